@@ -18,13 +18,13 @@ COMMANDS = {
     "zoo": ("cfaug.zoo.__main__", "list the tiny models that are shipped, or train one anew"),
     "doctor": ("cfaug.run.doctor", "say which optional parts are here, and how to get the others"),
 }
-"""The module of each command, which has ``main(argv) -> int``, and what it is for."""
+"""The module of each command, which has ``main(argv) -> int``, and a line of help."""
 
 USERS_MISTAKE = 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command, or say which there are; return the exit code."""
+    """Run a command, or list the commands; return the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["--version"]:
         from cfaug.run.launch import version_lines
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run() -> int:
-    """Be the command of this process: messages name commands as they were typed here."""
+    """Run as the installed command, so that messages name commands as they are typed here."""
     installed = Path(sys.argv[0]).stem == "cfaug"
     os.environ.setdefault(CALLED_BY, "cfaug" if installed else "python -m cfaug")
     if str(Path.cwd()) not in sys.path:

@@ -1,7 +1,7 @@
 """Low-rank adapters (Hu et al., 2021) on a model's layers: drawn, merged, saved, loaded.
 
-A saved adapter is PEFT's own form, safetensors and plain numbers. It names the weights it belongs
-to, and nothing follows that name: whoever loads it gives the base model, whose hash is compared.
+A saved adapter has PEFT's own format, safetensors and plain numbers. It names its base model, but
+that name is never followed: the caller gives the base model, whose hash is compared.
 Torch and peft are imported when needed.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 NAME = "default"
 WEIGHTS = "adapter_model.safetensors"
 BASE = "adapter_base.json"
-"""Beside an adapter of ours: the weights that it belongs to, and their hash."""
+"""File beside an adapter of ours with the name and hash of its base model."""
 
 PREFIX = "base_model.model."
 """What PEFT puts before the name of every layer in a file."""
@@ -36,19 +36,19 @@ HARMLESS = {
     "inference_mode", "r", "target_modules", "lora_alpha", "lora_dropout", "fan_in_fan_out",
     "megatron_core", "qalora_group_size",
 }  # fmt: skip
-"""What a file may say of an adapter with any value; tensors say which layers it is of."""
+"""Keys that may have any value; the tensors tell which layers are adapted."""
 
 NEEDED: Mapping[str, tuple[Any, ...]] = {
     "peft_type": ("LORA",),
     "bias": ("none",),
     "init_lora_weights": (True, False, "gaussian"),  # others start from changed base weights
 }
-"""What it must say where it says it; every other key asks for another kind of layer."""
+"""Required values of keys that are present; any other key means another kind of layer."""
 
 
 @dataclass(frozen=True)
 class BaseModel:
-    """The weights that an adapter belongs to.
+    """The base model of an adapter.
 
     Attributes:
         name_or_path: as the configuration gave it.
@@ -69,7 +69,7 @@ def inject(
     A layer's weight W acts as W + (alpha / r) B A, with A (r, in) drawn and B (out, r) zero.
 
     Args:
-        model: whose layers they are.
+        model: the model.
         targets: full names of linear layers, or of transformers' transposed ones (GPT-2's).
         r: rank.
         alpha: the factor's numerator.
@@ -118,12 +118,12 @@ def merge(model: nn.Module) -> None:
 
 
 def save(model: nn.Module, folder: Path, base: BaseModel) -> None:
-    """Write a model's adapters as PEFT loads them, without the weights they stand on.
+    """Write a model's adapters in PEFT's format, without the base weights.
 
     Args:
-        model: that ``inject`` adapted.
-        folder: to write into; it is there.
-        base: what the adapters belong to.
+        model: adapted by ``inject``.
+        folder: an existing folder to write into.
+        base: the base model.
 
     Raises:
         ValueError: if the model has no adapter.
@@ -155,11 +155,11 @@ def load(model: nn.Module, folder: Path, weights: Sequence[Path]) -> None:
 
     Args:
         model: the base model.
-        folder: what ``save`` or PEFT wrote. Nothing that it names is followed.
+        folder: written by ``save`` or PEFT. No name in it is followed.
         weights: the base model's files of weights, whose hash is compared with the adapter's.
 
     Raises:
-        UserError: naming the file, if it is missing, no plain LoRA adapter, or another model's.
+        UserError: naming the file, if it is missing, not a plain LoRA adapter, or another model's.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -233,7 +233,7 @@ def _fill(model: nn.Module, tensors: Mapping[str, Tensor], folder: Path) -> None
     """Give every adapter its weights.
 
     Raises:
-        UserError: for one that is missing, too many, or of another shape.
+        UserError: for one that is missing, superfluous, or of another shape.
     """
     import torch
 

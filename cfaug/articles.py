@@ -26,7 +26,7 @@ def indefinite_article(word: str) -> str:
 
 
 def copy_article_case(article: str, like: str) -> str:
-    """Write an article as another was written: "An" for "A", "AN" only for "AN" and its kind.
+    """Write an article in the case of another: "An" for "A", "AN" for "AN".
 
     >>> copy_article_case("an", "A"), copy_article_case("a", "AN"), copy_article_case("a", "An")
     ('An', 'A', 'A')

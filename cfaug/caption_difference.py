@@ -1,8 +1,8 @@
-"""The difference of two captions, word by word: the one that readers, editors and tables share.
+"""The word-by-word difference of two captions, shared by readers, editors and tables.
 
 A word keeps its hyphens, apostrophes and decimal points ("T-shirt", "man's", "2.5"); every other
-punctuation mark is a word of its own. Case and white space never make a difference. (A part-of-
-speech tagger splits words otherwise, as it was trained to: ``cfaug.text.sentence``.)
+punctuation mark is a word of its own. Case and white space never make a difference. (A
+part-of-speech tagger splits words as it was trained to: ``cfaug.text.sentence``.)
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ POSSESSIVE = re.compile(r"(?<=\w)['’]s$")
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One run of words that another run takes the place of.
+    """One run of words that is replaced by another run.
 
     Attributes:
         before: the characters (start, end) of the replaced words; empty for an insertion, at the
@@ -42,7 +42,7 @@ def word_spans(text: str) -> list[Span]:
 
 
 def caption_changes(before: str, after: str) -> list[Change]:
-    """Return what must be replaced in one caption to get the other, edits that lie apart separate.
+    """Return the replacements that turn one caption into the other, each run by itself.
 
     The words that both captions begin and end with are equal; between them ``difflib`` looks for
     the longest runs of words that both have. Exchanging the captions exchanges the sides of every
@@ -61,7 +61,7 @@ def caption_changes(before: str, after: str) -> list[Change]:
 
 
 def replaced_run(before: str, after: str) -> tuple[str, str]:
-    """Return the single run of words by which two captions differ, and what takes its place.
+    """Return the single run of words by which two captions differ, and its replacement.
 
     Of several changes, the run reaches from the first to the last.
 
@@ -80,11 +80,11 @@ def replaced_run(before: str, after: str) -> tuple[str, str]:
 
 
 def longest_change(before: str, after: str) -> tuple[str, str]:
-    """Return the longest run of words that went, and the longest that came: an edit's span.
+    """Return the longest run of removed words and the longest run of added words.
 
-    In lower case, without the full stops at their ends, as LANCE's released code has them. Empty
-    for a pure insertion or deletion. An article that both runs begin with ("a", "an") says nothing
-    and is left out. Of runs of equal length the first counts.
+    They are in lower case without final full stops, as in LANCE's released code, and empty for a
+    pure insertion or deletion. An article ("a", "an") at the start of both runs is left out. Of
+    runs of equal length the first is returned.
 
     >>> longest_change("A man walking a dog.", "A man walking an old dog in the snow")
     ('', 'in the snow')
@@ -105,14 +105,14 @@ def longest_change(before: str, after: str) -> tuple[str, str]:
 
 
 def _without_articles(went: list[str], came: list[str]) -> tuple[list[str], list[str]]:
-    """Return two runs without an indefinite article with which both begin."""
+    """Return two runs without the indefinite article that both begin with."""
     if went and came and {went[0], came[0]} <= {"a", "an"}:
         return went[1:], came[1:]
     return went, came
 
 
 def _begin_with_article(text: str, span: Span) -> list[str]:
-    """Return a run's words, "a sketch of" and not "sketch of a" where both are the same change."""
+    """Return a run's words, "a sketch of" rather than "sketch of a" for the same change."""
     words = _run(text, span)
     standing = _run(text, (0, span[0]))
     if len(words) > 1 and standing and words[-1] == standing[-1] and words[-1] in ARTICLES:
@@ -152,7 +152,7 @@ def altered_subjects(before: str, after: str) -> tuple[str, str]:
 
 
 def _words(text: str) -> list[tuple[str, Span]]:
-    """Return every word as it is compared, and where it stands."""
+    """Return every word in the form that is compared, with its place."""
     return [(text[start:end].lower(), (start, end)) for start, end in word_spans(text)]
 
 
@@ -168,7 +168,7 @@ def _changed_words(a: list[str], b: list[str]) -> list[tuple[int, int, int, int]
     """Return (start, end) in ``a`` and (start, end) in ``b`` of every run that differs."""
     head, tail = _common_ends(a, b)
     old, new = a[head : len(a) - tail], b[head : len(b) - tail]
-    # difflib's answer depends on which of the two comes first, so their order is fixed here.
+    # difflib's result depends on the order of its arguments, so it is fixed here.
     exchanged = old > new
     first, second = (new, old) if exchanged else (old, new)
     found = []

@@ -1,6 +1,6 @@
 """Objects found in an image: their labels, boxes and attributes, as JSON and as records.
 
-A detector, a file or a source finds them and puts one list into ``Example.extra`` under
+A detector, a file or a source gives them as one list in ``Example.extra`` under
 ``detections``: ``{"label": "dog", "score": 0.91, "box": [left, top, right, bottom], "attributes":
 [{"name": "brown", "score": 0.8}]}``. Scores and boxes may be ``null``, attributes missing. The most
 certain object comes first; without scores the order is the file's.
@@ -20,7 +20,7 @@ DETECTIONS = "detections"
 """The name of the list in ``Example.extra``."""
 
 LONGEST_NAME = 200
-"""Characters of a label or an attribute: more is a sentence, not the name of an object."""
+"""Most characters of a label or an attribute; a longer text is a sentence, not a name."""
 
 Box: TypeAlias = tuple[float, float, float, float]
 """Left, top, right and bottom in pixels of the image, the left upper corner being (0, 0)."""
@@ -32,7 +32,7 @@ class Attribute:
 
     Attributes:
         name: such as ``brown``; whitespace is normalised.
-        score: how certain it is, higher is more certain; ``None`` where nobody says.
+        score: its certainty, higher is more certain; ``None`` if unknown.
 
     Raises:
         UserError: if the name is empty or not text, or the score is not a finite number.
@@ -48,14 +48,14 @@ class Attribute:
 
 @dataclass(frozen=True)
 class Detection:
-    """An object that somebody found in an image.
+    """An object that was found in an image.
 
     Attributes:
-        label: what it is called, such as ``dog``; whitespace is normalised.
-        score: how certain it is, higher is more certain; ``None`` where nobody says.
-        box: in pixels; it may reach out of the image, as detectors predict it. ``None`` where
-            nobody says.
-        attributes: of it, the most certain first.
+        label: its name, such as ``dog``; whitespace is normalised.
+        score: its certainty, higher is more certain; ``None`` if unknown.
+        box: in pixels; it may extend beyond the image, as detectors predict it. ``None`` if
+            unknown.
+        attributes: its attributes, the most certain first.
 
     Raises:
         UserError: if the label is empty or not text, the score is not a finite number, or the box
@@ -75,11 +75,11 @@ class Detection:
 
 
 def detections_from_json(found: Any, where: str) -> tuple[Detection, ...]:
-    """Return the objects in a list of JSON, in its order.
+    """Return the objects of a JSON list, in its order.
 
     Args:
-        found: what stands under ``detections``. An attribute may also be a text, its name.
-        where: it stands, for errors: the example, or a file and its line.
+        found: the value of ``detections``. An attribute may also be a text, its name.
+        where: its place for errors: the example, or a file and its line.
 
     Raises:
         UserError: naming ``where`` and the number of the object that is invalid.
@@ -90,7 +90,7 @@ def detections_from_json(found: Any, where: str) -> tuple[Detection, ...]:
 
 
 def detections_to_json(detections: Iterable[Detection]) -> list[dict[str, Any]]:
-    """Return objects as ``detections_from_json`` reads them, in their order.
+    """Return objects in the form that ``detections_from_json`` reads, in their order.
 
     >>> detections_to_json([Detection("dog", box=(0, 0, 8, 4), attributes=(Attribute("wet"),))])
     ... # doctest: +NORMALIZE_WHITESPACE
@@ -109,10 +109,10 @@ def detections_to_json(detections: Iterable[Detection]) -> list[dict[str, Any]]:
 
 
 def detections_of(example: Example) -> tuple[Detection, ...]:
-    """Return the objects that an example's source or an annotator found in its image.
+    """Return the objects that a source or an annotator found in an example's image.
 
     Raises:
-        UserError: naming the example, if nobody looked for any, or the list is invalid.
+        UserError: naming the example, if it has no list of objects, or the list is invalid.
     """
     if DETECTIONS not in example.extra:
         raise UserError(
@@ -124,9 +124,9 @@ def detections_of(example: Example) -> tuple[Detection, ...]:
 
 
 def most_certain_first(detections: Iterable[Detection]) -> tuple[Detection, ...]:
-    """Return objects by falling score; equal ones, and those without a score, keep their order.
+    """Return objects by descending score; those of equal score keep their order.
 
-    Objects without a score come last where others have one.
+    Objects without a score come last, in their order.
 
     >>> [one.label for one in most_certain_first([Detection("cat", 0.2), Detection("dog", 0.9)])]
     ['dog', 'cat']
@@ -143,8 +143,8 @@ def clip_box(
         box: in pixels, of any extent.
         width: of the image in pixels.
         height: of the image in pixels.
-        padding: by which share of its width and height the box grows on each side first.
-        least: pixels that the part must have of width and of height.
+        padding: share of its width and height by which the box grows on each side first.
+        least: least width and height of the part in pixels.
 
     >>> clip_box((-3.0, 2.0, 6.0, 20.0), width=10, height=12)
     (0.0, 2.0, 6.0, 12.0)
@@ -184,7 +184,7 @@ def _attribute(found: Any, where: str) -> Attribute:
 
 
 def _record(found: Any, names: tuple[str, ...], where: str) -> Mapping[str, Any]:
-    """Refuse what is not a JSON object, and a name that nobody reads: it may be a misspelt one."""
+    """Refuse anything but a JSON object with known names; an unknown name may be misspelt."""
     if not isinstance(found, Mapping):
         raise UserError(f"{where} should be a JSON object with {', '.join(names)}")
     unknown = [str(name) for name in found if name not in names]

@@ -1,4 +1,4 @@
-"""Which device a model runs on: the one place that chooses. Torch is imported when it is asked."""
+"""The choice of the device that a model runs on. Torch is imported when it is needed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KINDS = ("auto", "cpu", "cuda", "mps", "xpu")
 
 
 def check_device(name: object, key: str = "device") -> None:
-    """Refuse what is the name of no device on any machine, before torch is imported.
+    """Refuse a name that no device has on any machine, before torch is imported.
 
     >>> check_device("cuda:1")
 
@@ -43,7 +43,7 @@ def available_devices() -> list[str]:
 
 
 def choose_device(name: object = "auto", key: str = "device") -> torch.device:
-    """Return the device of that name; ``auto`` is CUDA where there is one, the processor elsewhere.
+    """Return the device of that name; ``auto`` is CUDA if available, otherwise the CPU.
 
     Args:
         name: ``auto``, or one of ``available_devices()``.

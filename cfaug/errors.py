@@ -15,7 +15,7 @@ class UserError(Exception):
 
 
 class UnavailableError(UserError):
-    """What every item needs is gone, such as a server: no item is to blame, none is tried alone."""
+    """A resource that every item needs is gone, such as a server; items are not tried alone."""
 
 
 class RejectedError(UserError):

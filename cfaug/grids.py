@@ -1,4 +1,4 @@
-"""What a member of an attribute grid says of itself, the same whoever made the set.
+"""The record of a member of an attribute grid, the same for every source of sets.
 
 A grid is every combination of attributes over one subject: race x gender of a doctor, colour x
 background of a ball (SocialCounterfactuals, section 2.1). Code that writes such a set writes
@@ -20,12 +20,12 @@ from cfaug.types import Edit
 SUBJECT, SUBJECT_TYPE, GRID = "subject", "subject_type", "grid"
 PREFIX, NEUTRAL, ATTRIBUTES = "prefix", "neutral", "attributes"
 TEXTS = (SUBJECT, SUBJECT_TYPE, GRID, PREFIX, NEUTRAL)
-"""Names in a member's ``extra`` that have a text."""
+"""Names in a member's ``extra`` whose value is a text."""
 
 
 @dataclass(frozen=True)
 class GridMember:
-    """What is known of one image of a grid: what its caption asked a generator for.
+    """The attributes of one image of a grid, as its caption asked a generator for them.
 
     Attributes:
         subject: such as "doctor".
@@ -62,14 +62,14 @@ class GridMember:
 
 
 def require_attributes(found: object, where: str) -> dict[str, str]:
-    """Return attributes after a look at them.
+    """Return attributes after checking them.
 
     Args:
-        found: what should map names to values.
+        found: a mapping from names to values.
         where: for the message.
 
     Raises:
-        UserError: naming ``where``, if there is none, or a name or a value is not text or empty.
+        UserError: naming ``where``, if it is empty, or a name or a value is not text or empty.
     """
     if not isinstance(found, Mapping) or not found:
         raise UserError(f"{where}: attributes should map names to values, not {found!r}")
@@ -93,7 +93,7 @@ def combinations(attributes: Mapping[str, Sequence[str]]) -> list[dict[str, str]
 
 
 def grid_edit(base: Mapping[str, str], values: Mapping[str, str]) -> Edit | None:
-    """Return how a member differs from the base; ``None`` for the base itself.
+    """Return the edit that turns the base into a member; ``None`` for the base itself.
 
     Args:
         base: attributes of the first member.

@@ -1,7 +1,7 @@
-"""Files that may be lost: each has its checksum in its name and is never changed.
+"""Cache files: each has its checksum in its name and is never changed.
 
-So processes share a folder of them without talking: any file may be deleted at any time, and one
-that is damaged is deleted, for what it held is made again.
+So processes can share a folder of them without locks: any file may be deleted at any time. A
+damaged file is deleted, and its content is computed again.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from cfaug.files import checksum, write_file
 
 
 def write_kept(folder: Path, name: str, suffix: str, content: bytes) -> Path:
-    """Write a file whole, in a folder that is made for it.
+    """Write a file atomically; its folder is created if missing.
 
     Args:
-        folder: where.
+        folder: the folder.
         name: of the file, without its checksum.
         suffix: such as ``.npy``.
-        content: all of it.
+        content: its bytes.
 
     Returns:
         The file.
@@ -36,16 +36,16 @@ def write_kept(folder: Path, name: str, suffix: str, content: bytes) -> Path:
 
 
 def read_kept(folder: Path, pattern: str, read: Callable[[Path], None]) -> int:
-    """Read the files that are whole, in the order of their names, and delete those that are not.
+    """Read the intact files in the order of their names, and delete damaged ones.
 
     Args:
-        folder: where; may be missing.
-        pattern: of their names.
-        read: takes in one file; raises ``ValueError``, ``KeyError``, ``TypeError`` or ``EOFError``
-            for one that does not hold what it should.
+        folder: the folder; it may be missing.
+        pattern: glob of their names.
+        read: called with each file; raises ``ValueError``, ``KeyError``, ``TypeError`` or
+            ``EOFError`` for one with invalid content.
 
     Returns:
-        How many were damaged. One that another process deleted meanwhile is not.
+        The number of damaged files, not counting files that another process deleted meanwhile.
     """
     damaged = 0
     for file in sorted(folder.glob(pattern)):

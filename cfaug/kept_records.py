@@ -1,8 +1,8 @@
-"""JSON that may be lost, by key: what a model said of contents, so that it meets none twice.
+"""A cache of JSON records by key: a model's answers, so that it is never asked the same twice.
 
-A file holds some records, is written whole, has its checksum in its name and is never changed after
-that; so processes share a folder without talking. Any file may be deleted at any time; one that is
-damaged is deleted.
+Each file holds some records, is written atomically, has its checksum in its name and never changes;
+so processes can share a folder without locks. Any file may be deleted at any time; a damaged one is
+deleted.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class KeptRecords:
     """Records by key, in memory and in a folder.
 
     Args:
-        folder: made when something is added; ``None`` keeps nothing on disk.
+        folder: created when a record is added; ``None`` keeps nothing on disk.
 
     Attributes:
-        damaged: how many files were damaged, and so deleted.
+        damaged: number of damaged files that were deleted.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -34,11 +34,11 @@ class KeptRecords:
         self.damaged = 0 if folder is None else read_kept(folder, "*.jsonl", self._read_file)
 
     def __contains__(self, key: str) -> bool:
-        """Say whether something is known by a key."""
+        """Say whether there is a record for a key."""
         return key in self._known
 
     def __len__(self) -> int:
-        """Return how many records are known."""
+        """Return the number of records."""
         return len(self._known)
 
     def __getitem__(self, key: str) -> Record:
@@ -46,13 +46,13 @@ class KeptRecords:
         return self._known[key]
 
     def add(self, found: Mapping[str, Record]) -> None:
-        """Keep records, in one file.
+        """Write records into one file.
 
         Raises:
             OSError: if the disk is full or refuses.
         """
         lines = [json.dumps({"key": key, "found": dict(one)}) for key, one in found.items()]
-        # As the next process will read it: a tuple becomes a list.
+        # In the form that the next process will read: a tuple becomes a list.
         self._known.update({one["key"]: one["found"] for one in map(json.loads, lines)})
         if self.folder is None or not found:
             return

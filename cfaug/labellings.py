@@ -1,4 +1,4 @@
-"""Which attributes of a grid are the labels that a ranking is judged by."""
+"""Labellings: the attributes of a grid that serve as labels of a ranking."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ GIVEN, EQUALS = "|", "="
 
 @dataclass(frozen=True)
 class Labelling:
-    """What the label of an image is, and which images are asked about.
+    """The label of each image, and the images that are ranked.
 
     Attributes:
         name: ``gender`` (marginal), ``race_gender`` (intersectional), or ``gender|race=White``:
             among the images of one value of another attribute (conditional).
         attributes: whose values are the label.
-        given: value by name that the images have in common; empty is all images.
+        given: attribute values that all ranked images share; empty ranks all images.
     """
 
     name: str
@@ -58,7 +58,7 @@ def usual_labellings(values: Values) -> list[Labelling]:
 
 
 def find_labellings(values: Values, asked: Sequence[str] | None) -> list[Labelling]:
-    """Return the labellings of a grid that are asked for, those that it has not left out.
+    """Return the requested labellings, without those that the grid does not have.
 
     Args:
         values: of the grid.
@@ -66,7 +66,7 @@ def find_labellings(values: Values, asked: Sequence[str] | None) -> list[Labelli
             ``None`` is the usual ones.
 
     Raises:
-        UserError: if two of the grid's combinations of attributes have one name.
+        UserError: if two combinations of the grid's attributes have the same name.
     """
     if asked is None:
         return usual_labellings(values)
@@ -135,6 +135,6 @@ def _conditional(
 
 
 def _choices(values: Values) -> list[str]:
-    """Return what may be asked of a grid, with ``gender|race`` for every value of race."""
+    """Return the possible names for a grid, with ``gender|race`` for every value of race."""
     conditional = (f"{a}{GIVEN}{b}" for a in values for b in values if a != b)
     return [*_by_name(values), *conditional]

@@ -1,4 +1,4 @@
-"""What a terminal is given: text from files, folders and people, without what it would obey."""
+"""Messages on a terminal, with control characters of foreign text made visible."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from functools import cache
 from typing import TextIO
 
 OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Control characters but tab and newline, what turns the reading direction, and half characters."""
+"""Control characters except tab and newline, marks of the reading direction, lone surrogates."""
 
 
 CALLED_BY = "CFAUG_CALLED_BY"
-"""Set in the environment by the installed command: what stands before ``train`` in its messages."""
+"""Environment variable of the installed command: the word before ``train`` in its messages."""
 
 SCRIPT = re.compile(r"(?<![\w/.])(?:python )?(train|generate|evaluate)\.py\b")
-"""A command as messages name it: the script of a clone."""
+"""Pattern of a command in messages: a script of the repository."""
 
 
 def visible(text: str) -> str:
     r"""Return text with control characters spelled out, as ``repr`` does.
 
-    A caption, a folder or a damaged file may hold those that rename a terminal's window or clear
-    what was printed before.
+    Those in a caption, a folder or a damaged file could rename a terminal's window or clear what
+    was printed before.
 
     >>> print(visible("\x1b[2Jhöhe"))
     \x1b[2Jhöhe
@@ -32,10 +32,10 @@ def visible(text: str) -> str:
 
 
 def name_commands(text: str) -> str:
-    """Return a message with its commands as the user types them, who may have installed ``cfaug``.
+    """Return a message with its commands as the user types them: ``cfaug train`` if installed.
 
     Args:
-        text: with commands as a clone has them, ``python train.py ...``.
+        text: with the commands of the repository, ``python train.py ...``.
     """
     prefix = os.environ.get(CALLED_BY)
     return SCRIPT.sub(rf"{prefix} \1", text) if prefix else text
@@ -45,7 +45,7 @@ def say(text: str, to: TextIO | None = None) -> None:
     """Print a line at once, safe for a terminal.
 
     Args:
-        text: any.
+        text: the line.
         to: a stream; ``None`` is stderr.
     """
     print(visible(name_commands(text)), file=sys.stderr if to is None else to, flush=True)
@@ -53,10 +53,10 @@ def say(text: str, to: TextIO | None = None) -> None:
 
 @cache
 def say_once(text: str, about: str = "") -> None:
-    """Print a line as ``say`` does, once a process.
+    """Print a line as ``say`` does, but only once in a process.
 
     Args:
-        text: any.
-        about: what it is about, where the same line about something else is said again.
+        text: the line.
+        about: its subject; the same line about another subject is printed again.
     """
     say(text)

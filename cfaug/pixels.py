@@ -1,7 +1,7 @@
-"""Images between disk and model: checked, decoded, cut to size; still uint8.
+"""Images between disk and model: checked, decoded, resized and cropped, as uint8.
 
-Normalisation happens later, on the device and once a batch: uint8 is a quarter of the bytes that
-workers must hand over.
+Normalisation happens later, on the device and per batch: uint8 is a quarter of the bytes that
+workers would have to pass on.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ MAX_PIXELS = 89_478_485
 """Pillow's own bound against decompression bombs: a quarter of a GiB of RGB."""
 
 LARGEST_SIDE = 4096
-"""Pixels a model may want of a side; the largest of open_clip's and transformers' want 1,024."""
+"""Largest side in pixels that a model may ask for; open_clip's and transformers' go to 1,024."""
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
-"""What a file with an image's name may be in truth; another decoder starts a program (EPS)."""
+"""Formats that are decoded, whatever the file's name; another decoder starts a program (EPS)."""
 
 BITS_PER_SAMPLE, SAMPLE_FORMAT = 258, 339
 """Tags of a TIFF."""
@@ -94,7 +94,7 @@ class ImageTransform:
     def _resized_window(
         self, image: Image.Image, whole: tuple[int, int], window: tuple[int, int, int, int]
     ) -> Image.Image:
-        """Resize only what is not cropped off: 1 x 30,000 pixels would become six GiB."""
+        """Resize only the part that the crop keeps: 1 x 30,000 pixels would become six GiB."""
         across, down = image.width / whole[0], image.height / whole[1]
         left, top, right, bottom = window
         box = (left * across, top * down, right * across, bottom * down)
@@ -131,7 +131,7 @@ class ImageTransform:
 
 
 def _filter(name: str) -> Image.Resampling:
-    from PIL import Image  # here and below: an evaluation of what is kept opens no image
+    from PIL import Image  # here and below: an evaluation from cached features opens no image
 
     return Image.Resampling[name.upper()]
 
@@ -148,7 +148,7 @@ def stack_pixels(images: Sequence[np.ndarray], size: int) -> np.ndarray:
 
 
 def decode_image(data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """Decode an encoded image to RGB, after a look at the size its header claims.
+    """Decode an encoded image to RGB, after checking the size in its header.
 
     Raises:
         UserError: naming ``name``, if it is not an image, larger than ``max_pixels``, or truncated.
@@ -254,19 +254,19 @@ def open_image(data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Image.Im
 
 
 def to_rgb(image: Image.Image, name: str = "the image") -> Image.Image:
-    """Return an image as RGB of 8 bits, its tones kept: black and white stay what they are.
+    """Return an image as RGB of 8 bits with its tones kept: black stays black, and white white.
 
-    Grey tones of 9 to 16 bits are scaled and rounded to the nearest of 256; Pillow would cut them
-    off at 255. What it has of other deep images is 8 bits already. Transparency is left out, as
-    CLIP's transform does.
+    Grey tones of 9 to 16 bits are scaled and rounded to the nearest of 256; Pillow would clip them
+    at 255. Pillow reads other deep images with 8 bits already. Transparency is dropped, as in
+    CLIP's transform.
 
     Args:
         image: of any mode.
         name: names it.
 
     Raises:
-        UserError: naming ``name``, if its tones have no scale that is known: of floating point, of
-            32 bits, or with a sign.
+        UserError: naming ``name``, if the scale of its tones is unknown: floating-point, 32-bit or
+            signed tones.
     """
     if image.mode == "RGB":
         return image
@@ -284,7 +284,7 @@ def to_rgb(image: Image.Image, name: str = "the image") -> Image.Image:
 
 
 def _bits(image: Image.Image, name: str) -> int | None:
-    """Return the bits of a deep grey image's tones; ``None`` where they are 8 already."""
+    """Return the bits of a deep grey image's tones; ``None`` if they are 8."""
     if not image.mode.startswith(("I", "F")):
         return None
     tags = getattr(image, "tag_v2", {})  # TIFF's; a PNG of such a mode has 16

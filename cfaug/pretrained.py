@@ -1,7 +1,7 @@
-"""Checkpoints of transformers: what a configuration says of one, and how its weights are loaded.
+"""Checkpoints of transformers: their configuration, and how their weights are loaded.
 
-For every part that reads such a folder: the models that are tested and trained, and the language
-models of the editors. No torch at import.
+Used by every part that reads such a folder: the models that are evaluated and trained, and the
+language models of editors. No torch at import.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cfaug.untrusted import check_folder, from_folder
 from cfaug.weights import find_weights, refuse_pickles
 
 WHERE = ("name_or_path", "revision")
-"""Settings that say where weights lie and nothing about what is done with them."""
+"""Settings that only say where the weights are."""
 
 
 def choose_protocol(provides: tuple[type, ...], protocol: type | None, owner: str) -> type:
@@ -46,7 +46,7 @@ def choose_protocol(provides: tuple[type, ...], protocol: type | None, owner: st
 
 
 def check_trainable(provides: tuple[type, ...], owner: str) -> None:
-    """Refuse a model that is not a dual encoder, which is what is fine-tuned.
+    """Refuse to fine-tune a model that is not a dual encoder.
 
     Args:
         provides: the protocols that the model can be loaded as.
@@ -88,7 +88,7 @@ class Checkpoint:
         provides: the protocols of ``cfaug.protocols`` that the model can be loaded as, the main
             one first.
         implementation: ``module.Class`` whose ``load(folder, **settings)`` makes the main one.
-        ineffective: settings that change nothing about what the model answers.
+        ineffective: settings that do not change the model's answers.
     """
 
     name_or_path: str
@@ -105,8 +105,8 @@ class Checkpoint:
             protocol: what to load the model as; ``None`` is the main one that it provides.
 
         Raises:
-            UserError: if the model does not provide the protocol; if the folder or Hub id cannot be
-                had, holds a pickle, or lacks weights, such as a head, or a processor.
+            UserError: if the model does not provide the protocol, or the folder or Hub id is
+                missing, holds a pickle, or lacks weights, such as a head, or a processor.
         """
         wanted = choose_protocol(self.provides, protocol, self.owner)
         module, _, name = self.implementation.rpartition(".")
@@ -118,7 +118,7 @@ class Checkpoint:
         return model
 
     def folder(self) -> Path:
-        """Return where the weights lie, fetched if need be.
+        """Return the folder of the weights, downloaded if needed.
 
         Raises:
             UserError: if there are none, with what to do about it.
@@ -129,11 +129,11 @@ class Checkpoint:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the loaded model is told besides its folder."""
+        """Settings of the loaded model besides its folder."""
         return {one.name: getattr(self, one.name) for one in fields(self) if one.name not in WHERE}
 
     def answering(self) -> dict[str, Any]:
-        """Return the settings that change what the model answers and differ from the defaults."""
+        """Return the settings that change the model's answers and differ from the defaults."""
         return {
             one.name: getattr(self, one.name)
             for one in fields(self)
@@ -156,7 +156,7 @@ class Checkpoint:
         return sha256(find_weights(self.folder()))
 
     def identity(self) -> str:
-        """Return what a result is a result of: see ``cfaug.weights.model_identity``."""
+        """Return the identity of the model in results: see ``cfaug.weights.model_identity``."""
         from cfaug.weights import model_identity
 
         return model_identity(self.weights_hash(), self.answering())
@@ -169,20 +169,20 @@ class Checkpoint:
         return sha256_text(f"{said} {hash_description(self.folder())}")
 
     def settings_words(self) -> list[object]:
-        """Return the settings as ``settings_hash`` writes them."""
+        """Return the settings in the form that ``settings_hash`` hashes."""
         return [f"{name}={value!r}" for name, value in sorted(self.answering().items())]
 
     def parameters(self) -> int | None:
-        """Return how many numbers the weight files hold; None if they are not safetensors."""
+        """Return the number of parameters in the files; ``None`` if they are not safetensors."""
         from cfaug.weights import find_weights, parameter_count
 
         return parameter_count(find_weights(self.folder()))
 
     def on_this_machine(self) -> Self:
-        """Return the same weights by the folder they lie in, without fetching any.
+        """Return the same specification with a local folder, without downloading anything.
 
         Raises:
-            UserError: if they were never fetched.
+            UserError: if the weights were never downloaded.
         """
         from cfaug.weights import resolve
 
@@ -194,7 +194,7 @@ class Checkpoint:
 
     @property
     def owner(self) -> str:
-        """The kind of model and where it lies, for errors."""
+        """The kind of model and its place, for errors."""
         return f"{type(self).__name__} ({self.name_or_path})"
 
 
@@ -206,21 +206,21 @@ def load_model(
     required: Sequence[str] = (),
     unused: Sequence[str] = (),
 ) -> Any:
-    """Load a folder's weights in one number format, whatever its file holds.
+    """Load a folder's weights in one number format, whatever format the file has.
 
     Args:
         transformers_class: name of a model class of transformers, such as ``AutoModel``.
         folder: of a ``save_pretrained``.
         dtype: name of the number format.
         required: attributes that the model must have to be a dual encoder.
-        unused: parts of names of weights that may be missing, for nothing reads them.
+        unused: parts of names of weights that may be missing, as nothing uses them.
 
     Returns:
         The model of transformers, in evaluation mode.
 
     Raises:
-        UserError: if weights are missing, of another shape or a pickle, the model
-            lacks what is required, or the folder asks for more than to be read.
+        UserError: if weights are missing, of another shape or a pickle, the model lacks a required
+            attribute, or the folder asks to run code or load something else.
     """
     import torch
     import transformers
@@ -232,7 +232,7 @@ def load_model(
         _refuse_other_kinds(skeleton(kind, folder), required, folder)
     try:
         with quiet():
-            # The file's own type would win otherwise: a float16 file would train in float16.
+            # Otherwise the file's own type would be used: a float16 file would train in float16.
             number_format = getattr(torch, dtype)
             model, report = from_folder(
                 kind, folder, dtype=number_format, output_loading_info=True,
@@ -269,7 +269,7 @@ def _refuse_other_kinds(model: Any, required: Sequence[str], folder: Path) -> No
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep transformers' bars, and its list of weights that a model has no place for, away."""
+    """Silence transformers' progress bars and its list of unused weights."""
     from transformers.utils import logging
 
     shown, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
@@ -304,10 +304,10 @@ def longest_text(model: Any, tokenizer: Any) -> int:
 
 
 def continuation(context: Sequence[int], whole: Sequence[int]) -> int:
-    """Return where a text begins in the tokens of its context and itself together.
+    """Return the first token of a text in the tokens of its context and the text together.
 
-    Tokenised together, the last tokens of the context may join the first of the text: then the text
-    begins with the joint token.
+    If they are tokenized together, the last token of the context may merge with the first of the
+    text: then the text begins with the merged token.
 
     >>> continuation([1, 2, 3], [1, 2, 9, 4])
     2

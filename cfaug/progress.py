@@ -1,4 +1,4 @@
-"""How far long work has come, on stderr: a bar on a terminal, a line a minute in a log file."""
+"""Progress of long work on stderr: a bar on a terminal, a line per minute in a log file."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
 QUIET_SECONDS = 2.0
-"""Work that is done sooner shows nothing on a terminal."""
+"""Seconds before a bar appears on a terminal."""
 
 LINE_SECONDS = 60.0
-"""How often a log file gets a line; work that is done sooner leaves none."""
+"""Seconds between lines in a log file, and before the first."""
 
 MIB = 2**20
 
@@ -25,12 +25,12 @@ Item = TypeVar("Item")
 
 
 class Progress:
-    """Counts what is done and says how much, how fast, and how long the rest will take.
+    """Counts finished units, and shows the count, the rate and the time left.
 
     Args:
         what: the work, such as "indexing photos".
-        total: units to do; ``None`` where nobody knows.
-        unit: what is counted, in the plural, such as "images"; "bytes" are shown in MiB.
+        total: units to do; ``None`` if unknown.
+        unit: name of the units in the plural, such as "images"; "bytes" are shown in MiB.
         shown: False shows nothing anywhere.
     """
 
@@ -51,22 +51,22 @@ class Progress:
         self.close()
 
     def close(self) -> None:
-        """Take the bar down."""
+        """Remove the bar."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
 
     def skip(self, units: int) -> None:
-        """Count units that an earlier process did: they are done, and say nothing of the speed."""
+        """Count units that an earlier process finished; they do not enter the rate."""
         self.known += units
         self.advance(units)
 
     def advance(self, units: int = 1, said: str = "") -> None:
-        """Count units that are done.
+        """Count finished units.
 
         Args:
             units: how many.
-            said: shown behind the rate, such as "loss 0.412"; empty keeps what was said last.
+            said: shown after the rate, such as "loss 0.412"; empty keeps the last text.
         """
         self.done += units
         self._said = said or self._said
@@ -82,7 +82,7 @@ class Progress:
             self.print_line()
 
     def print_line(self) -> None:
-        """Print what a log file gets, unless that was printed last."""
+        """Print a line for a log file, unless it equals the last one."""
         if self._printed == self.done:
             return
         self._told, self._printed = time.monotonic(), self.done
@@ -117,14 +117,14 @@ def watch(
     unit: str,
     size: Callable[[Item], int] = lambda item: 1,
 ) -> Iterator[Item]:
-    """Pass items on, showing how many have been worked on.
+    """Yield items, showing how many are done.
 
     Args:
-        items: any.
+        items: the items.
         what: the work.
-        total: units in all items together; ``None`` where nobody knows.
-        unit: what is counted, in the plural.
-        size: units of an item.
+        total: units in all items together; ``None`` if unknown.
+        unit: name of the units in the plural.
+        size: returns the units of an item.
     """
     with Progress(what, total, unit) as progress:
         for item in items:

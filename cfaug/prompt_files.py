@@ -1,4 +1,4 @@
-"""Files of prompts: those that are shipped, by name, and YAML files of one's own."""
+"""Prompt files: shipped ones by name, and the user's own YAML files."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ MOST_BYTES = 2**20
 def find_prompt_file(
     name: str, shipped: Sequence[str], folder: str, setting: str, holds: str
 ) -> Path:
-    """Return the file of a prompt that is shipped, or one of one's own.
+    """Return a shipped prompt file by its name, or the user's own by its path.
 
     Args:
         name: one of ``shipped``, or a path.
         shipped: names of the files in ``folder``.
         folder: within the package.
-        setting: that names the prompt, for the error.
-        holds: what a file of one's own has, for the error.
+        setting: the setting that names the prompt, for the error.
+        holds: what the user's own file must contain, for the error.
 
     Raises:
         UserError: if there is no such file.
@@ -47,10 +47,10 @@ def read_keys(file: Path, wanted: Collection[str]) -> dict[str, Any]:
 
     Args:
         file: of at most ``MOST_BYTES``.
-        wanted: the keys, all of them and no other.
+        wanted: the required keys; no others are allowed.
 
     Raises:
-        UserError: as ``read_yaml`` does, or if the keys are others.
+        UserError: as ``read_yaml`` does, or if the keys differ.
     """
     found = read_yaml(file)
     if not isinstance(found, dict) or sorted(map(str, found)) != sorted(wanted):
@@ -59,13 +59,13 @@ def read_keys(file: Path, wanted: Collection[str]) -> dict[str, Any]:
 
 
 def read_yaml(file: Path) -> Any:
-    """Return what a YAML file of at most ``MOST_BYTES`` holds.
+    """Return the content of a YAML file of at most ``MOST_BYTES``.
 
     Args:
         file: a regular file.
 
     Raises:
-        UserError: naming it, if it is too large or no YAML, or cannot be read.
+        UserError: naming it, if it is too large, not YAML, or unreadable.
     """
     try:
         if (size := require_regular(file).stat().st_size) > MOST_BYTES:

@@ -1,4 +1,4 @@
-"""What the parts promise each other. Every method takes and gives lists or batches, never one item.
+"""The interfaces between parts. Every method takes and returns lists or batches, never one item.
 
 No torch at import: tensors appear in annotations only.
 """
@@ -29,36 +29,36 @@ if TYPE_CHECKING:
 
 
 class NoModel:
-    """Stands where a model would: what a benchmark of texts alone is asked of."""
+    """A placeholder for a model, for benchmarks of texts alone."""
 
 
 @runtime_checkable
 class DualEncoder(Protocol):
     """A model with one tower for images and one for texts, as CLIP (Radford et al., 2021).
 
-    Implementations are ``torch.nn.Module``s in float32; inputs may lie on any device. Embeddings
-    are projected into the shared space and NOT normalised: loss and metrics normalise, once.
+    Implementations are ``torch.nn.Module``s in float32; inputs may be on any device. Embeddings are
+    projected into the shared space and NOT normalised: loss and metrics normalise them once.
     """
 
     transform: ImageTransform
 
     def tokenize(self, texts: Sequence[str]) -> dict[str, Tensor]:
-        """Return int64 tensors (batch, length), padded and truncated as the model wants."""
+        """Return int64 tensors (batch, length), padded and truncated for the model."""
         ...
 
     def encode_image(self, pixels: Tensor) -> Tensor:
-        """Map uint8 pixels (batch, 3, size, size), as ``transform`` gives them, to (batch, dim)."""
+        """Map uint8 pixels (batch, 3, size, size) from ``transform`` to features (batch, dim)."""
         ...
 
     def encode_pixels(self, pixels: Tensor) -> Tensor:
-        """Map float32 pixels, less ``transform.mean`` and over its ``std``, to (batch, dim).
+        """Map float32 pixels, normalised by ``transform.mean`` and ``std``, to (batch, dim).
 
-        For images that were never uint8; they lie on the model's device.
+        For images that were never uint8; they are on the model's device.
         """
         ...
 
     def encode_text(self, tokens: dict[str, Tensor]) -> Tensor:
-        """Map what ``tokenize`` gives to (batch, dim)."""
+        """Map the result of ``tokenize`` to features (batch, dim)."""
         ...
 
     def logit_scale(self) -> Tensor:
@@ -66,19 +66,20 @@ class DualEncoder(Protocol):
         ...
 
     def clamp_logit_scale(self) -> None:
-        """Bound the learnt parameter after a step, where the model's authors do."""
+        """Bound the learnt parameter after a step, if the model's authors do."""
         ...
 
     def save(self, folder: Path) -> None:
-        """Write weights, configuration and processor so that the home library loads the folder."""
+        """Write weights, configuration and processor for the model's own library to load."""
         ...
 
 
 @runtime_checkable
 class Matcher(Protocol):
-    """A model that says how well an image and a text belong together: the paper's score G.
+    """A model that scores how well an image and a text match: the paper's score G.
 
-    COCO-Counterfactuals, section 4.2.2. Higher is better; scores of two matchers do not compare.
+    COCO-Counterfactuals, section 4.2.2. Higher is better; scores of different matchers are not
+    comparable.
     Implementations are ``torch.nn.Module``s.
 
     Attributes:
@@ -90,7 +91,7 @@ class Matcher(Protocol):
     kind: str
 
     def tokenize(self, texts: Sequence[str]) -> dict[str, Tensor]:
-        """Return int64 tensors (batch, length): what the model reads of each text."""
+        """Return int64 tensors (batch, length): the tokens of each text that the model reads."""
         ...
 
     def match(self, pixels: Tensor, texts: Sequence[str]) -> Tensor:
@@ -128,7 +129,7 @@ class Classifier(Protocol):
 
 @runtime_checkable
 class FeatureExtractor(Protocol):
-    """A model in whose features sets of images are compared, such as Inception's (FID).
+    """A model whose features compare sets of images, such as Inception's (FID).
 
     Implementations are ``torch.nn.Module``s.
 
@@ -157,11 +158,11 @@ class Answerer(Protocol):
 
         Args:
             images: RGB, of any size; ``None`` asks without an image.
-            questions: of each image, in any number: what they share is read once.
+            questions: any number for each image; their common beginning is read once.
 
         Returns:
-            Of each image, of each question, the scores of its options in order, or why it was left
-            out.
+            For each image and each of its questions: the scores of its options in order, or why it
+            was left out.
         """
         ...
 
@@ -173,12 +174,12 @@ class WritesAnswers(Answerer, Protocol):
     def write(
         self, images: Sequence[Image | None], questions: Sequence[Question], max_new_tokens: int
     ) -> list[Answered]:
-        """Write an answer to each question; its options are not looked at.
+        """Write an answer to each question; its options are ignored.
 
         Args:
-            images: RGB, one a question; ``None`` asks without an image.
-            questions: with their demonstrations, and what the answer begins with.
-            max_new_tokens: the most tokens of an answer.
+            images: RGB, one for each question; ``None`` asks without an image.
+            questions: with their demonstrations, and the beginning of the answer.
+            max_new_tokens: most tokens of an answer.
 
         Returns:
             The answers' texts, or why a question was left out.
@@ -214,7 +215,7 @@ class Entailer(Protocol):
 
 @runtime_checkable
 class EncodesImages(Entailer, Protocol):
-    """An entailer that looks at an image before it reads: several hypotheses share that work."""
+    """An entailer that encodes an image before it reads: several hypotheses share that work."""
 
     def encode_images(self, pixels: Tensor) -> Tensor:
         """Map uint8 pixels (n, 3, size, size), as ``transform`` gives them, to (n, ...)."""
@@ -259,7 +260,7 @@ class Detector(Protocol):
 
 @runtime_checkable
 class OpenVocabularyDetector(Detector, Protocol):
-    """A detector that looks for what it is told by name; ``detect`` looks for its vocabulary."""
+    """A detector that looks for given names; ``detect`` looks for its vocabulary."""
 
     def detect_named(
         self, images: Sequence[Image], names: Sequence[Sequence[str]]
@@ -268,7 +269,7 @@ class OpenVocabularyDetector(Detector, Protocol):
 
         Args:
             images: RGB images of any size.
-            names: of each image, what is looked for in it, such as ``dog``; it may be nothing.
+            names: for each image, the names to look for, such as ``dog``; may be empty.
         """
         ...
 
@@ -284,7 +285,7 @@ class LanguageModel(Protocol):
 
         Args:
             texts: n texts.
-            contexts: what stands before each text and is not scored; ``None`` is nothing.
+            contexts: text before each text that is not scored; ``None`` for no context.
         """
         ...
 
@@ -293,7 +294,7 @@ class LanguageModel(Protocol):
         ...
 
     def generate(self, prompts: Sequence[str], max_new_tokens: int) -> list[str]:
-        """Continue each prompt, greedily; the prompt itself is not returned."""
+        """Continue each prompt greedily; the prompt itself is not returned."""
         ...
 
     def describe(self) -> dict[str, str]:
@@ -303,27 +304,27 @@ class LanguageModel(Protocol):
 
 @runtime_checkable
 class Annotator(Protocol):
-    """Adds to examples what a model finds in them: a caption, detections."""
+    """Adds a model's findings to examples: a caption, detections."""
 
     @property
     def name(self) -> str:
-        """The name under which its results are kept in ``Example.extra``."""
+        """The name of its results in ``Example.extra``."""
         ...
 
     @property
     def reads(self) -> tuple[str, ...]:
         """The parts of an example on which its answer depends, such as ``image``.
 
-        Results are kept under their hash; with no part, nothing is kept.
+        Results are cached under the hash of these parts; without any, nothing is cached.
         """
         ...
 
     def identity(self) -> str:
-        """Return a hash of the weights and of every setting that changes an answer."""
+        """Return a hash of the weights and all settings that change an answer."""
         ...
 
     def annotate(self, examples: Sequence[Example]) -> list[Mapping[str, Any]]:
-        """Return for each example, in order, JSON that is merged into its ``extra``."""
+        """Return JSON for each example, in order, which is merged into its ``extra``."""
         ...
 
     def describe(self) -> dict[str, str]:
@@ -336,7 +337,7 @@ class Editor(Protocol):
     """Proposes edited texts for examples: candidates, filters, and a choice among the rest."""
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
-        """Return what was made of each example, in order, independent of the rest of the batch."""
+        """Return the result for each example, in order, independent of the rest of the batch."""
         ...
 
     def describe(self) -> dict[str, str]:
@@ -346,16 +347,16 @@ class Editor(Protocol):
 
 @runtime_checkable
 class ChecksSource(Editor, Protocol):
-    """An editor whose settings name something of the examples, such as their classes."""
+    """An editor whose settings name properties of the examples, such as their classes."""
 
     def check_source(self, examples: Sequence[Example]) -> None:
-        """Refuse settings that name what no example has, before anything is edited.
+        """Refuse settings that name properties of no example, before anything is edited.
 
         Args:
-            examples: all of the source, whichever part or shard they lie in.
+            examples: all examples of the source, in whichever part or shard.
 
         Raises:
-            UserError: naming the setting, and what there is.
+            UserError: naming the setting and the choices.
         """
         ...
 
@@ -364,16 +365,16 @@ class Postprocess(Protocol):
     """Changes the chosen images of a candidate just before they are encoded."""
 
     def __call__(self, image: Image, job: ImageJob) -> Image:
-        """Return an image as it is to be written; the same for the same image and job."""
+        """Return the image to be written; the same for the same image and job."""
         ...
 
 
 @runtime_checkable
 class ImageEditor(Protocol):
-    """Makes the images of proposals: pixels or encoded files, whatever makes them."""
+    """Makes the images of proposals, as pixels or encoded files."""
 
     def edit(self, jobs: Sequence[ImageJob]) -> list[Images]:
-        """Return the images of each job, in order; each is what it would be alone."""
+        """Return the images of each job, in order, independent of the other jobs."""
         ...
 
     def describe(self) -> dict[str, str]:
@@ -383,10 +384,10 @@ class ImageEditor(Protocol):
 
 @runtime_checkable
 class SharesExamples(ImageEditor, Protocol):
-    """An image editor that does once for an example what its jobs have in common.
+    """An image editor that shares work among the jobs of an example.
 
-    All jobs of an example come in one call, so what is shared does not depend on batches: an editor
-    need keep nothing between calls, and an interrupted run makes the same images.
+    All jobs of an example come in one call, so sharing does not depend on batches: an editor needs
+    no state between calls, and an interrupted run makes the same images.
     """
 
     @property
@@ -397,17 +398,17 @@ class SharesExamples(ImageEditor, Protocol):
 
 @runtime_checkable
 class Progressive(ImageEditor, Protocol):
-    """An image editor that draws step by step and decodes what is worth looking at.
+    """An image editor that denoises step by step and decodes only promising candidates.
 
     It makes one image for each text. The image of a job's first text, the base, depends on that
-    text, the source image and the draw, but not on ``draw.p``: jobs that differ in no more have one
-    base image between them.
+    text, the source image and the draw, but not on ``draw.p``: jobs that differ only in it share
+    their base image.
     """
 
     def sample(self, jobs: Sequence[ImageJob]) -> list[Tensor]:
         """Return each job's final latents, float32 (texts, channels, height, width) on the device.
 
-        The jobs of one call are denoised together; each is what it would be alone, up to rounding.
+        The jobs of one call are denoised together, independent of each other up to rounding.
         """
         ...
 
@@ -417,10 +418,10 @@ class Progressive(ImageEditor, Protocol):
         rounds: int,
         keep: Callable[[Sequence[int], list[Tensor]], Sequence[int]],
     ) -> dict[int, Tensor]:
-        """Draw jobs of which ``keep`` gives some up, ``rounds`` times on the way: an approximation.
+        """Draw jobs while ``keep`` drops some, ``rounds`` times on the way: an approximation.
 
-        ``keep`` maps the numbers of the jobs that are left, and guesses of their final latents, to
-        the numbers of those to go on with. Returns the final latents of those, by number.
+        ``keep`` maps the numbers of the remaining jobs, and estimates of their final latents, to
+        the numbers of the jobs to continue. Returns the final latents of those, by number.
         """
         ...
 
@@ -429,20 +430,20 @@ class Progressive(ImageEditor, Protocol):
         ...
 
     def same_text(self, texts: Sequence[str]) -> bool:
-        """Say whether an edited text is the first text to the model, as when it was cut off."""
+        """Say whether the model reads an edited text as the first, as when the edit is cut off."""
         ...
 
     def unsafe(self, images: Tensor) -> list[bool]:
-        """Say which images (n, 3, H, W) a safety checker flags; none where there is no checker."""
+        """Say which images (n, 3, H, W) a safety checker flags; without a checker none."""
         ...
 
 
 @runtime_checkable
 class Scorer(Protocol):
-    """Gives each candidate scores that have names, from its texts, its images, or both.
+    """Gives each candidate named scores from its texts, its images, or both.
 
     Attributes:
-        names: of the scores, in the order in which they are logged; unique within a recipe.
+        names: names of the scores, in the order of the log; unique within a recipe.
     """
 
     @property
@@ -454,8 +455,8 @@ class Scorer(Protocol):
         """Return the scores of each candidate by name, finite.
 
         Args:
-            proposals: of each candidate.
-            images: made for it.
+            proposals: the proposal of each candidate.
+            images: the images of each candidate.
         """
         ...
 
@@ -468,8 +469,8 @@ class Scorer(Protocol):
 class EmbeddingScorer(Scorer, Protocol):
     """A scorer that compares embeddings, float32 and of unit length.
 
-    Each text and image is embedded once, whatever it is compared with, and a candidate whose base
-    image is too poor is rejected before its edited images are even decoded.
+    Each text and image is embedded once, whatever it is compared with, and a candidate with a poor
+    base image is rejected before its edited images are decoded.
     """
 
     def texts(self, texts: Sequence[str]) -> Tensor:
@@ -481,21 +482,21 @@ class EmbeddingScorer(Scorer, Protocol):
         ...
 
     def compare(self, texts: Sequence[Tensor], images: Sequence[Tensor]) -> Scores:
-        """Return the scores of one candidate, as far as its images are known.
+        """Return the scores of one candidate that its known images allow.
 
         Args:
             texts: embeddings (dim,) of every text.
-            images: embeddings (dim,) of the image of every text, or of the first one's only.
+            images: embeddings (dim,) of the image of every text, or only of the first text's.
         """
         ...
 
 
 @runtime_checkable
 class Benchmark(Protocol):
-    """A question asked of a model: it receives the model as an object and never asks its name.
+    """A test of a model: it receives the model as an object and never asks for its name.
 
     Attributes:
-        name: what results and tables call it.
+        name: its name in results and tables.
     """
 
     name: str
@@ -507,9 +508,9 @@ class Benchmark(Protocol):
 
     @property
     def data_hash(self) -> str:
-        """Return a hash of what is asked about: sources, rows, class names."""
+        """Return a hash of the test's data: sources, rows, class names."""
         ...
 
     def run(self, model: Any) -> Evaluation:
-        """Ask the model, and return the outcomes and what it answered to every test item."""
+        """Ask the model; return the outcomes and its answer to every test item."""
         ...

@@ -16,16 +16,16 @@ from cfaug.errors import UserError
 from cfaug.types import KEY_PATTERN, Example, SourceImage
 
 BASIC, COUNTERFACTUAL = "basic", "counterfactual"
-"""Kinds of questions: about what the image shows, and about what it would show if ..."""
+"""Kinds of questions: about the image as it is, and about the image under a condition."""
 
 PLAIN = "question"
-"""The kind of questions of a set that has no counterfactual ones."""
+"""The kind of all questions of a set without counterfactual ones."""
 
 NO_OPTION = -1
-"""The answer of a question whose right answer, in ``extra["answer"]``, is not among its options."""
+"""The answer of a question whose right answer, ``extra["answer"]``, is not among its options."""
 
 FEWEST_OPTIONS = 2
-"""Options among which there is something to choose."""
+"""Least number of options that leave a choice."""
 
 PRESUPPOSITION, SOURCE, VERIFIED, CLOSED = "presupposition", "source", "verified", "closed"
 """Names in a question's ``extra``: the condition alone; who wrote the question, ``human`` or
@@ -38,7 +38,7 @@ question about several images, ``f_acc`` of several questions about one figure: 
 in which every answer is right."""
 
 DISPUTED = "disputed"
-"""Name in a question's ``extra``: why its answer is said to be wrong; it is kept as it is."""
+"""Name in a question's ``extra``: why its answer is reported as wrong; the answer is kept."""
 
 QUESTION, QUESTIONS, CATEGORY = "question", "questions", "category"
 """Names in the ``extra`` of a member and of an example: of what a question is beside its text, of
@@ -63,7 +63,7 @@ class AskedQuestion:
         options: in the set's order.
         answer: number of the right option, from 0; ``None`` where the set gives no answer. A number
             that no option has is not refused here: ``cfaug.text.question_checks`` finds it.
-        extra: what else the set says of the question, JSON.
+        extra: further fields of the set about the question, JSON.
 
     Raises:
         UserError: if the id is invalid, or the text or an option is empty or no text.
@@ -98,7 +98,7 @@ class AskedQuestion:
 
     @property
     def unscorable(self) -> str:
-        """Why no answer can be right or wrong; empty where one can."""
+        """Why no answer can be right or wrong; empty if one can."""
         if self.right is None:
             return "no_answer"
         if len(self.options) < FEWEST_OPTIONS:
@@ -108,15 +108,15 @@ class AskedQuestion:
 
 @dataclass(frozen=True)
 class AskedImage:
-    """An image, and what is asked about it.
+    """An image and the questions about it.
 
     Attributes:
         key: unique in the set, ``[a-z0-9_-]+``.
-        group: what images have in common that belong together: a photo in several rows, a pair.
+        group: shared by images that belong together: rows of one photo, a pair.
         image: ``None`` for questions that are asked without an image.
-        category: that tables report by; may be empty.
+        category: by which tables report; may be empty.
         questions: in order; the basic question before its counterfactual ones.
-        extra: what else the set says of the image, JSON.
+        extra: further fields of the set about the image, JSON.
 
     Raises:
         UserError: if the key is invalid, there is no question, or an id is duplicated.
@@ -149,7 +149,7 @@ class AskedImage:
 
 
 def details_of(question: AskedQuestion) -> dict[str, Any]:
-    """Return all of a question but its text, as JSON; ``question_of`` undoes it."""
+    """Return a question without its text, as JSON; ``question_of`` reverses this."""
     return {
         "id": question.id,
         "kind": question.kind,
@@ -164,11 +164,11 @@ def question_of(text: str, details: object, where: str) -> AskedQuestion:
 
     Args:
         text: of the question.
-        details: as ``details_of`` gave them.
-        where: they stand, for messages.
+        details: from ``details_of``.
+        where: their place, for messages.
 
     Raises:
-        UserError: naming the place, if they are the details of no question.
+        UserError: naming the place, if the details are invalid.
     """
     try:
         return AskedQuestion(

@@ -118,7 +118,7 @@ def new_key(key: str, script: str) -> str:
 
 
 def old_key(key: str, script: str) -> str:
-    """Return the earliest name of a setting, which folders made under it may bear."""
+    """Return the earliest name of a setting, which older folders may carry."""
     return _covered(key, {new: old for old, new in SETTINGS.get(script, {}).items()})
 
 
@@ -165,7 +165,7 @@ def correct_words(words: Sequence[str], script: str) -> list[str]:
 
 
 def _corrected(word: str, script: str) -> list[str]:
-    """Return what to type instead of one word: settings within braces become words of their own."""
+    """Return the words to type instead of one; settings within braces become separate words."""
     bare = word.lstrip(SIGNS + "-")
     sign = word[: len(word) - len(bare)]
     key, equals, value = bare.partition("=")
@@ -218,7 +218,7 @@ def split_braces(text: str) -> dict[str, str]:
 
 
 def explain_words(words: Sequence[str], script: str) -> str | None:
-    """Return what to tell somebody whose words use old names; ``None`` if none does.
+    """Return the message for a command that uses old names; ``None`` if it uses none.
 
     Args:
         words: the command line after the script's name.
@@ -233,7 +233,7 @@ def explain_words(words: Sequence[str], script: str) -> str | None:
 
 
 def explain_settings(flat: Mapping[str, Any], script: str) -> str | None:
-    """Return what to tell somebody whose configuration files use old names; ``None`` if none does.
+    """Return the message for configuration files that use old names; ``None`` if they use none.
 
     Args:
         flat: the composed settings by their dotted keys.
@@ -261,7 +261,7 @@ def _written(key: str, value: Any) -> str:
 
 
 def _changes(pairs: Iterable[tuple[str, str]]) -> str:
-    """Name, once each, the words that are written otherwise now."""
+    """Name each word that has a new name, once."""
     changed = [f"{old.lstrip('-')} is now {new.lstrip('-')}" for old, new in pairs if old != new]
     return "; ".join(dict.fromkeys(changed))
 
@@ -281,7 +281,7 @@ def update_flat(settings: Mapping[str, Any], script: str) -> dict[str, Any]:
 
 
 def update_settings(config: dict[str, Any], script: str) -> dict[str, Any]:
-    """Rename, in place, what nested settings such as those of ``config.yaml`` hold; return them.
+    """Rename nested settings, such as those of ``config.yaml``, in place; return them.
 
     Args:
         config: as read from a file: it may hold anything, itself included.

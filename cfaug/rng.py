@@ -1,6 +1,6 @@
-"""Randomness keyed by item: every draw names its seed and what it is for, nothing is global.
+"""Randomness keyed by item: every draw names its seed and its purpose; there is no global state.
 
-A stream depends on its key alone, so the same command gives the same bytes whatever the number of
+A stream depends only on its key, so the same command gives the same bytes whatever the number of
 workers, ranks or restarts.
 """
 

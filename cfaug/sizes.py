@@ -1,8 +1,7 @@
-"""What a configuration asks for, checked against what the weights' file holds, before it is built.
+"""Checks of a model's configuration against the size of its weights, before the model is built.
 
-A few digits in a ``config.json`` can ask for terabytes or for a thousand million layers. A model is
-therefore first built without memory (torch's meta device) and counted. Torch is imported when it
-is asked.
+A few digits in a ``config.json`` can ask for terabytes or for a billion layers. A model is first
+built without memory (torch's meta device) and counted. Torch is imported when it is needed.
 """
 
 from __future__ import annotations
@@ -25,22 +24,22 @@ NOT_NUMBERS = (
 )
 
 REPEATED = re.compile(r"(layers?|depths?|stages|blocks?|experts|layers_per_block)$")
-"""Settings that say how often something is built."""
+"""Settings that are counts of modules to build."""
 
 FEWEST_REPEATS = 64
 """Repeats that are always allowed: layers may share their tensors."""
 
 LARGEST_NUMBER = 10_000_000
-"""What any whole number of a configuration may be, however little the weights hold."""
+"""Largest integer that a configuration may always have, however small the weights are."""
 
 SPARE = 1_000_000
-"""Numbers that a model may have beyond twice what its file holds: heads that nobody uses."""
+"""Parameters that a model may have beyond twice those of its file, for unused heads."""
 
 
 def count_stored(paths: Sequence[Path]) -> tuple[int, int]:
-    """Return how many tensors, and how many numbers, files of weights hold.
+    """Return the number of tensors and of parameters in weight files.
 
-    Pickles among them, already known to hold tensors only, are counted without their values.
+    Pickles, already known to hold only tensors, are counted without reading their values.
     """
     shapes = [shape for path in paths for shape in _shapes(path)]
     return len(shapes), sum(math.prod(shape) for shape in shapes)
@@ -56,10 +55,10 @@ def _shapes(path: Path) -> list[tuple[int, ...]]:
 
 
 def check_numbers(config: Any, file: Path, weights: tuple[int, int]) -> None:
-    """Refuse whole numbers that no weights of this size could fit, before anything is built.
+    """Refuse integers that are too large for weights of this size, before anything is built.
 
     Args:
-        config: what the file says, at any depth.
+        config: the file's content, nested to any depth.
         file: for the error.
         weights: as ``count_stored`` gives them.
 
@@ -86,7 +85,7 @@ def _whole(value: object) -> bool:
 def check_built(
     build: Callable[[], nn.Module], owner: object, weights: tuple[int, int]
 ) -> nn.Module | None:
-    """Build a model without memory, and refuse one of which the file holds but a part.
+    """Build a model without memory, and refuse one that needs more weights than the file has.
 
     Args:
         build: called on torch's meta device.
@@ -94,8 +93,8 @@ def check_built(
         weights: as ``count_stored`` gives them.
 
     Returns:
-        The model, whose tensors have no values; ``None`` if it cannot be built so, which whoever
-        builds it next finds out.
+        The model, whose tensors have no values; ``None`` if it cannot be built, which the library
+        reports when it loads the weights.
 
     Raises:
         UserError: with both numbers.
@@ -125,7 +124,7 @@ def skeleton(kind: Any, folder: Path, names: Sequence[str] = HF_WEIGHTS) -> nn.M
     Args:
         kind: a model class of transformers, one of its ``AutoModel``, or a model of diffusers.
         folder: of the weights, known to hold no pickle of anything but tensors.
-        names: what the file of weights may be called.
+        names: possible names of the weight file.
 
     Returns:
         See ``check_built``.
@@ -152,9 +151,9 @@ def _build(kind: Any, folder: Path) -> nn.Module:
 
 
 def check_finite(model: nn.Module, owner: object) -> None:
-    """Refuse weights that are not numbers, which would make every result invalid.
+    """Refuse infinite or NaN weights, which would make every result invalid.
 
-    For models all of whose weights take part; of others see ``find_damaged``.
+    For models that use all of their weights; for others see ``find_damaged``.
 
     Args:
         model: as loaded.
@@ -169,7 +168,7 @@ def check_finite(model: nn.Module, owner: object) -> None:
 
 
 def find_damaged(model: nn.Module) -> str | None:
-    """Return the name of the first parameter that holds infinite values or NaN; ``None``: none."""
+    """Return the name of the first parameter with infinite values or NaN; ``None`` without one."""
     import torch
 
     for name, parameter in model.named_parameters():

@@ -1,4 +1,4 @@
-"""The records everything else passes around: frozen, no torch.
+"""The frozen records that all parts exchange. No torch.
 
 A pair of COCO-Counterfactuals is a set of two members and two images; a photo with five captions is
 a set of five members that share one image. ``group`` names the source (the photo, the original
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 KEY_PATTERN = re.compile(r"[a-z0-9_-]+")
-"""What a set key may be: a dot in a key would silently break WebDataset's grouping."""
+"""Allowed set keys; a dot in a key would silently break WebDataset's grouping."""
 
 
 def _frozen(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -36,7 +36,7 @@ def _check_key(key: str, what: str) -> None:
 
 
 def _check_texts(record: object, names: tuple[str, ...], what: str) -> None:
-    """Refuse what no file of ours can hold: records are also made of files that others wrote."""
+    """Refuse values that our files cannot hold: records are also made from other people's files."""
     for name in names:
         value = getattr(record, name)
         if not isinstance(value, str):
@@ -127,7 +127,7 @@ class CounterfactualSet:
 
 @runtime_checkable
 class SourceImage(Protocol):
-    """A handle on an image of a source: read when it is needed, checked when it is read.
+    """A reference to an image of a source, which is read on demand and checked when it is read.
 
     Attributes:
         digest: hexadecimal, of all bytes of the encoded file; equal for equal files only.
@@ -135,25 +135,25 @@ class SourceImage(Protocol):
 
     @property
     def digest(self) -> str:
-        """Return what identifies the image's content, a key for caches."""
+        """Return an identifier of the image's content, a key for caches."""
         ...
 
     def read(self) -> bytes:
         """Return the encoded file.
 
         Raises:
-            UserError: if the file is missing, or no longer what was indexed.
+            UserError: if the file is missing, or has changed since it was indexed.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Example:
-    """What a source yields: texts, or an image, or both, and whatever else is known of them.
+    """An item of a source: texts, an image or both, with whatever else is known about them.
 
     Attributes:
         key: unique in the source, ``[a-z0-9_-]+``.
-        group: what examples have in common that no split may separate, such as a photo.
+        group: shared by examples that no split may separate, such as captions of one photo.
         texts: captions or questions; may be empty where there is an image.
         image: the source image, if there is one.
         label: the class name, if there is one.
@@ -196,7 +196,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Proposal:
-    """Texts for which images are wanted: what an editor makes of an example.
+    """Texts for which images are to be made: an editor's result for an example.
 
     Attributes:
         example: what was edited.
@@ -248,13 +248,13 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Rejected:
-    """An edit that an editor found and did not propose, kept for whoever asks why.
+    """An edit that an editor found but did not propose, kept to explain why.
 
     Attributes:
-        text: the edited text; empty where there was none, as when a model gave no answer.
+        text: the edited text; empty if there was none, as when a model gave no answer.
         edit: its kind, and the words by which it differs.
-        reason: why it was not proposed, a short text that is counted.
-        extra: what is known of it, all of it JSON: similarities, the prompt that was asked.
+        reason: why it was not proposed, a short text by which such edits are counted.
+        extra: details as JSON: similarities, the prompt that was asked.
 
     Raises:
         UserError: if a text is not a string, or the edit is not an ``Edit``.
@@ -274,7 +274,7 @@ class Rejected:
 
 @dataclass(frozen=True)
 class Edited:
-    """What an editor made of one example.
+    """An editor's result for one example.
 
     Attributes:
         proposals: none, one or several; several of one example that have the example's key are
@@ -324,7 +324,7 @@ class Edited:
 
 @dataclass(frozen=True)
 class Draw:
-    """The chance of one candidate: its noise, its share of shared attention, its guidance.
+    """The random parameters of one candidate: noise, share of shared attention, guidance.
 
     Attributes:
         seed: of the initial noise and of every ancestral step; what ``seed_policy`` gave.
@@ -347,7 +347,7 @@ class Draw:
 
 @dataclass(frozen=True)
 class ImageJob:
-    """One candidate to be made: a proposal, and the random parameters of this candidate."""
+    """One candidate to draw: a proposal and its random parameters."""
 
     proposal: Proposal
     draw: Draw
@@ -396,8 +396,8 @@ class Images:
 Scores = Mapping[str, float | tuple[float, ...]]
 """Scores of one candidate by name.
 
-A number is about the candidate as a whole; a tuple has one value for each text but the first, to
-which the others are compared. A name is missing where an early exit made the score unnecessary.
+A number concerns the candidate as a whole; a tuple has one value for each text but the first, to
+which the others are compared. A name is missing if an early exit made the score unnecessary.
 """
 
 Better = Literal["higher", "lower"]
@@ -406,21 +406,21 @@ Column: TypeAlias = "Sequence[Any] | np.ndarray"
 """Values of test items."""
 
 ITEM, CLUSTER = "item", "cluster"
-"""The columns of a benchmark's items that name the test item, and what is sampled with it."""
+"""Columns of a benchmark's items: the name of the item, and of the cluster sampled with it."""
 
 ORIGINAL, RECONSTRUCTION = "original", "reconstruction"
-"""What a stress test calls a photo itself, and what a method made of it without an edit: kinds that
-no edit may be of."""
+"""Kinds that a stress test gives to a photo itself and to its reconstruction without an edit; no
+edit may have them."""
 
 
 @dataclass(frozen=True)
 class OptionScore:
-    """How likely a model finds one option as the answer to a question.
+    """A model's likelihood of one option as the answer to a question.
 
     Attributes:
         nll: negative log-likelihood of all its tokens together, in nats. Ranking by it is the
             reduction ``sum``.
-        tokens: how many tokens that are.
+        tokens: number of these tokens.
     """
 
     nll: float
@@ -434,17 +434,17 @@ class OptionScore:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One number a benchmark found.
+    """One number that a benchmark measured.
 
     Attributes:
         benchmark: the benchmark's name.
         metric: the metric's name.
         value: the number itself.
-        n: how many queries or images it is the mean of.
+        n: number of queries or images that it is the mean of.
         better: whether higher or lower values are better.
         unit: ``fraction`` (tables show per cent), ``nats``, ... (tables show the number as it is).
-        by: the part of the test it is about, such as ``{"edit": "background"}``; empty for all of
-            it.
+        by: the part of the test that it concerns, such as ``{"edit": "background"}``; empty for
+            the whole test.
 
     Raises:
         UserError: if the direction is invalid, or ``by`` does not map text to text.
@@ -469,18 +469,18 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a benchmark found of one model.
+    """A benchmark's result for one model.
 
     Attributes:
-        outcomes: one a metric and part of the test, in a fixed order.
+        outcomes: one for each metric and part of the test, in a fixed order.
         items: columns of equal length with one row a test item. ``item`` names it, unique within
             the benchmark; ``cluster`` names what was sampled with it, an image or a set, and is
             what a bootstrap draws. Every metric that is a mean over items has a float column of
             its own name: the mean of its values is the outcome, their number is ``n``, and ``nan``
             stands where the item does not count for the metric. Other columns (scores, labels, the
             names in ``by``) are free.
-        rankings: where an item is a ranking, what was ranked: columns as of ``items`` with one row
-            a candidate; empty for any other benchmark.
+        rankings: for a benchmark whose items are rankings, the ranked candidates: columns as in
+            ``items`` with one row per candidate; empty for any other benchmark.
 
     Raises:
         UserError: if there are no outcomes, a column is missing or the lengths differ.
@@ -503,7 +503,7 @@ class Evaluation:
 
 
 def _check_columns(columns: Mapping[str, Column], what: str) -> None:
-    """Refuse columns of different lengths, and such as lack the names of rows or clusters."""
+    """Refuse columns of different lengths, and columns without the names of items or clusters."""
     missing = [column for column in (ITEM, CLUSTER) if column not in columns]
     if missing:
         raise UserError(f"{what} lack the column {missing[0]!r}")
@@ -513,4 +513,4 @@ def _check_columns(columns: Mapping[str, Column], what: str) -> None:
 
 
 ENTAILMENT = ("entailment", "neutral", "contradiction")
-"""What a premise and a hypothesis can be to each other, in the order of an Entailer's columns."""
+"""The possible relations of a premise and a hypothesis, in the order of an Entailer's columns."""

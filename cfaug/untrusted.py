@@ -1,9 +1,9 @@
-"""Loading what somebody else wrote: a folder of weights says what it is, and never what to do.
+"""Loading folders of weights that somebody else wrote, without following instructions in them.
 
 transformers and diffusers follow a folder's files to Python code, to other folders, to the Hub and
 to packages that compile. Every folder is therefore checked against the rules here before a library
-reads it, and every ``from_pretrained`` of cfaug is the one of this module. Torch and the libraries
-are imported when they are asked.
+reads it, and cfaug calls ``from_pretrained`` only in this module. Torch and the libraries are
+imported when they are needed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OWN_KERNELS = {
     None, "eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention",
     "grouped_mm", "batched_mm",
 }  # fmt: skip
-"""What may compute attention or experts; any other name is a repository that would be fetched."""
+"""Allowed implementations of attention and experts; any other name would be downloaded as code."""
 
 CLASSES = {
     "tokenizer_class": re.compile(r"(?!Auto|Rag)\w*Tokenizer(Fast)?|TokenizersBackend"),
@@ -35,7 +35,7 @@ CLASSES = {
     "feature_extractor_type": re.compile(r"(?!Auto)\w+(FeatureExtractor|ImageProcessor)(Fast)?"),
     "_class_name": re.compile(r"\w+"),
 }
-"""What a class may be called that a file names; all else in the libraries can be a loader."""
+"""Pattern of the class names that a file may give; other names in the libraries may be loaders."""
 
 FORBIDDEN = {
     "auto_map": "Python code of its own",
@@ -54,15 +54,15 @@ FORBIDDEN = {
     "sudachi_kwargs": "a program's settings",
     "jumanpp_kwargs": "a program's settings",
 }
-"""Keys with which a file makes a library do more than fill a model, and what they ask for."""
+"""Keys by which a file makes a library do more than load weights, and what they ask for."""
 
 ELSEWHERE = re.compile(r"(hf-hub|hf_hub|local-dir|file|https?|s3|gs):", re.IGNORECASE)
 PLACES = ("architecture", "backbone", "timm_model_name")
-"""Keys whose text chooses a model: a plain name, never a place."""
+"""Keys whose text chooses a model: a plain name, never a path or an address."""
 
 COUNTS = re.compile(r"(layers?|labels|classes|depths?|stages|blocks?|groups|experts)$")
 MOST = 1_000_000
-"""What a configuration may count: the libraries make lists of that length as they read it."""
+"""Largest count in a configuration: the libraries make lists of that length on reading it."""
 
 ADAPTER = "adapter_config.json"
 SHARDS_OF_PROCESSES = re.compile(r"shard-\d+-model-\d+-of-\d+\.safetensors")
@@ -71,11 +71,11 @@ SHARDS_OF_PROCESSES = re.compile(r"shard-\d+-model-\d+-of-\d+\.safetensors")
 def check_folder(folder: Path) -> None:
     """Refuse a folder whose files ask for code, for another place, or for a class that loads.
 
-    Read are the JSON files that lie in it and in its own folders, one level down, which is as far
-    as transformers and diffusers look.
+    The JSON files in the folder and in its subfolders, one level down, are read; transformers and
+    diffusers look no further.
 
     Args:
-        folder: that a library is about to read.
+        folder: the folder that a library is about to read.
 
     Raises:
         UserError: naming the file, the key and what it asks for.
@@ -98,7 +98,7 @@ def check_folder(folder: Path) -> None:
 
 
 def read_json(file: Path) -> Any:
-    """Return what a JSON file holds; None if it is not JSON, which no library can follow either."""
+    """Return the content of a JSON file; ``None`` if it is not JSON, which no library follows."""
     try:
         return json.loads(require_regular(file).read_text(encoding="utf-8"))
     except (ValueError, RecursionError):
@@ -162,8 +162,8 @@ def from_folder(kind: Any, folder: Path, **options: Any) -> Any:
         options: for the library.
 
     Raises:
-        UserError: if the folder's files ask for more than to be read.
-        Exception: whatever the library makes of a broken folder.
+        UserError: if the folder's files ask to run code or load something else.
+        Exception: the library's own errors about a broken folder.
     """
     check_folder(folder)
     if kind.__name__.startswith("Auto") and kind.__module__.startswith("transformers"):
@@ -174,13 +174,13 @@ def from_folder(kind: Any, folder: Path, **options: Any) -> Any:
 
 @contextmanager
 def no_questions() -> Iterator[None]:
-    """Have transformers refuse code of a folder where it would ask on the terminal.
+    """Make transformers refuse a folder's code where it would otherwise ask on the terminal.
 
-    For calls that lead to a ``from_pretrained`` out of our hands, as open_clip's do. It holds from
-    then on: another thread may be in such a call.
+    For libraries that call ``from_pretrained`` themselves, such as open_clip. It stays in force,
+    because another thread may be in such a call.
 
     Raises:
-        UserError: in place of the refusal, which advises to trust the code.
+        UserError: in place of transformers' message, which advises to trust the code.
     """
     from transformers import dynamic_module_utils
 

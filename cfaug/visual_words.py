@@ -1,7 +1,7 @@
-"""Lists of what can be seen in an image: names of objects, and attributes of them.
+"""Lists of visible things: names of objects, and of attributes.
 
-A list is a text file with a name a line, as Visual Genome's vocabularies are; what follows a comma
-is a synonym and is not read, and neither is a line that begins with ``#``.
+A list is a text file with one name per line, like Visual Genome's vocabularies. Synonyms after a
+comma and lines that begin with ``#`` are not read.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Kind = Literal["objects", "attributes"]
 
 
 def visual_words(kind: Kind, file: str | None = None) -> tuple[str, ...]:
-    """Return a list of names, lower case, each once, in the file's order.
+    """Return the names of a list in lower case, without duplicates, in the file's order.
 
     Args:
-        kind: which of the shipped lists.
-        file: one of your own; ``None`` is the shipped one.
+        kind: name of a shipped list.
+        file: your own list; ``None`` is the shipped one.
 
     Raises:
         UserError: if the file cannot be read or holds no name.

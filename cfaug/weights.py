@@ -1,4 +1,4 @@
-"""Where weights lie and what they hash to, without torch; what is a pickle is refused."""
+"""Places and hashes of weights, without torch; pickles of anything but tensors are refused."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ PACKAGE = "package:"
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 
 OPEN_CLIP_FOLDERS = ("local-dir:", "hf-hub:")
-"""How open_clip's ``architecture`` begins where it is a folder that says what it is."""
+"""Prefix of open_clip's ``architecture`` for a folder with its own configuration."""
 
 COPIES = ("*.fp16.safetensors", "*.non_ema.safetensors", "*.fp16-*.safetensors")
-"""Copies of the same weights that lie beside them on the Hub."""
+"""Patterns of further copies of the same weights on the Hub."""
 
 DESCRIBED = ("*.json", "*.txt", "*.model", "*.jinja")
-"""What configures a model, beside its weights."""
+"""Patterns of the configuration files beside the weights."""
 
 HF_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 OPEN_CLIP_WEIGHTS = (
@@ -47,7 +47,7 @@ def resolve(
     *,
     fetch: bool = True,
 ) -> Path:
-    """Return the local folder of a ``zoo:NAME``, a folder, or a Hub id (fetched if need be).
+    """Return the local folder of a ``zoo:NAME``, a folder, or a Hub id (downloaded if needed).
 
     ``zoo:NAME`` may name a folder within one (``zoo:language/causal``); ``package:NAME/FOLDER`` is
     a folder of an installed Python package, which is not imported.
@@ -55,8 +55,8 @@ def resolve(
     Args:
         name_or_path: as the configuration gives it.
         revision: commit of a Hub id.
-        wanted: patterns of the files to fetch; ``None`` is one model with its tokenizer.
-        fetch: whether a Hub id may be fetched; False takes only what was fetched before.
+        wanted: patterns of the files to download; ``None`` is one model with its tokenizer.
+        fetch: download a Hub id; False uses only files that were downloaded before.
 
     Raises:
         UserError: if there is none, with what to do about it.
@@ -84,7 +84,7 @@ def resolve(
 
 
 def zoo_shelf() -> Path:
-    """Return the folder of the models that are shipped."""
+    """Return the folder of the shipped models."""
     return Path(str(files("cfaug"))) / "zoo" / "weights"
 
 
@@ -114,7 +114,7 @@ def _package_folder(name: str) -> Path:
 
 
 def describe(name_or_path: str, folder: Path) -> str:
-    """Return what a card says of weights: the name with its Hub revision, or with their sha256."""
+    """Return the provenance of weights for a card: the name with its Hub revision or sha256."""
     if folder.parent.name == "snapshots":
         return f"{name_or_path}@{folder.name}"
     return f"{name_or_path} sha256:{sha256(find_weights(folder))}"
@@ -151,7 +151,7 @@ def find_weights(folder: Path, names: Sequence[str] = HF_WEIGHTS) -> list[Path]:
     """Return the weight files of a ``save_pretrained`` folder, safetensors first.
 
     Raises:
-        UserError: if there are none; the message says what lies there.
+        UserError: if there are none; the message lists the folder.
     """
     for name in names:
         whole, listing = folder / name, folder / f"{name}.index.json"
@@ -164,7 +164,7 @@ def find_weights(folder: Path, names: Sequence[str] = HF_WEIGHTS) -> list[Path]:
 
 
 def _shards(listing: Path) -> list[str]:
-    """Return the files that an index names, which lie beside it.
+    """Return the weight files that an index names; they must be beside it.
 
     Raises:
         UserError: if it is not an index, or names a file elsewhere.
@@ -184,14 +184,14 @@ def _shards(listing: Path) -> list[str]:
 
 
 def open_clip_folder(architecture: str, *, fetch: bool = True) -> Path | None:
-    """Return the folder that ``local-dir:`` or ``hf-hub:`` stands for; ``None`` for a plain name.
+    """Return the folder of a ``local-dir:`` or ``hf-hub:`` name; ``None`` for a plain name.
 
     Args:
         architecture: as open_clip has it.
-        fetch: whether a Hub id may be fetched.
+        fetch: download a Hub id.
 
     Raises:
-        UserError: if it cannot be had.
+        UserError: if it is missing.
     """
     for prefix in OPEN_CLIP_FOLDERS:
         if architecture.startswith(prefix):
@@ -203,7 +203,7 @@ def open_clip_weights(architecture: str, pretrained: str | None) -> Path | None:
     """Return the weight file of an open_clip model, or ``None`` for a tag.
 
     Raises:
-        UserError: if a folder or a Hub id has no weights or cannot be had.
+        UserError: if a folder or a Hub id is missing or has no weights.
     """
     folder = open_clip_folder(architecture)
     if folder is not None:
@@ -214,14 +214,14 @@ def open_clip_weights(architecture: str, pretrained: str | None) -> Path | None:
 
 
 def parameter_count(paths: Sequence[Path]) -> int | None:
-    """Return how many numbers safetensors files hold, read from their headers; None for others."""
+    """Return the number of parameters in safetensors headers; ``None`` for other files."""
     if any(path.suffix != ".safetensors" for path in paths):
         return None
     return sum(math.prod(shape) for path in paths for shape in tensor_shapes(path).values())
 
 
 def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each tensor in a safetensors file, read from its header alone.
+    """Return the shape of each tensor in a safetensors file, from its header.
 
     Raises:
         UserError: if it is not such a file.
@@ -251,21 +251,20 @@ def sha256(paths: Sequence[Path]) -> str:
 
 
 def hash_description(folder: Path) -> str:
-    """Return the sha256 (hex) of what lies beside weights: configuration, tokenizer, processor."""
+    """Return the sha256 (hex) of the files beside weights: configuration, tokenizer, processor."""
     files = sorted(file for pattern in DESCRIBED for file in folder.glob(pattern))
     names = [file.name for file in files]
     return sha256_text(json.dumps([names, sha256(files)]))
 
 
 ENCODER_SETTINGS = ("max_length", "geometry", "architecture")
-"""Settings that change what a dual encoder or matcher answers, as a run's record names them."""
+"""Settings that change the answers of a dual encoder or matcher, as a run's record names them."""
 
 
 def model_identity(weights: str, settings: Mapping[str, Any]) -> str:
-    """Return what a result is a result of: the weights, and how they were told to be read.
+    """Return a model's identity in results: the weights and the settings that change its answers.
 
-    Equal to the weights' hash where no setting differs from its default, as results were named
-    before settings counted.
+    It equals the weights' hash if no setting differs from its default, as in older results.
 
     >>> model_identity("ab", {"max_length": None, "architecture": "local-dir:folder"})
     'ab'
@@ -274,7 +273,7 @@ def model_identity(weights: str, settings: Mapping[str, Any]) -> str:
 
     Args:
         weights: their hash.
-        settings: of the model that change what it answers; ``None`` is a setting left alone.
+        settings: of the model that change its answers; ``None`` is a setting's default.
     """
     told = {name: value for name, value in settings.items() if value is not None}
     if str(told.get("architecture")).startswith(OPEN_CLIP_FOLDERS):
@@ -288,7 +287,7 @@ def sha256_text(text: str) -> str:
 
 
 def refuse_pickles(paths: Sequence[Path]) -> None:
-    """Let through tensors only: reading any other pickle can run code.
+    """Accept only tensors: reading any other pickle can run code.
 
     Raises:
         UserError: naming the file.

@@ -1,7 +1,7 @@
-"""How a source names a part of the embedded world: ``shapescapes:PART`` or ``...:PART@STYLE``.
+"""Names of sources in the embedded world: ``shapescapes:PART`` or ``shapescapes:PART@STYLE``.
 
-Of the questions about it a part is ``shapescapes_vqa:PART``, of its compositional tests
-``shapescapes_compositional:PART``. Every other name of a source is a folder or file.
+``shapescapes_vqa:PART`` is a part of the questions about it, ``shapescapes_compositional:PART`` one
+of its compositional tests. Every other name of a source is a folder or a file.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ QUESTIONS_PREFIX = "shapescapes_vqa:"
 COMPOSITIONAL_PREFIX = "shapescapes_compositional:"
 
 COMPOSITIONAL = "compositional_"
-"""How the parts that ``shapescapes_compositional:`` names begin among those of the world."""
+"""Prefix of the world's parts that ``shapescapes_compositional:`` names."""
 
 
 def is_world(source: str) -> bool:
