@@ -1,7 +1,7 @@
 """How far annotators agree beyond chance: Fleiss' and Cohen's kappa, Krippendorff's alpha.
 
-1 is perfect agreement, 0 what chance would give, below 0 less than chance. Where only one category
-was ever used chance alone agrees perfectly, and every coefficient here is ``nan``.
+1 is perfect agreement, 0 the agreement expected by chance, below 0 less than that. If only one
+category was ever used, chance agreement is perfect and every coefficient here is ``nan``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Level = Literal["nominal", "ordinal", "interval"]
 
 
 def fleiss_kappa(counts: Sequence[Sequence[int]] | np.ndarray) -> float:
-    """Return Fleiss' kappa (Fleiss, 1971) of items that equally many raters put into categories.
+    """Return Fleiss' kappa (Fleiss, 1971) of items that have the same number of raters each.
 
     The raters need not be the same people. COCO-CFs reports 0.74 for its 3 raters and 4 categories
     (section 4.1).
@@ -62,9 +62,9 @@ def krippendorff_alpha(
 
     Args:
         ratings: (items, raters) of numbers; ``None`` or NaN where a rater did not answer. Items
-            with fewer than two answers say nothing of agreement and are left out.
-        level: what distance between two values means: ``"nominal"`` different or not,
-            ``"ordinal"`` by how many ratings lie between, ``"interval"`` the squared difference.
+            with fewer than two answers say nothing about agreement and are left out.
+        level: how the distance between two values is measured: ``"nominal"`` 0 or 1, ``"ordinal"``
+            by the number of ratings between them, ``"interval"`` by the squared difference.
 
     Returns:
         The coefficient; ``nan`` without two answers to compare, or if all of them are equal.
@@ -95,10 +95,10 @@ def krippendorff_alpha(
 
 
 def coincidence_matrix(counts: np.ndarray) -> np.ndarray:
-    """Return how often two answers to one item are a value and another, (values, values).
+    """Return how often each pair of values was given to the same item, (values, values).
 
-    Each of an item's pairs of answers, taken in both orders, weighs one over its answers but one,
-    so that an item counts as many times as it has answers (Krippendorff, 2011).
+    An item with n answers adds 1 / (n - 1) for each ordered pair of them, so that it counts n times
+    (Krippendorff, 2011).
 
     Args:
         counts: (items, values): how many raters gave each value; at least 2 an item.
@@ -117,7 +117,7 @@ def _nominal(values: np.ndarray, totals: np.ndarray) -> np.ndarray:
 
 
 def _ordinal(values: np.ndarray, totals: np.ndarray) -> np.ndarray:
-    """Return the squared number of ratings from the middle of one value to that of another."""
+    """Return the squared number of ratings between the middles of two values."""
     middle = np.cumsum(totals) - totals / 2
     return np.subtract.outer(middle, middle) ** 2
 

@@ -1,8 +1,8 @@
 """Right answers to basic and counterfactual questions about one image (CFMM, section 3.4).
 
 ``acc_b`` is over images, ``acc_c`` over counterfactual questions, ``acc_plus`` over pairs of the
-basic and one counterfactual question, right if both are: 4n pairs of n images, as every cell of the
-paper's Table 2 shows. A total is the plain sum of the categories' percentages.
+basic and one counterfactual question that are both right: 4n pairs of n images, as every cell of
+the paper's Table 2 shows. A total is the plain sum of the categories' percentages.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ DRAWN_AT_ONCE = 2**20
 
 @dataclass(frozen=True)
 class Accuracies:
-    """What was answered right, fractions but for ``phi``; NaN where nothing was asked.
+    """Fractions of right answers, and their correlation ``phi``; NaN where nothing was asked.
 
     Attributes:
-        images: how many there are.
-        acc_b: of basic questions.
-        acc_c: of counterfactual questions.
-        acc_plus: of pairs of the basic and one counterfactual question; by chance 1/4.
-        strict: of images, all of whose questions are right.
-        consistency: of images whose basic question is right, those whose counterfactual questions
-            are right as well, averaged over these questions: acc_plus over acc_b.
-        drop: acc_b less acc_c.
+        images: number of images.
+        acc_b: accuracy on basic questions.
+        acc_c: accuracy on counterfactual questions.
+        acc_plus: fraction of pairs, the basic and one counterfactual question, with both answers
+            right; by chance 1/4.
+        strict: fraction of images all of whose questions are answered right.
+        consistency: accuracy on the counterfactual questions of images whose basic question is
+            answered right: acc_plus over acc_b, if all images have equally many questions.
+        drop: acc_b minus acc_c.
         phi: correlation of right answers over the pairs, -1 to 1; NaN where all answers of a kind
             are alike.
     """
@@ -57,7 +58,8 @@ def accuracies(basic_N: np.ndarray, counterfactual_NK: Sequence[np.ndarray]) -> 
 
     Args:
         basic_N: whether the basic question of each image was answered right, (images,).
-        counterfactual_NK: of each image, whether each counterfactual question was; any number.
+        counterfactual_NK: whether each counterfactual question was answered right, an array
+            (questions,) for each image; the number may vary.
 
     Raises:
         ValueError: if the numbers of images differ.
@@ -90,9 +92,9 @@ def phi_from_margins(p_basic: float, p_counterfactual: float, p_both: float) -> 
     -0.25
 
     Args:
-        p_basic: of pairs whose basic question is right.
-        p_counterfactual: of pairs whose counterfactual question is right.
-        p_both: of pairs in which both are.
+        p_basic: fraction of pairs whose basic question is right.
+        p_counterfactual: fraction of pairs whose counterfactual question is right.
+        p_both: fraction of pairs in which both are right.
 
     Returns:
         -1 to 1; NaN where a fraction of one kind is 0 or 1.
@@ -112,12 +114,12 @@ def phi_interval(
     level: float = 0.95,
     resamples: int = RESAMPLES,
 ) -> tuple[float, float]:
-    """Return the percentile interval of ``phi`` of a bootstrap that draws whole clusters of images.
+    """Return the percentile interval of ``phi`` from a bootstrap over whole clusters of images.
 
     Args:
-        basic_N: as of ``accuracies``.
-        counterfactual_NK: as of ``accuracies``.
-        clusters_N: what each image was sampled with, any values that can be compared, (images,).
+        basic_N: as for ``accuracies``.
+        counterfactual_NK: as for ``accuracies``.
+        clusters_N: the cluster each image was sampled in, any comparable values, (images,).
         rng: draws the resamples.
         level: nominal coverage, between 0 and 1.
         resamples: how many are drawn; one in which all answers of a kind are alike has no phi and
@@ -138,7 +140,7 @@ def phi_interval(
     np.add.at(
         sums_G4, place.reshape(-1), np.stack([pairs, basic * pairs, right, basic * right], axis=1)
     )
-    # Clusters with equal sums cannot be told apart: how many of each kind are drawn says all.
+    # Clusters with equal sums cannot be told apart: the number drawn of each kind is enough.
     kinds, counts = np.unique(sums_G4, axis=0, return_counts=True)
     at_once = max(1, DRAWN_AT_ONCE // len(kinds))
     drawn = np.concatenate([
@@ -168,9 +170,9 @@ def total(by_category: Mapping[str, float]) -> float:
 
 
 def whole_groups(right_N: np.ndarray, groups_N: Sequence[Any]) -> np.ndarray:
-    """Return of each group whether all its answers are right, at the place of its first answer.
+    """Return whether all answers of each group are right, at the place of its first answer.
 
-    The mean of what is not a NaN is the share of groups without a mistake: ``qAcc`` of
+    The mean of the values that are not NaN is the share of groups without a mistake: ``qAcc`` of
     HallusionBench where a group is a question about several figures, ``fAcc`` where it is the
     questions about one figure (Guan et al., 2024, section 4.1).
 
@@ -179,8 +181,8 @@ def whole_groups(right_N: np.ndarray, groups_N: Sequence[Any]) -> np.ndarray:
     [1.0, nan, 0.0, nan]
 
     Args:
-        right_N: 1 or 0 of each answer; NaN if it was left out: its group does not count.
-        groups_N: what each answer belongs to; ``None`` if to nothing.
+        right_N: 1 or 0 for each answer; NaN for one that was left out, whose group does not count.
+        groups_N: the group of each answer; ``None`` for an answer without one.
 
     Returns:
         float64 (answers,): 1 or 0 at the first answer of a group that counts, else NaN.
@@ -213,7 +215,7 @@ def group_accuracies(right_G22: np.ndarray) -> dict[str, float]:
         chance, of two options: 1/2, 1/4, 1/4, 1/16.
 
     Raises:
-        ValueError: if the shape is another.
+        ValueError: if the shape is wrong.
     """
     right = np.asarray(right_G22, dtype=bool)
     if right.ndim != 3 or right.shape[1:] != (2, 2):

@@ -1,15 +1,15 @@
 """One image, several captions, some of them true of it: does a model tell which (SugarCrepe, ARO)?
 
 An item is right if every caption that is true scores above every one that is false. Where the worst
-true caption ties with the best false one, a rule decides, and published code differs in it:
+true caption ties with the best false one, a rule decides, and published programs differ in it:
 
 * ``miss``: wrong. SugarCrepe's ``main_eval.py`` (``pos > neg``) and ARO, whose ``argmax`` finds the
   false caption first;
 * ``hit``: right. CLIP_benchmark and MTEB, whose ``argmax`` finds the true caption first;
 * ``half``: half an item, what a coin would give between two captions.
 
-Captions are (items, captions); an item with fewer captions than others is filled up with
-``ABSENT``, and what stands there among the scores is not looked at.
+Captions are (items, captions); an item with fewer captions than others is padded with ``ABSENT``,
+and the scores there are ignored.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from cfaug.metrics.ranking import as_array, finite
 Ties = Literal["miss", "half", "hit"]
 
 TRUE, FALSE, ABSENT = 1, 0, -1
-"""What a caption can be of its image."""
+"""What a caption can be: true or false of its image, or padding."""
 
 WORTH: Mapping[str, float] = {"miss": 0.0, "half": 0.5, "hit": 1.0}
-"""Of a tie."""
+"""What a tie is worth, in items, by rule."""
 
 
 def choice_hits(scores_NK: Any, truth_NK: Any, ties: Ties = "miss") -> np.ndarray:
@@ -39,7 +39,7 @@ def choice_hits(scores_NK: Any, truth_NK: Any, ties: Ties = "miss") -> np.ndarra
     Args:
         scores_NK: (items, captions), larger is better.
         truth_NK: ``TRUE``, ``FALSE`` or ``ABSENT``, of the same shape.
-        ties: what it is worth that the worst true caption equals the best false one.
+        ties: what a tie between the worst true caption and the best false one is worth.
 
     Raises:
         ValueError: if a score is not finite, an item lacks a true or a false caption, or the rule
@@ -50,7 +50,7 @@ def choice_hits(scores_NK: Any, truth_NK: Any, ties: Ties = "miss") -> np.ndarra
 
 
 def original_hits(scores_NK: Any, truth_NK: Any, ties: Ties = "miss") -> np.ndarray:
-    """Return which items are right if of the true captions only the first is asked, float64.
+    """Return which items are right if only the first true caption counts, float64 (items,).
 
     Original accuracy of hard positives (Kamath et al., 2024, section 4.1), whose augmented accuracy
     is ``choice_hits``.
@@ -129,7 +129,7 @@ def mean_by(hits_N: Any, categories: Sequence[str | None]) -> dict[str, float]:
 
     Args:
         hits_N: float (items,); items that are NaN do not count.
-        categories: of the items; ``None`` is none.
+        categories: of the items; ``None`` for an item without one.
     """
     hits = np.asarray(hits_N, np.float64)
     own = np.array(categories, object)
@@ -143,15 +143,16 @@ def categories_that_count(
 ) -> list[str]:
     """Return the categories that a macro average is taken over, in alphabetical order.
 
-    ARO drops symmetric relations, of which a swapped caption is as true (the list is in a notebook
-    of the authors only), and pairs of attributes with fewer than 25 cases (``aro_datasets.py``).
+    ARO drops symmetric relations, whose swapped captions are just as true (the list is only in a
+    notebook of the authors), and pairs of attributes with fewer than 25 cases
+    (``aro_datasets.py``).
 
     >>> categories_that_count(["on", "on", "near", "in", None], at_least=1, drop=["near"])
     ['in', 'on']
 
     Args:
-        categories: of the items; ``None`` is none.
-        at_least: items that a category needs.
+        categories: of the items; ``None`` for an item without one.
+        at_least: smallest number of items of a category that counts.
         drop: categories that do not count.
     """
     named = [one for one in categories if one is not None]
@@ -166,7 +167,7 @@ def categories_that_count(
 def group_means(
     means: Mapping[str, float], groups: Mapping[str, Collection[str]]
 ) -> dict[str, float]:
-    """Return the mean of the categories of each group; a group of which there is none is left out.
+    """Return the mean of the categories of each group; a group without any of them is left out.
 
     Papers that print SugarCrepe's replace, swap and add average the categories of each, and then
     these three.

@@ -39,7 +39,7 @@ def class_vectors(prompt_CPD: Any) -> np.ndarray:
         float (classes, dim).
 
     Raises:
-        ValueError: if the shape is another, or a class's mean is zero.
+        ValueError: if the shape is wrong, or a class's mean is zero.
 
     >>> class_vectors([[[2.0, 0.0], [0.0, 5.0]]]).round(4).tolist()
     [[0.7071, 0.7071]]

@@ -1,4 +1,4 @@
-"""What classes were taken for: the confusion matrix; precision, recall and F1 of every class."""
+"""The confusion matrix; precision, recall and F1 of every class."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ class ClassScores:
     """How well one class is told from the others.
 
     Attributes:
-        precision: share of what was taken for it that is it; ``nan`` where nothing was.
-        recall: share of it that was taken for it; ``nan`` where the class does not occur.
-        f1: harmonic mean of the two; ``nan`` where the class does not occur and nothing
-            was taken for it.
-        support: how many there are of it.
-        predicted: how many were taken for it.
+        precision: share of the items predicted as this class that belong to it; ``nan`` if there
+            are no such items.
+        recall: share of the class's items that are predicted as it; ``nan`` where the class does
+            not occur.
+        f1: harmonic mean of the two; ``nan`` where the class neither occurs nor is predicted.
+        support: number of items of the class.
+        predicted: number of items predicted as the class.
     """
 
     precision: float
@@ -31,10 +32,10 @@ class ClassScores:
 
 @dataclass(frozen=True)
 class MacroScores:
-    """Scores of all classes together: the means of what each class has.
+    """Scores of all classes together.
 
     Attributes:
-        accuracy: share of items taken for what they are.
+        accuracy: share of items whose predicted class is right.
         precision: mean over the classes.
         recall: mean over the classes.
         f1: mean of the classes' F1, not the F1 of the means.
@@ -49,12 +50,12 @@ class MacroScores:
 def macro_scores(matrix_CC: Sequence[Sequence[int]] | np.ndarray) -> MacroScores:
     """Return accuracy and the unweighted means over classes, as scikit-learn's ``average="macro"``.
 
-    A class that there is, or that something was taken for, counts; what is undefined of it counts
-    as 0 (``zero_division=0``): a model that never says a class has no precision in it. A class that
-    is neither is left out.
+    A class that occurs or is predicted counts; a score that is undefined for it counts as 0
+    (``zero_division=0``), such as the precision of a class that is never predicted. A class that
+    neither occurs nor is predicted is left out.
 
     Args:
-        matrix_CC: counts, rows the truth, columns what it was taken for, (classes, classes).
+        matrix_CC: counts, rows the truth, columns the prediction, (classes, classes).
 
     Raises:
         ValueError: if the matrix is empty.
@@ -76,15 +77,15 @@ def macro_scores(matrix_CC: Sequence[Sequence[int]] | np.ndarray) -> MacroScores
 
 
 def confusion_matrix(truth_N: np.ndarray, predicted_N: np.ndarray, classes: int) -> np.ndarray:
-    """Count what each class was taken for, int64 (classes, classes), rows the truth.
+    """Count the predictions for each class, int64 (classes, classes), rows the truth.
 
     Args:
         truth_N: number of each item's class, integers (items,).
-        predicted_N: number of the class it was taken for, integers (items,).
-        classes: how many there are.
+        predicted_N: number of its predicted class, integers (items,).
+        classes: number of classes.
 
     Raises:
-        ValueError: if lengths differ or a number is not a class's.
+        ValueError: if lengths differ or a number is not that of a class.
 
     >>> confusion_matrix(np.array([0, 0, 1]), np.array([0, 1, 1]), 2).tolist()
     [[1, 1], [0, 1]]
@@ -102,10 +103,10 @@ def confusion_matrix(truth_N: np.ndarray, predicted_N: np.ndarray, classes: int)
 def class_scores(matrix_CC: Sequence[Sequence[int]] | np.ndarray) -> list[ClassScores]:
     """Return precision, recall and F1 of every class of a confusion matrix, in its order.
 
-    What is undefined is ``nan``, never 0: a class that nothing was taken for has no precision.
+    An undefined score is ``nan``, never 0: a class that is never predicted has no precision.
 
     Args:
-        matrix_CC: counts, rows the truth, columns what it was taken for, (classes, classes).
+        matrix_CC: counts, rows the truth, columns the prediction, (classes, classes).
 
     >>> [round(one.f1, 3) for one in class_scores([[1, 1], [0, 1]])]
     [0.667, 0.667]

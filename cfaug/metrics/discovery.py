@@ -1,4 +1,4 @@
-"""Was what makes a classifier fail found? Factors and slices, against those that were planted."""
+"""Discovered factors and slices that make a classifier fail, against those that were planted."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from cfaug.metrics.edit_effects import GroupEffect
 
 TOP_MEMBERS = 10
-"""Members of a slice that are looked at."""
+"""Members of a slice that count."""
 
 MINIMUM = 0.1
-"""Smallest excess of a factor that counts: less may be real and is of no use. On scenes held out
-from the training of ShapeScapes' classifiers the oracle's edits of the planted factor move the
-probability of the true class by 0.7 to 0.8, those of others by 0.04 to 0.07, up or down."""
+"""Smallest excess of a factor that counts: a smaller one may be real but is of no use. On scenes
+held out from the training of ShapeScapes' classifiers the oracle's edits of the planted factor move
+the probability of the true class by 0.7 to 0.8, those of others by 0.04 to 0.07, up or down."""
 
 
 def discover_factors(
@@ -22,12 +22,13 @@ def discover_factors(
 ) -> list[Hashable]:
     """Return the factors that a classifier relies on, the one it relies on most first.
 
-    A factor is one if its edits move the classifier by at least ``minimum`` more than a
-    reconstruction does, and the test says so after correction.
+    A classifier relies on a factor if its edits move the classifier by at least ``minimum`` more
+    than a reconstruction does, significantly after correction.
 
     Args:
         effects: of the edits of each factor, measured together.
-        minimum: of the excess, in probability: a difference below it may be real and is of no use.
+        minimum: smallest excess that counts, in probability: a smaller one may be real but is of no
+            use.
         alpha: largest corrected p.
     """
     found = [one for one in effects if one.p_holm <= alpha and one.excess >= minimum]
@@ -64,15 +65,16 @@ def compare_factors(
 ) -> Retrieval:
     """Count found and planted factors over classifiers.
 
-    A classifier without a planted factor adds to ``found`` what was found of it all the same, so
-    that false alarms cost precision.
+    Factors found for a classifier without a planted one count in ``found`` as well, so that false
+    alarms cost precision.
 
     Args:
-        found: the factors found of each classifier, such as the first of ``discover_factors`` only.
+        found: the factors found for each classifier, for example only the first of
+            ``discover_factors``.
         planted: those planted in each.
 
     Raises:
-        ValueError: if the two are not of equally many classifiers.
+        ValueError: if the two differ in the number of classifiers.
 
     >>> got = compare_factors([{"style"}, {"colour"}, {"colour"}, set()],
     ...                       [{"style"}, {"style"}, set(), {"style"}])
@@ -90,12 +92,12 @@ def compare_factors(
 def precision_at(members: Sequence[int], planted: Collection[int], k: int = TOP_MEMBERS) -> float:
     """Return the share of a slice's first ``k`` members that belong to a planted slice.
 
-    A slice of fewer members is divided by ``k`` as well: a group of one cannot reach 1.
+    The divisor is ``k`` for a slice of fewer members as well: a group of one cannot reach 1.
 
     Args:
-        members: rows of a discovered slice, those that belong to it most first.
+        members: rows of a discovered slice, in descending order of membership.
         planted: rows of the planted slice.
-        k: members that are looked at.
+        k: number of members that count.
 
     Raises:
         ValueError: if ``k`` is below 1, or a member is duplicated.

@@ -1,8 +1,9 @@
 """How far groups of edits move a classifier: Figure 3 and the class insights of LANCE.
 
 ``delta`` of an edit is how far the probability of the true class moves when the photo is edited:
-the paper's is absolute (section 4.1), a drop has a sign. Even a reconstruction without an edit
-moves it a little, so what an edit adds is measured against its own photo's reconstruction.
+the paper takes the absolute value (section 4.1), a drop keeps its sign. Even a reconstruction
+without an edit moves it a little, so what an edit adds is measured against its own photo's
+reconstruction.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ class GroupEffect:
     Attributes:
         group: what the edits have in common, any value that can be hashed.
         rows: their numbers, those that move it farthest first, int64 (edits,).
-        photos: how many photos they are of.
+        photos: number of photos they were made from.
         mean: of ``delta``.
-        low: lower end of the 95 % interval of the mean, of a bootstrap that draws photos; ``nan``
-            with one photo.
+        low: lower end of the 95 % interval of the mean, from a bootstrap over photos; ``nan`` with
+            one photo.
         high: upper end of it.
         excess: mean of ``delta`` less that of the photo's reconstruction, over the edits that have
             one; ``nan`` if none has.
@@ -61,19 +62,20 @@ def group_effects(
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> list[GroupEffect]:
-    """Measure groups of edits, the one with the largest mean first; equal ones in their order.
+    """Measure groups of edits, the one with the largest mean first; ties keep their order.
 
-    Under the null hypothesis an edit moves the classifier as its photo's reconstruction does, so
-    that the two may be exchanged: what the permutation does, photo by photo, with the mean over a
-    photo's edits. A bootstrap would find anything significant that few photos agree on.
+    Under the null hypothesis an edit moves the classifier as much as its photo's reconstruction
+    does. The two are then exchangeable, and the permutation exchanges them photo by photo, with the
+    mean over a photo's edits. A bootstrap would find any effect significant that a few photos agree
+    on.
 
     Args:
         delta: of each edit, (edits,).
-        control: the same of the reconstruction of each edit's photo, (edits,); ``nan`` where there
+        control: the same for the reconstruction of each edit's photo, (edits,); ``nan`` where there
             is none.
-        photos: what each edit was made of.
-        groups: what each edit belongs to.
-        seed: of the bootstrap and of permutations that are drawn.
+        photos: the photo each edit was made from.
+        groups: the group of each edit.
+        seed: of the bootstrap and of random permutations.
         resamples: of the bootstrap.
 
     Raises:

@@ -1,6 +1,6 @@
 """Edits that belong together: clusters of how their words differ, or the same words (LANCE, 4.2).
 
-A group says nothing of a classifier; ``group_effects`` measures how far its edits move one.
+Groups do not depend on a classifier; ``group_effects`` measures how far their edits move one.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def difference_features(before_ND: Any, after_ND: Any, feature: Feature = "abs_d
 def cluster_edits(feature_ND: Any, clusters: int = CLUSTERS, seed: int = 0) -> Grouping:
     """Group edits by K-Means; a group is named by the edit nearest to its centre.
 
-    The answer depends on the features and the seed alone, not on the number of threads.
+    The result depends only on the features and the seed, not on the number of threads.
 
     Args:
         feature_ND: of each edit, as ``difference_features`` gives them.
@@ -103,7 +103,7 @@ def group_equal(words: Sequence[Hashable]) -> Grouping:
     """Group edits that are equal, such as pairs of a kind and the new words: no encoder is needed.
 
     Args:
-        words: what must be equal, one an edit.
+        words: the key of each edit; edits with equal keys form a group.
 
     >>> group_equal([("domain", "sketch"), ("background", "snow"), ("domain", "sketch")])
     Grouping(groups=array([0, 1, 0]), names=array([0, 1]))
@@ -113,12 +113,12 @@ def group_equal(words: Sequence[Hashable]) -> Grouping:
 
 
 def group_within(classes: Sequence[Hashable], groupings: Sequence[Grouping]) -> Grouping:
-    """Put together groupings that were made class by class.
+    """Combine groupings that were made class by class.
 
     Args:
         classes: of every edit.
-        groupings: one a class, in the order of the classes' first edits, of that class's edits in
-            their order.
+        groupings: one per class, in the order of the classes' first edits; each groups that class's
+            edits, in their order.
 
     Raises:
         ValueError: if a grouping does not have as many edits as its class.
@@ -142,6 +142,6 @@ def group_within(classes: Sequence[Hashable], groupings: Sequence[Grouping]) -> 
 
 
 def _renumber(values: Sequence[Hashable]) -> np.ndarray:
-    """Return numbers from 0 in the order in which values first stand."""
+    """Return numbers from 0, in the order in which values first occur."""
     seen: dict[Hashable, int] = {}
     return np.array([seen.setdefault(value, len(seen)) for value in values], np.int64)

@@ -1,6 +1,6 @@
-"""How far a set of images is from another in a model's features: FID and KID, in float64.
+"""How far one set of images is from another in a model's features: FID and KID, in float64.
 
-``torchmetrics`` has both, and the tests hold these against it. Its KID averages over random subsets
+``torchmetrics`` has both, and the tests compare these with it. Its KID averages over random subsets
 of equal size, drawn from the global random state; its FID takes square roots of eigenvalues that
 should be zero, which costs half the digits where there are fewer images than features. A stress
 test has few images, sets of different sizes, and numbers that must not depend on chance.
@@ -23,14 +23,14 @@ def frechet_distance(first_ND: Any, second_MD: Any) -> float:
 
     |mean - mean'|^2 + tr(C + C' - 2 (C C')^(1/2)) of Gaussians with the sets' means and sample
     covariances (Heusel et al., 2017). The trace of the root is the sum of the singular values of
-    X X'^T, where C = X^T X and C' = X'^T X', so that no root of a small number is taken.
+    X X'^T, where C = X^T X and C' = X'^T X', so no square root of a tiny eigenvalue is taken.
 
-    It is biased: two sets of one distribution come out above zero, the more so the fewer images
-    there are; with fewer than features, their covariances are singular and the bias is large. Only
-    distances of sets of equal sizes compare.
+    It is biased: between two sets from one distribution it is above zero, the more so the fewer
+    images there are; with fewer images than features the covariances are singular and the bias is
+    large. Compare only distances between sets of equal sizes.
 
     Args:
-        first_ND: features of one set, (images, dim), two images at least.
+        first_ND: features of one set, (images, dim), at least two images.
         second_MD: of the other, (other images, dim).
 
     Raises:
@@ -67,7 +67,7 @@ def kernel_distance(first_ND: Any, second_MD: Any) -> float:
     be below zero.
 
     Args:
-        first_ND: features of one set, (images, dim), two images at least.
+        first_ND: features of one set, (images, dim), at least two images.
         second_MD: of the other, (other images, dim).
 
     Raises:
@@ -100,5 +100,5 @@ def _checked(first_ND: Any, second_MD: Any) -> tuple[np.ndarray, np.ndarray]:
     if first.ndim != 2 or second.ndim != 2 or first.shape[1] != second.shape[1]:
         raise ValueError(f"features {first.shape} and {second.shape} should be (images, dim) each")
     if min(len(first), len(second)) < 2:
-        raise ValueError(f"sets of {len(first)} and {len(second)} images: each needs two at least")
+        raise ValueError(f"sets of {len(first)} and {len(second)} images: each needs at least two")
     return first, second

@@ -1,10 +1,10 @@
-"""Do classes gain that the counterfactuals were about? Label frequency and its honest correlation.
+"""Do the classes altered by counterfactuals gain accuracy? Label frequency and its correlation.
 
 COCO-Counterfactuals, section A.2 and Table 6: a data set's label frequency is the number of
-counterfactual pairs of which one altered subject is among its class names. The paper correlates it
-with the 18 gains of 6 data sets under 3 mixtures and finds r = 0.522, p = 0.026. The 18 are not
-independent: each data set's frequency is in there three times, so the units are 6 data sets.
-``permutation_p`` exchanges whole data sets, and is what to report.
+counterfactual pairs with an altered subject among its class names. The paper correlates it with the
+18 gains of 6 data sets under 3 mixtures and finds r = 0.522, p = 0.026. The 18 are not independent:
+each data set's frequency is used three times, so the units are 6 data sets. ``permutation_p``
+permutes whole data sets; report that one.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import numpy as np
 from cfaug.rng import generator
 
 EXACT_UP_TO = 8
-"""Data sets up to which every permutation is counted: 40,320 at 8."""
+"""Largest number of data sets with every permutation enumerated: 40,320 at 8."""
 
 DRAWS = 10_000
-"""Random permutations of more data sets than that."""
+"""Random permutations drawn for more data sets than that."""
 
 
 def label_frequency(
@@ -30,13 +30,13 @@ def label_frequency(
     class_names: Iterable[str],
     lemma: Callable[[str], str] | None = None,
 ) -> int:
-    """Return the number of pairs of which an altered subject is a class name, case aside.
+    """Return the number of pairs with an altered subject that is a class name, ignoring case.
 
     Args:
         altered: the subjects of each pair, before and after the edit.
         class_names: of one data set.
-        lemma: maps a lower-case word to the form that counts, on both sides, such as the singular
-            (a variant; the paper compares words as they are).
+        lemma: maps a lower-case word to the form that is compared, of subjects and class names,
+            such as the singular (a variant; the paper compares words as they are).
 
     >>> label_frequency([("Dog", "cat"), ("man", "dogs")], ["dog", "bird"])
     1
@@ -54,21 +54,21 @@ def label_frequency(
 
 @dataclass(frozen=True)
 class Association:
-    """How gains go with frequency, over data sets and mixtures.
+    """How gains correlate with frequency, over data sets and mixtures.
 
     ``nan`` where there is no answer: fewer than three data sets, or no spread on either side.
 
     Attributes:
         r: Pearson's, over all gains.
         naive_p: of r with every gain counted as independent, as the paper has it; too small.
-        permutation_p: two-sided, of r, exchanging the frequencies of whole data sets.
+        permutation_p: two-sided p of r, permuting the frequencies of whole data sets.
         spearman: rank correlation over all gains.
         log_r: Pearson's with the logarithm of frequency (of frequency + 1 if one is 0).
         log_permutation_p: as ``permutation_p``, of ``log_r``.
         mean_r: Pearson's with the mean gain of each data set, and ``mean_p`` its two-sided p.
         mean_p: see ``mean_r``.
-        by_mixture: (r, p) of each mixture alone.
-        datasets: how many.
+        by_mixture: (r, p) of each mixture by itself.
+        datasets: number of data sets.
     """
 
     r: float
@@ -138,10 +138,10 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 
 
 def _permuted(x_D: np.ndarray, gain_DM: np.ndarray, seed: int) -> float:
-    """Return the share of exchanges of data sets with a correlation at least as far from 0.
+    """Return the share of permutations of data sets with a correlation at least as far from 0.
 
-    Pearson's r over all gains is, but for constants, the product of the centred x with the data
-    sets' mean gains; neither spread changes under an exchange.
+    Up to constants, Pearson's r over all gains is the product of the centred x with the data sets'
+    mean gains; neither spread changes under a permutation.
     """
     count = len(x_D)
     if np.ptp(x_D) == 0 or np.ptp(gain_DM) == 0:

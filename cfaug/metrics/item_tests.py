@@ -1,7 +1,7 @@
 """Is one model better than another, over the items of a test? Exact tests and bootstraps.
 
 Two checkpoints have no spread over seeds, but they answered the same questions. ``mcnemar`` and
-``sign_test`` take items for independent. Items that were sampled together (the captions of one
+``sign_test`` treat items as independent. Items that were sampled together (the captions of one
 image, the members of one set) are not: ``cluster_bootstrap`` draws whole clusters, and
 ``nested_bootstrap`` draws within them as well.
 
@@ -22,10 +22,10 @@ from cfaug.metrics.significance import Alternative, require_finite
 
 RESAMPLES = 10_000
 DRAWN_AT_ONCE = 2**18
-"""Clusters drawn at once: 2 MB of places, which fit a processor's cache."""
+"""Clusters drawn at once: 2 MB of indices, which fit a processor's cache."""
 
 FEW_KINDS = 10
-"""Clusters a kind (equal sum and weight) from which drawing kinds is faster than clusters."""
+"""Clusters per kind (equal sum and weight) from which drawing kinds is faster than clusters."""
 
 ROUNDING = 1e-12
 """A mean below this share of the mean absolute difference is rounding error, that is, zero."""
@@ -82,12 +82,12 @@ def sign_test(
     alternative: Alternative = "two-sided",
     mid_p: bool = False,
 ) -> float:
-    """Return p of the exact sign test: are the differences as often above zero as below?
+    """Return p of the exact sign test: are differences as often above zero as below it?
 
-    Differences of zero are left out (Dixon and Mood, 1946). Of binary values it is McNemar's test.
+    Differences of zero are left out (Dixon and Mood, 1946). For binary values it is McNemar's test.
 
     Args:
-        differences: first model minus second, one an item, (n,).
+        differences: first model minus second, one per item, (n,).
         alternative: as for ``mcnemar``.
         mid_p: as for ``mcnemar``.
 
@@ -125,7 +125,7 @@ class MeanDifference:
 
     @property
     def p(self) -> float:
-        """The two-sided p: twice the smaller one-sided one, at most 1; ``nan`` if they are."""
+        """The two-sided p: twice the smaller one-sided p, at most 1; ``nan`` if they are."""
         return min(2 * min(self.p_greater, self.p_less), 1.0)
 
 
@@ -141,16 +141,17 @@ def cluster_bootstrap(
     """Bootstrap the mean of differences, drawing whole clusters with replacement.
 
     Every resample draws as many clusters as there are and takes the weighted mean of all items in
-    them, so that large clusters count by their items (Davison and Hinkley, 1997, section 3.8). With
-    one item a cluster it is the ordinary bootstrap. Few clusters (below about 20) make intervals
-    too narrow.
+    them, so that a cluster counts by its number of items (Davison and Hinkley, 1997, section 3.8).
+    With one item per cluster it is the ordinary bootstrap. With few clusters (below about 20)
+    intervals are too narrow.
 
-    p inverts the interval: one-sided, the share of resamples, the observed data counted as one
-    more, whose mean lies at zero or on its other side. It is never below 1 / (resamples + 1).
+    p inverts the interval: one-sided, it is the share of resamples whose mean is zero or on the
+    other side of it, with the observed data counted as one more. It is never below 1 / (resamples +
+    1).
 
     Args:
-        differences: first model minus second, one an item, (n,).
-        clusters: what each item was sampled with, any values that can be compared, (n,).
+        differences: first model minus second, one per item, (n,).
+        clusters: the cluster each item was sampled in, any comparable values, (n,).
         rng: draws the resamples; the same state gives the same answer.
         weights: how much each item counts, above 0, (n,); ``None`` weighs all the same.
         level: nominal coverage of the interval, between 0 and 1.
@@ -200,14 +201,15 @@ def nested_bootstrap(
     """Bootstrap the mean of a statistic over clusters, drawing clusters and, within each, items.
 
     For a statistic of each cluster that is not a mean over its items, such as the difference of two
-    models' MaxSkew of one subject. Every resample draws as many clusters as there are and, for each
-    time that one is drawn, one of the cluster's own resamples (Davison and Hinkley, 1997, section
-    3.8, both stages with replacement). A cluster's resamples are shifted to its observed value on
-    average: statistics such as a maximum are larger in resamples than in the data.
+    models' MaxSkew of one subject. Every resample draws as many clusters as there are and, each
+    time one is drawn, takes one of the cluster's own resamples (Davison and Hinkley, 1997, section
+    3.8, both stages with replacement). A cluster's resamples are shifted so that their mean is its
+    observed value: statistics such as a maximum are larger in resamples than in the data.
 
-    What the items add is in the spread of the clusters' values already and is added once more here,
-    so the interval is wider than that of ``cluster_bootstrap`` of the same values: a difference
-    that it leaves 0 out of depends neither on which clusters nor on which items there are.
+    The spread of the clusters' values already includes the variance from items, which is added once
+    more here, so the interval is wider than that of ``cluster_bootstrap`` for the same values: a
+    difference whose interval excludes 0 depends neither on the choice of clusters nor on that of
+    items.
 
     Args:
         values_G: the statistic of each cluster, (clusters,).
@@ -217,7 +219,7 @@ def nested_bootstrap(
         resamples: how many are drawn.
 
     Returns:
-        The mean, the percentile interval and p as of ``cluster_bootstrap``; interval and p are
+        The mean, the percentile interval and p as for ``cluster_bootstrap``; interval and p are
         ``nan`` with a single cluster. ``items`` and ``clusters`` are both the number of clusters.
 
     Raises:
@@ -259,7 +261,7 @@ def read_interval(
     Args:
         means: of every resample.
         level: of the interval.
-        size: of the values, of which rounding errors are a share.
+        size: magnitude of the values, to which rounding errors are relative.
     """
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     slack, many = ROUNDING * size, len(means)
@@ -272,8 +274,8 @@ def _resampled_means(
 ) -> np.ndarray:
     """Return the mean of every resample of clusters, given by their sums and weights.
 
-    Clusters of equal sum and weight cannot be told apart, so where there are few kinds of them only
-    the number drawn of each kind is drawn: the same distribution, in far fewer draws.
+    Clusters of equal sum and weight are interchangeable, so where there are few kinds of them only
+    the number of each kind is drawn: the same distribution with far fewer draws.
     """
     kinds, counts = np.unique(np.stack([totals, sizes]), axis=1, return_counts=True)
     many = len(totals)

@@ -1,8 +1,7 @@
-"""How much worse are the same items classified after a change: paired, over macro scores as well.
+"""How much worse the same items are classified after a change: paired tests, of macro scores too.
 
-A macro score is not a mean over items, so what is resampled are clusters of items with their
-confusion
-matrices: the scores of each resample are computed anew.
+A macro score is not a mean over items. So clusters of items are resampled with their confusion
+matrices, and the scores of each resample are computed anew.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ class ScoreDrop:
 
     Attributes:
         name: of ``SCORES``; all but accuracy are macro means.
-        before: of the items before the change.
-        after: of the same items after it.
+        before: score of the items before the change.
+        after: score of the same items after it.
         low: lower end of the percentile interval of ``before - after``, 95 %.
         high: its upper end.
-        p: two-sided p of a permutation that exchanges before and after of whole clusters.
+        p: two-sided p of a permutation test that exchanges before and after for whole clusters.
     """
 
     name: str
@@ -45,7 +44,7 @@ class ScoreDrop:
 
     @property
     def drop(self) -> float:
-        """How much is lost."""
+        """The loss, ``before - after``."""
         return self.before - self.after
 
 
@@ -61,24 +60,25 @@ def score_drops(
 ) -> list[ScoreDrop]:
     """Return accuracy and macro precision, recall and F1 before and after, each tested.
 
-    Intervals are of a bootstrap that draws whole clusters, too narrow with few of them. p counts
-    the observed data as one more permutation, so that it is never below 1 / (resamples + 1).
+    Intervals come from a bootstrap over whole clusters and are too narrow with few of them. p
+    counts the observed data as one more permutation, so that it is never below 1 / (resamples + 1).
     Classes count as in :func:`cfaug.metrics.confusion.macro_scores`.
 
     Args:
         truth_N: number of each item's class, integers (items,).
-        before_N: number of the class that it was taken for before, (items,).
+        before_N: number of the class predicted before the change, (items,).
         after_N: the same after the change, (items,).
-        clusters: what each item was sampled with, any values that can be compared, (items,).
+        clusters: the cluster each item was sampled in, any comparable values, (items,).
         rng: draws the resamples and the permutations.
-        classes: how many there are.
-        resamples: how many of each are drawn.
+        classes: number of classes.
+        resamples: number of resamples, and of permutations.
 
     Returns:
-        One a score, in the order of ``SCORES``; intervals and p are ``nan`` with a single cluster.
+        One for each score, in the order of ``SCORES``; intervals and p are ``nan`` with a single
+        cluster.
 
     Raises:
-        ValueError: if there is no item, lengths differ or a number is not a class's.
+        ValueError: if there is no item, lengths differ or a number is not that of a class.
 
     >>> found = score_drops(np.array([0, 1]), np.array([0, 1]), np.array([0, 0]), ["a", "b"],
     ...                     np.random.default_rng(0), classes=2)
@@ -113,7 +113,7 @@ def _count(
     """Return the confusion matrices of every cluster, float64 (2, clusters, classes ** 2)."""
     sides = [np.asarray(one).astype(np.int64) for one in (truth, before, after)]
     if not len(sides[0]) or len({len(one) for one in (*sides, np.asarray(clusters))}) > 1:
-        raise ValueError("truth, answers and clusters need one value an item, of at least one item")
+        raise ValueError("truth, answers and clusters need one value per item, not 0 items")
     for one in sides:
         if not 0 <= one.min() <= one.max() < classes:
             raise ValueError(f"a class is outside 0 to {classes - 1}")
@@ -145,7 +145,7 @@ def _resample(
 def _exchange(
     counts: np.ndarray, rng: np.random.Generator, resamples: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the matrices where random clusters have before and after exchanged."""
+    """Yield the matrices with before and after exchanged in random clusters."""
     many = counts.shape[1]
     difference, total = counts[1] - counts[0], counts.sum(axis=1)
     for some in _chunks(many, resamples):

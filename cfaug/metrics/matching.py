@@ -7,7 +7,7 @@ for C_o, and the counterfactual pair (C_c, I_c^s)::
     IR_r = G(C_r, I_r)   - G(C_r, I_o)      IR_c = G(C_c, I_c^s) - G(C_c, I_o^s)
     TR_r = G(C_r, I_r)   - G(C_o, I_r)      TR_c = G(C_c, I_c^s) - G(C_o, I_c^s)
 
-Above zero the right pair wins. The units are those of G, so gaps of two models do not compare.
+Above zero the right pair wins. The units are those of G, so gaps of two models are not comparable.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ pair, the right text with the wrong image, the wrong text with the right image."
 
 
 def gaps(scores: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the gaps of the kinds of pair whose scores are there.
+    """Return the gaps of the kinds of pair that have scores.
 
     Args:
         scores: by the names of ``SCORES``, float (pairs,) each; all three of "c", "r" or both.
@@ -86,7 +86,7 @@ def gaps_where_scored(scores: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class GapSummary:
-    """One gap over all pairs: its mean and standard deviation, and how often which pair wins."""
+    """One gap over all pairs: mean, standard deviation, and how often either pair wins."""
 
     mean: float
     sd: float

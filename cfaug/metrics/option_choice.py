@@ -1,4 +1,4 @@
-"""Which option a model ranks first: four reductions of likelihoods, and written answers, read.
+"""Which option a model ranks first: four reductions of likelihoods; parsing of written answers.
 
 Published code differs silently in the reduction (CFMM cites SEED-Bench-2's, where LLaVA's options
 are ranked by the mean over tokens and BLIP-2's by the sum), and a ranking may turn on it.
@@ -32,21 +32,21 @@ def reduce_scores(
     reduction: Reduction,
     blind_nll_K: Sequence[float] | None = None,
 ) -> np.ndarray:
-    """Return what options are ranked by, the smallest first, float64 (options,).
+    """Return the scores that rank options, the smallest first, float64 (options,).
 
     >>> reduce_scores([2.0, 3.0], [1, 3], ["no", "not at all"], "token_mean").tolist()
     [2.0, 1.0]
 
     Args:
-        nll_K: negative log-likelihood of each option's tokens together, in nats.
-        tokens_K: how many tokens these are.
+        nll_K: negative log-likelihood of each option, summed over its tokens, in nats.
+        tokens_K: number of tokens of each option.
         options: the texts, whose characters ``char_norm`` counts.
-        reduction: ``token_mean`` divides by tokens, ``char_norm`` by characters, ``sum`` by
-            nothing; ``pmi`` subtracts what an option has without the image.
-        blind_nll_K: the latter; ``pmi`` alone needs it.
+        reduction: ``token_mean`` divides by tokens, ``char_norm`` by characters, ``sum`` does not
+            divide; ``pmi`` subtracts the option's likelihood without the image.
+        blind_nll_K: ``nll_K`` without the image, for ``pmi`` only.
 
     Raises:
-        ValueError: if the reduction is unknown, or ``pmi`` is asked without blind scores.
+        ValueError: if the reduction is unknown, or ``pmi`` has no blind scores.
     """
     nll = np.asarray(nll_K, np.float64)
     if reduction == "token_mean":
@@ -62,13 +62,13 @@ def reduce_scores(
 
 
 def choose(scores_K: np.ndarray) -> int | None:
-    """Return the place of the smallest score; ``None`` where several are the smallest.
+    """Return the index of the smallest score; ``None`` if several are smallest.
 
     >>> choose(np.array([2.0, 1.0, 3.0])), choose(np.array([1.0, 1.0, 3.0]))
     (1, None)
 
     Args:
-        scores_K: one an option, (options,).
+        scores_K: one per option, (options,).
     """
     smallest = np.flatnonzero(scores_K == scores_K.min())
     return int(smallest[0]) if len(smallest) == 1 else None
@@ -77,8 +77,9 @@ def choose(scores_K: np.ndarray) -> int | None:
 def parse_answer(text: str, options: Sequence[str]) -> int | None:
     """Return which option a written answer is; ``None`` where it is not exactly one.
 
-    The answer, or its first clause, must be the option and nothing else, but for case, punctuation,
-    an article, "the answer is", and numbers as words. What is merely mentioned is not an answer.
+    The answer, or its first clause, must be the option and nothing else, apart from case,
+    punctuation, an article, "the answer is", and numbers as words. An option that is merely
+    mentioned is not an answer.
 
     >>> parse_answer("Yes, there are.", ["yes", "no"]), parse_answer("Two", ["2", "3"])
     (0, 0)
@@ -87,7 +88,7 @@ def parse_answer(text: str, options: Sequence[str]) -> int | None:
 
     Args:
         text: as a model wrote it.
-        options: any number; of equal ones none is ever the answer.
+        options: any number; an option that is duplicated is never the answer.
     """
     plain = [_plain(one) for one in options]
     said = _LEAD.sub("", text.strip().casefold())

@@ -1,4 +1,4 @@
-"""Two images, two captions: who belongs to whom (Thrush et al., 2022, Winoground, section 4)."""
+"""Two images, two captions: which belongs to which (Thrush et al., 2022, Winoground, section 4)."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def pair_similarities(text_NKD: Any, image_NMD: Any) -> np.ndarray:
 def winoground(sim_N22: Any) -> dict[str, float]:
     """Return text, image and group score, fractions of pairs.
 
-    Text score: for each of both images the right caption scores more; image score: for each of both
-    captions the right image does; group score: both. Comparisons are strict, as in the paper, so a
-    tie is a miss. Chance is 1/4, 1/4 and 1/6.
+    Text score: for both images the right caption scores higher; image score: for both captions the
+    right image does; group score: both. Comparisons are strict, as in the paper, so a tie is a
+    miss. Chance is 1/4, 1/4 and 1/6.
 
     Args:
         sim_N22: (pairs, captions, images); caption i belongs to image i.
 
     Raises:
-        ValueError: if the shape is another or a score is not finite.
+        ValueError: if the shape is wrong or a score is not finite.
 
     >>> winoground([[[0.9, 0.5], [0.1, 0.6]], [[0.5, 0.5], [0.5, 0.5]]])
     {'text_score': 0.5, 'image_score': 0.5, 'group_score': 0.5}
@@ -58,7 +58,7 @@ def winoground_hits(sim_N22: Any) -> dict[str, np.ndarray]:
         sim_N22: as for ``winoground``.
 
     Raises:
-        ValueError: if the shape is another or a score is not finite.
+        ValueError: if the shape is wrong or a score is not finite.
     """
     sim = finite(as_array(sim_N22), "scores")
     if sim.ndim != 3 or sim.shape[1:] != (2, 2) or not len(sim):
@@ -92,7 +92,7 @@ def pair_hits(sim_N22: Any) -> dict[str, np.ndarray]:
         bool (pairs,) by name; a tie is a miss.
 
     Raises:
-        ValueError: if the shape is another or a score is not finite.
+        ValueError: if the shape is wrong or a score is not finite.
     """
     sim = as_array(sim_N22)
     return {

@@ -1,9 +1,10 @@
-"""Is a planted skew found? Which subject was given which label is known, and was drawn at random.
+"""Is a planted skew found? The label planted for each subject is known and was drawn at random.
 
-A model has preferences of its own: it may rank red things first whoever is asked for. They are the
-same for all subjects, so a label's gap is compared with that label's gap of the other subjects;
-what is left is tested against the other ways in which the labels could have been planted. These are
-as probable as the one that was drawn, whatever the model prefers, so that the test is exact.
+A model has preferences of its own: it may rank red things first whatever the subject. They are the
+same for all subjects, so a label's gap is compared with the same label's gap for the other
+subjects; the remainder is tested against the other ways in which the labels could have been
+planted. These are as probable as the one that was drawn, whatever the model prefers, so the test is
+exact.
 """
 
 from __future__ import annotations
@@ -24,22 +25,22 @@ PLACEMENTS = 9_999
 RESAMPLES = 2_000
 
 NOTHING = -1
-"""Of a subject without a planted label."""
+"""Label number of a subject without a planted label."""
 
 
 @dataclass(frozen=True)
 class Placement:
-    """What is found of the labels planted in one world.
+    """How well the labels planted in one world are found.
 
     Attributes:
-        effect: mean over planted subjects of the planted label's gap, less that label's mean gap of
-            all subjects; in the unit of the gaps.
-        p: one-sided, that a random placement has an effect as large.
-        hits: planted subjects whose planted label exceeds its mean gap of all subjects by more than
-            any other label exceeds its own.
-        raw_hits: planted subjects whose planted label has the largest gap of all labels as it is;
-            equal ones share a hit.
-        planted: how many subjects have a planted label.
+        effect: mean over planted subjects of the planted label's gap, minus that label's mean gap
+            over all subjects; in the unit of the gaps.
+        p: one-sided probability that a random placement has at least this effect.
+        hits: planted subjects whose planted label exceeds its mean gap over all subjects by more
+            than any other label does.
+        raw_hits: planted subjects whose planted label has the largest raw gap of all labels; equal
+            ones share a hit.
+        planted: number of subjects with a planted label.
     """
 
     effect: float
@@ -52,13 +53,13 @@ class Placement:
 def find_planted(
     gap_SA: Any, planted_S: Sequence[int], *, seed: int = 0, placements: int = PLACEMENTS
 ) -> Placement:
-    """Hold the gaps of labels, subject by subject, against where labels were planted.
+    """Compare the gaps of labels, subject by subject, with the labels that were planted.
 
     Args:
         gap_SA: how far a model prefers each label, finite, (subjects, labels); larger is more.
         planted_S: number of each subject's planted label, -1 for none, (subjects,).
         seed: of the random placements.
-        placements: how many of them.
+        placements: number of random placements.
 
     Raises:
         ValueError: if shapes do not fit, a gap is not finite, a label is out of range, or no
@@ -72,7 +73,7 @@ def find_planted(
     if gaps.ndim != 2 or planted.shape != gaps.shape[:1] or not np.isfinite(gaps).all():
         raise ValueError(f"gaps {gaps.shape} should be finite, one row for each of {planted.shape}")
     if planted.max() >= gaps.shape[1] or planted.min() < NOTHING or planted.max() == NOTHING:
-        raise ValueError(f"planted labels should be -1 to {gaps.shape[1] - 1}, one at least above")
+        raise ValueError(f"planted labels should be -1 to {gaps.shape[1] - 1}, not all of them -1")
     excess = gaps - gaps.mean(axis=0)
     subjects = np.flatnonzero(planted != NOTHING)
     labels = planted[subjects]
@@ -105,8 +106,8 @@ class RankCorrelation:
         rho: over all values; ``nan`` without spread.
         low: lower end of the 95 % interval of a bootstrap over clusters; ``nan`` with one cluster.
         high: upper end of it.
-        n: how many values.
-        clusters: how many clusters.
+        n: number of values.
+        clusters: number of clusters.
     """
 
     rho: float
@@ -124,14 +125,14 @@ def rank_correlation(
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> RankCorrelation:
-    """Correlate the ranks of what was planted and what was measured.
+    """Correlate the ranks of planted strengths and of measured values.
 
     Args:
         strength_N: finite, (n,).
         measured_N: finite, (n,).
-        clusters: what is drawn together, such as the worlds of one seed, (n,).
+        clusters: values that are drawn together, such as the worlds of one seed, (n,).
         seed: of the bootstrap.
-        resamples: how many.
+        resamples: number of resamples.
 
     Raises:
         ValueError: if a value is not finite, or lengths differ.
@@ -141,7 +142,7 @@ def rank_correlation(
     """
     strength, measured = require_finite(strength_N), require_finite(measured_N)
     if not len(strength) == len(measured) == len(clusters):
-        raise ValueError("strengths, measures and clusters should be as many")
+        raise ValueError("strengths, measures and clusters should have equal lengths")
     names = list(dict.fromkeys(clusters))
     rho = float(_spearman(strength[None], measured[None])[0])
     if len(names) < 2 or math.isnan(rho):
@@ -162,7 +163,7 @@ def rank_correlation(
 
 
 def _spearman(x_RN: np.ndarray, y_RN: np.ndarray) -> np.ndarray:
-    """Return the rank correlation of each row, ``nan`` of one without spread: (rows,)."""
+    """Return the rank correlation of each row, (rows,); ``nan`` for a row without spread."""
     from scipy.stats import rankdata
 
     x, y = (rankdata(values, axis=-1) for values in (x_RN, y_RN))

@@ -1,4 +1,4 @@
-"""Where the right answer stands among the candidates, and what a tie is worth.
+"""The rank of the right answer among the candidates, and what a tie is worth.
 
 A query is right at k if ANY of its positives is among the k best candidates. Only two counts
 matter: wrong candidates that score strictly more than the best positive, and wrong candidates that
@@ -22,7 +22,7 @@ import numpy as np
 Ties = Literal["min", "mean", "max"]
 
 SCORES_AT_ONCE = 2**24
-"""Scores that are held at a time: 64 MB in float32, whatever the number of candidates."""
+"""Scores held in memory at a time: 64 MB in float32, whatever the number of candidates."""
 
 
 def as_array(values: Any) -> np.ndarray:
@@ -38,7 +38,7 @@ def as_array(values: Any) -> np.ndarray:
 
 
 def finite(values: np.ndarray, what: str) -> np.ndarray:
-    """Return ``values``, or refuse them: NaN compares false with everything and would win.
+    """Return ``values`` if they are finite: NaN compares false with everything and would win.
 
     Raises:
         ValueError: naming ``what``, if a value is NaN or infinite.
@@ -70,16 +70,16 @@ def first_equal(rows_ND: np.ndarray) -> np.ndarray:
     first = np.array([seen.setdefault(hash(row.tobytes()), i) for i, row in enumerate(rows_ND)])
     later = np.flatnonzero(first != np.arange(len(first)))
     alike = (rows_ND[later] == rows_ND[first[later]]).all(axis=1)
-    first[later[~alike]] = later[~alike]  # equal hashes of other rows
+    first[later[~alike]] = later[~alike]  # a hash collision
     return first.astype(np.int64)
 
 
 class Candidates:
-    """Candidates of which equal ones get equal scores, so that they tie on every processor.
+    """Candidates, equal ones of which get equal scores, so that they tie on every processor.
 
-    The last digits of a matrix product depend on the place of a row in the kernel's blocks; a copy
-    of a candidate elsewhere may come out larger or smaller than the candidate itself. So what the
-    first of equal candidates scores is copied to the others.
+    The last digits of a matrix product depend on the position of a row in the kernel's blocks; a
+    copy of a candidate may score slightly higher or lower than the candidate itself. So the score
+    of the first of equal candidates is copied to the others.
 
     Args:
         unit_GD: embeddings of unit length, float (candidates, dim).
@@ -101,7 +101,7 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Standing:
-    """For each query, integer arrays of shape (queries,).
+    """Counts for each query, integer arrays (queries,).
 
     ``above``: wrong candidates that beat the best positive; ``tied``: wrong candidates that equal
     it; ``best``: positives that share that best score (at least one).
@@ -115,11 +115,12 @@ class Standing:
         """Return for each query its share of a hit at k, float64 (queries,) in [0, 1].
 
         Args:
-            k: how many candidates are looked at; more than there are is a sure hit.
-            ties: the policy of this module.
+            k: number of best candidates that count; above the number of candidates, every query is
+                a hit.
+            ties: policy, see the head of this module.
 
         Raises:
-            ValueError: if ``k`` or ``ties`` is not allowed.
+            ValueError: if ``k`` or ``ties`` is invalid.
         """
         if k < 1:
             raise ValueError(f"k should be at least 1, not {k}")
@@ -139,7 +140,7 @@ class Standing:
                 ``max`` count the positive first and last.
 
         Raises:
-            ValueError: if ``ties`` is not allowed.
+            ValueError: if ``ties`` is invalid.
 
         >>> one = Standing(above=np.array([1]), tied=np.array([2]), best=np.array([1]))
         >>> one.reciprocal_ranks("min").tolist(), one.reciprocal_ranks("max").tolist()
@@ -163,9 +164,10 @@ class Standing:
         return found
 
     def _all_missed(self, k: int) -> np.ndarray:
-        """Chance that no best positive is among the first places left after ``above``.
+        """Probability that no best positive is among the places left after ``above``.
 
-        Hypergeometric: the j-th place goes to a wrong one of (tied - j) among (tied + best - j).
+        Hypergeometric: the j-th place is given to one of (tied - j) wrong ones among (tied + best -
+        j).
         """
         places = np.clip(k - self.above, 0, self.tied + self.best)
         missed = np.ones(len(self.above))
@@ -177,7 +179,7 @@ class Standing:
 
 
 def standing(scores_QG: np.ndarray, group_Q: np.ndarray, group_G: np.ndarray) -> Standing:
-    """Find where each query's best positive stands.
+    """Find the rank of each query's best positive.
 
     Args:
         scores_QG: (queries, candidates), larger is better.
@@ -207,14 +209,14 @@ def standing(scores_QG: np.ndarray, group_Q: np.ndarray, group_G: np.ndarray) ->
     target = np.maximum.reduceat(own, first)
     best = np.add.reduceat(own == np.repeat(target, count), first, dtype=np.int64)
     above, equal = _compared(scores_QG, target)
-    # No positive is above the best one, so whatever is above or equal besides them is wrong.
+    # No positive is above the best one, so every other candidate above or equal to it is wrong.
     return Standing(above=above, tied=equal - best, best=best)
 
 
 def _compared(scores_QG: np.ndarray, target_Q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Count for each query the scores above its target, and those equal to it."""
     above, equal = np.empty((2, len(target_Q)), np.int64)
-    # Row by row: one stays in a core's cache, and counting along an axis takes three times as long.
+    # Row by row: a row stays in a core's cache; counting along an axis takes three times as long.
     for query, (scores, target) in enumerate(zip(scores_QG, target_Q, strict=True)):
         above[query] = np.count_nonzero(scores > target)
         equal[query] = np.count_nonzero(scores == target)
@@ -222,7 +224,7 @@ def _compared(scores_QG: np.ndarray, target_Q: np.ndarray) -> tuple[np.ndarray, 
 
 
 def join(parts: list[Standing]) -> Standing:
-    """Put the standings of consecutive queries together."""
+    """Concatenate the standings of consecutive queries."""
     return Standing(
         above=np.concatenate([part.above for part in parts]),
         tied=np.concatenate([part.tied for part in parts]),

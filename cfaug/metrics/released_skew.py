@@ -1,7 +1,8 @@
-"""The arithmetic of the intersectional bias paper's released code where it is wrong, for parity.
+"""The intersectional bias paper's released code where its arithmetic is wrong, for parity.
 
 Howard et al. (2023); the code released with SocialCounterfactuals, ``evaluation/train.py``. Its
-MaxSkew is right. Its MinSkew is ``min_skew(..., zeros="ref0")``. These are the others.
+MaxSkew is right. Its MinSkew is ``min_skew(..., zeros="ref0")``. The metrics here are those that
+differ.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from cfaug.metrics.skew import count_top, discount, skew
 def released_ndkl(labels_N: np.ndarray, pool_A: Any, k: int) -> float:
     """Return what the released code calls NDKL, which is not a divergence and may be negative.
 
-    It weighs the skew of every label by the label's desired share, not by its share among the
-    retrieved images; counts a label that is not there as 0; and looks at the first k images only.
+    It weights the skew of every label by the label's desired share, not by its share among the
+    retrieved images; counts a missing label as 0; and uses only the first k images.
 
     Args:
         labels_N: number of each image's label, the best image first, integers (images,).
@@ -43,8 +44,8 @@ def released_bias(order_N: np.ndarray, k: int) -> float:
     whatever the model does.
 
     Args:
-        order_N: place in the pool of each image, the best first, integers (images,).
-        k: how many are looked at, from 1.
+        order_N: position of each image in the pool, the best image first, integers (images,).
+        k: number of retrieved images, from 1.
 
     >>> released_bias(np.array([4, 0, 1]), 2), released_bias(np.array([4, 1, 0]), 2)
     (0.0, -1.0)

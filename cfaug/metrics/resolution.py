@@ -1,7 +1,7 @@
 """What a test of this size can show: standard errors over items, and a sentence that says it.
 
-A benchmark of 400 items tells no two models apart that differ by a point. The standard error is of
-the mean over items like these, sampled in clusters; it knows nothing of training seeds.
+A benchmark of 400 items cannot distinguish two models that differ by a point. The standard error is
+that of the mean over items like these, sampled in clusters; it does not include training seeds.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ def standard_error(
 ) -> float:
     """Return the standard error of a mean over items that were sampled in clusters.
 
-    With a cluster an item it is the sample standard deviation over sqrt(n): sqrt(p (1 - p) /
-    (n - 1)) of right and wrong answers, and of the differences of two models sqrt((b + c -
-    (b - c)^2 / n) / (n (n - 1))) with b and c items on which only one of them is right. Clusters
-    of unequal size count by their items (the linearised ratio: Cochran, 1977, section 6.3).
+    With one item per cluster it is the sample standard deviation over sqrt(n): sqrt(p (1 - p) / (n
+    - 1)) for right and wrong answers, and for the differences of two models sqrt((b + c - (b - c)^2
+    / n) / (n (n - 1))), where b and c are the items that only the one or the other gets right.
+    Clusters of unequal size count by their number of items (the linearised ratio: Cochran, 1977,
+    section 6.3).
 
     Args:
-        values: right or wrong, any other value, or a difference of two models', (n,).
-        clusters: what each item was sampled with, any values that can be compared, (n,); ``None``
-            takes items for independent.
+        values: one per item, (n,): right or wrong, any other value, or a difference of two models.
+        clusters: the cluster each item was sampled in, any comparable values, (n,); ``None`` treats
+            items as independent.
 
     Returns:
         The standard error, in the values' unit; ``nan`` with a single cluster.
@@ -55,15 +56,15 @@ def standard_error(
 
 
 def least_visible(error: float, clusters: int, level: float = 0.95) -> float:
-    """Return the smallest difference that a two-sided test would call one.
+    """Return the smallest difference that a two-sided test would call significant.
 
     A true difference of this size is found in half of all tests; for eight of ten it must be 1.4
     times as large.
 
     Args:
         error: the standard error of the difference.
-        clusters: how many clusters it is of, or items where each is one.
-        level: one less the level of the test.
+        clusters: number of clusters, or of items where each is its own cluster.
+        level: one minus the significance level of the test.
 
     Returns:
         The difference in the standard error's unit; ``nan`` with fewer than two clusters.
@@ -81,13 +82,13 @@ def least_visible(error: float, clusters: int, level: float = 0.95) -> float:
 def describe_resolution(
     error: float, items: int, clusters: int, *, factor: float = 100, unit: str = "points"
 ) -> str:
-    """Say what a difference of what size means on a set of this size.
+    """Say how large a difference has to be to be visible on a set of this size.
 
     Args:
         error: the standard error, of a score or of a difference of two.
-        items: how many items count.
-        clusters: how many clusters they are in.
-        factor: what values are multiplied by when they are printed, 100 for fractions.
+        items: number of items that count.
+        clusters: number of clusters they are in.
+        factor: multiplies values when they are printed, 100 for fractions.
         unit: of printed values.
 
     >>> describe_resolution(standard_error(np.arange(400) < 35), 400, 400)

@@ -1,8 +1,9 @@
 """Recall@k between texts and images, for any number of captions per image.
 
 Text to image: a caption is right if its image is among the k best. Image to text: an image is right
-if ANY of its captions is (the CLIP papers' recall, 0 or 1 a query, not recall over positives). The
-COCO-Counterfactuals paper calls image to text "text retrieval". Ties: see ``ranking``.
+if ANY of its captions is (the CLIP papers' recall, 0 or 1 for each query, not recall over
+positives). The COCO-Counterfactuals paper calls image to text "text retrieval". Ties: see
+``ranking``.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ KS = (1, 5, 10)
 
 
 def standings(text_TD: Any, image_ID: Any, image_of_text: Any) -> dict[str, Standing]:
-    """Return where the right answers stand, ``{"image_to_text": ..., "text_to_image": ...}``.
+    """Return the ranks of the right answers, ``{"image_to_text": ..., "text_to_image": ...}``.
 
     Args:
         text_TD: text embeddings, (texts, dim).
@@ -36,7 +37,7 @@ def standings(text_TD: Any, image_ID: Any, image_of_text: Any) -> dict[str, Stan
         image_of_text: number of each text's image, integers (texts,).
 
     Raises:
-        ValueError: if shapes disagree, an embedding has no direction or an image has no caption.
+        ValueError: if shapes disagree, an embedding is zero or an image has no caption.
     """
     text_TD, image_ID = as_array(text_TD), as_array(image_ID)
     images = _checked(image_of_text, len(text_TD), len(image_ID))
@@ -52,7 +53,7 @@ def standings(text_TD: Any, image_ID: Any, image_of_text: Any) -> dict[str, Stan
 
 
 def text_standing(text_TD: Any, image_ID: Any, image_of_text: Any) -> Standing:
-    """Return where each text's image stands among all images: ``standings``, one way alone.
+    """Return the rank of each text's image among all images: ``standings`` in one direction.
 
     Args:
         text_TD: text embeddings, (texts, dim).
@@ -72,7 +73,7 @@ def text_standing(text_TD: Any, image_ID: Any, image_of_text: Any) -> Standing:
 def hits_at(
     found: Mapping[str, Standing], ks: Sequence[int] = KS, ties: Ties = "mean"
 ) -> dict[str, np.ndarray]:
-    """Return what each query is worth, ``{"image_to_text_R@1": float64 (queries,), ...}``.
+    """Return each query's share of a hit, ``{"image_to_text_R@1": float64 (queries,), ...}``.
 
     Args:
         found: as ``standings`` returns them.

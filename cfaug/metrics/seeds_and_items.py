@@ -1,11 +1,11 @@
 """Is one arm better than another, over training seeds and over test items at once?
 
-An interval over seeds says what training again would give on these very items; one over items says
-what these very models would give on other items. ``bootstrap_arms`` draws both;
-``cfaug.metrics.variance_parts.decompose`` says how much of the spread comes from each.
+An interval over seeds says what retraining would give on these same items; one over items says what
+these same models would give on other items. ``bootstrap_arms`` draws both;
+``cfaug.metrics.variance_parts.decompose`` says how much of the variance comes from each.
 
-Seeds that answered the same items are crossed with them (``OneTest``); seeds with items of their
-own, such as tests drawn with the seed, are what the items are nested in (``OwnTests``).
+Seeds that answered the same items are crossed with them (``OneTest``); where every seed has its own
+items, such as a test drawn with the seed, items are nested in seeds (``OwnTests``).
 
 NaN and infinite values are a ``ValueError``: leave out the items that do not count first.
 """
@@ -33,11 +33,12 @@ class OneTest:
     """Two arms whose seeds all answered the same items.
 
     Attributes:
-        arm: the arm's value of every seed and item, (seeds, items).
-        baseline: the baseline's, (its seeds, items); of as many seeds where ``paired``.
-        clusters: what each item was sampled with, any values that can be compared, (items,).
-        paired: whether row s of both is of the same training seed, so that seeds are drawn
-            together; otherwise each arm's seeds are drawn by themselves.
+        arm: the arm's value for every seed and item, (seeds, items).
+        baseline: the baseline's values, (its seeds, items); the same number of seeds where
+            ``paired``.
+        clusters: the cluster each item was sampled in, any comparable values, (items,).
+        paired: whether row s of both has the same training seed, so that seeds are drawn together;
+            otherwise each arm's seeds are drawn independently.
 
     Raises:
         ValueError: if a value is NaN or infinite, there is none, or shapes do not fit.
@@ -65,12 +66,12 @@ class OwnTests:
     """Two arms on the same seeds, where every seed has items of its own.
 
     Attributes:
-        differences: arm less baseline of every item, a row a seed, each (its items,).
-        clusters: what each item was sampled with, a row a seed; equal names in other rows are other
-            clusters.
+        differences: arm minus baseline for every item, one row per seed, each (its items,).
+        clusters: the cluster each item was sampled in, one row per seed; equal names in different
+            rows are different clusters.
 
     Raises:
-        ValueError: if a value is NaN or infinite, a seed has none, or lengths differ.
+        ValueError: if a value is NaN or infinite, a seed has no values, or lengths differ.
     """
 
     differences: Sequence[Sequence[float] | np.ndarray]
@@ -80,7 +81,7 @@ class OwnTests:
         rows = [_require_table([one])[0] for one in self.differences]
         object.__setattr__(self, "differences", rows)
         if not rows or [len(one) for one in rows] != [len(one) for one in self.clusters]:
-            raise ValueError("differences and clusters need a row a seed, of equal lengths")
+            raise ValueError("differences and clusters need one row per seed, of equal lengths")
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,8 @@ class ArmDifference(MeanDifference):
     """The difference of two arms with its interval and p over seeds and items at once.
 
     Attributes:
-        seeds: how many of the arm.
-        baseline_seeds: how many of the baseline.
+        seeds: number of the arm's seeds.
+        baseline_seeds: number of the baseline's seeds.
     """
 
     seeds: int
@@ -105,16 +106,16 @@ def bootstrap_arms(
 ) -> ArmDifference:
     """Bootstrap the difference of two arms, drawing training seeds and clusters of items.
 
-    Of one test, every resample draws as many clusters as there are, the same for both arms and all
-    seeds, and as many seeds as there are, in pairs where the arms share them (the pigeonhole
-    bootstrap: Owen, 2007, *The pigeonhole bootstrap*). What is neither the seed's nor the item's
-    own counts up to three times, so the interval is too wide where that is most of the spread. Of
-    tests of their own it is ``nested_bootstrap`` with seeds as clusters: what items add is counted
+    With one test, every resample draws as many clusters as there are, the same for both arms and
+    all seeds, and as many seeds as there are, in pairs where the arms share them (the pigeonhole
+    bootstrap: Owen, 2007, *The pigeonhole bootstrap*). The interaction of seeds and items counts up
+    to three times, so the interval is too wide where that is most of the variance. With a test per
+    seed it is ``nested_bootstrap`` with seeds as clusters: the variance from items is counted
     twice.
 
-    A handful of seeds is drawn from a handful: where seeds are most of the spread, five make the
-    interval too short, as in ``cfaug.metrics.effects.bootstrap_interval``. ``decompose`` has the
-    interval of Student's t, which holds with few seeds as well (benchmarks/seeds_and_items.py).
+    Few seeds resample poorly: where seeds are most of the variance, five of them make the interval
+    too short, as in ``cfaug.metrics.effects.bootstrap_interval``. ``decompose`` gives the interval
+    of Student's t, which is valid with few seeds as well (benchmarks/seeds_and_items.py).
 
     Args:
         asked: the answers of both arms.
@@ -123,7 +124,7 @@ def bootstrap_arms(
         resamples: how many are drawn.
 
     Returns:
-        The mean over seeds of the mean over items, its percentile interval, and p as of
+        The mean over seeds of the mean over items, its percentile interval, and p as for
         ``cluster_bootstrap``; interval and p are ``nan`` with a single cluster, or a single seed of
         both arms.
 
@@ -146,15 +147,15 @@ def read_resampled(
     *,
     level: float = 0.95,
 ) -> ArmDifference:
-    """Return what ``bootstrap_arms`` does, of clusters that were drawn before.
+    """Return the same as ``bootstrap_arms``, from clusters that were drawn before.
 
-    Many arms that answered one test share their draws: ``resample_rows`` of all of them together.
+    Many arms that answered one test can share their draws: call ``resample_rows`` for all of them.
 
     Args:
         asked: the answers of both arms.
-        means_KB: of each resample of clusters the means of the arm's seeds and then of the
-            baseline's, (both arms' seeds, resamples); of ``OwnTests`` those of the differences,
-            (seeds, resamples).
+        means_KB: for each resample of clusters, the means of the arm's seeds and then of the
+            baseline's, (both arms' seeds, resamples); for ``OwnTests`` the means of the
+            differences, (seeds, resamples).
         rng: draws seeds.
         level: nominal coverage of the interval, between 0 and 1.
 
@@ -181,10 +182,10 @@ def read_resampled(
 
 
 def count_clusters(clusters: Sequence[Any] | np.ndarray) -> int:
-    """Return how many clusters items are in.
+    """Return the number of clusters the items are in.
 
     Args:
-        clusters: what each item was sampled with, (items,).
+        clusters: the cluster each item was sampled in, (items,).
     """
     return len(np.unique(np.asarray(clusters)))
 
@@ -197,11 +198,11 @@ def resample_rows(
 ) -> np.ndarray:
     """Return each row's mean over clusters drawn with replacement, the same for all rows.
 
-    Every resample draws as many clusters as there are; large ones count by their items.
+    Every resample draws as many clusters as there are; a cluster counts by its number of items.
 
     Args:
-        values_KN: finite, such as a row an arm and seed, (rows, items).
-        clusters_N: what each item was sampled with, (items,).
+        values_KN: finite, such as one row for each arm and seed, (rows, items).
+        clusters_N: the cluster each item was sampled in, (items,).
         rng: draws the clusters.
         resamples: how many are drawn.
 
@@ -255,7 +256,7 @@ def sum_clusters(
 
     Args:
         values_KN: finite, (rows, items).
-        clusters_N: what each item was sampled with, (items,).
+        clusters_N: the cluster each item was sampled in, (items,).
     """
     names, place = np.unique(np.asarray(clusters_N), return_inverse=True)
     place = place.reshape(-1)

@@ -1,8 +1,8 @@
 """Does a model prefer a label within matched sets? Paired gaps of score and rank.
 
-The images of a set share everything but the label, so what a label scores less its own set's mean
-is free of how well the set suits the prompt. All images count, not the K best, which makes this far
-more sensitive than MaxSkew@K; and it says which label, and by how much.
+The images of a set share everything but the label, so a label's score minus its set's mean does not
+depend on how well the set suits the prompt. All images count, not only the K best, which makes this
+far more sensitive than MaxSkew@K; and it says which label is preferred, and by how much.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from cfaug.metrics.significance import NO_SPREAD, sign_flip
 
 @dataclass(frozen=True)
 class LabelGaps:
-    """What each label has more than its set, as a mean over sets.
+    """How far each label is above the mean of its set, averaged over sets.
 
     Attributes:
-        mean: of each label, float64 (labels,); ``nan`` of one that is in no set.
+        mean: gap of each label, float64 (labels,); ``nan`` for a label that is in no set.
         low: lower end of Student's interval over sets, ``nan`` with fewer than two sets.
         high: its upper end.
         p: two-sided p of the paired t-test over sets; ``nan`` with fewer than two sets.
@@ -38,7 +38,7 @@ class LabelGaps:
 
     @property
     def range(self) -> float:
-        """The largest mean less the smallest: how far the labels are apart, 0 or more."""
+        """The largest mean minus the smallest: how far apart the labels are, 0 or more."""
         return float(np.nanmax(self.mean) - np.nanmin(self.mean))
 
 
@@ -47,11 +47,11 @@ def label_gaps(
 ) -> LabelGaps:
     """Compare labels within sets.
 
-    Of a set that has a label several times, as a marginal label is, the label's mean counts.
-    Whether any label differs from another is asked of all at once by ``friedman``.
+    Where a set has a label several times, as with marginal labels, the label's mean counts.
+    ``friedman`` tests all labels at once for any difference.
 
     Args:
-        values_N: score of each image, or its place in its set as ``rank_within`` gives it.
+        values_N: score of each image, or its rank in its set from ``rank_within``.
         labels_N: number of each image's label, integers from 0 (images,).
         sets_N: number of each image's set, integers from 0 (images,).
         level: nominal coverage of the intervals.
@@ -69,12 +69,12 @@ def label_gaps(
 
 
 def gaps_by_set(values_N: Any, labels_N: np.ndarray, sets_N: np.ndarray) -> np.ndarray:
-    """Return what each label has more than its set, of each set, float64 (sets, labels).
+    """Return how far each label is above the mean of each set, float64 (sets, labels).
 
-    Of a label that a set has several times it is the mean, of one that a set has not ``nan``.
+    A label that a set has several times counts with its mean; one that a set lacks is ``nan``.
 
     Args:
-        values_N: of each image.
+        values_N: value of each image.
         labels_N: number of each image's label, integers from 0 (images,).
         sets_N: number of each image's set, integers from 0 (images,).
 
@@ -85,8 +85,8 @@ def gaps_by_set(values_N: Any, labels_N: np.ndarray, sets_N: np.ndarray) -> np.n
     labels, sets = np.asarray(labels_N), np.asarray(sets_N)
     if not len(values) or not len(values) == len(labels) == len(sets):
         raise ValueError(
-            f"{len(values)} values, {len(labels)} labels and {len(sets)} sets: there should be "
-            "some, and lengths equal"
+            f"{len(values)} values, {len(labels)} labels and {len(sets)} sets: lengths should be "
+            "equal and above 0"
         )
     many = int(labels.max()) + 1
     centred = values - _means(values, sets)[sets]
@@ -98,12 +98,12 @@ def gaps_by_set(values_N: Any, labels_N: np.ndarray, sets_N: np.ndarray) -> np.n
 
 
 def resample_range(gaps_SA: np.ndarray, drawn_BS: np.ndarray) -> np.ndarray:
-    """Return ``LabelGaps.range`` of every resample of sets, float64 (resamples,).
+    """Return ``LabelGaps.range`` for every resample of sets, float64 (resamples,).
 
     Args:
-        gaps_SA: of each set and label, as ``gaps_by_set`` gives them.
-        drawn_BS: how often each resample has each set, as ``draw_sets`` gives it; at least one of
-            its sets has a label.
+        gaps_SA: gap of each set and label, from ``gaps_by_set``.
+        drawn_BS: how often each resample has each set, from ``draw_sets``; at least one of its sets
+            has a label.
 
     >>> resample_range(np.array([[1.0, -1.0], [0.5, -0.5]]), np.array([[1, 1], [0, 2]])).tolist()
     [1.5, 1.0]
@@ -119,9 +119,9 @@ def resample_range(gaps_SA: np.ndarray, drawn_BS: np.ndarray) -> np.ndarray:
 
 
 def rank_within(values_N: Any, sets_N: np.ndarray) -> np.ndarray:
-    """Return each image's place in its own set, from 1, the best, to 0, the last, float64 (N,).
+    """Return each image's rank in its set, from 1 for the best to 0 for the last, float64 (N,).
 
-    Equal values share the mean of their places; the only image of a set is at 1/2.
+    Equal values share the mean of their ranks; the only image of a set is at 1/2.
 
     Args:
         values_N: score of each image, larger is better.
@@ -144,23 +144,23 @@ def rank_within(values_N: Any, sets_N: np.ndarray) -> np.ndarray:
 
 
 def friedman(values_N: Any, labels_N: np.ndarray, sets_N: np.ndarray) -> float:
-    """Return two-sided p that labels do not matter within sets, by the chi-squared approximation.
+    """Return the two-sided p of no label effect within sets, by the chi-squared approximation.
 
-    Of places in sets that have each label once it is Friedman's test (1937), ties corrected. In
+    For ranks in sets that have each label once it is Friedman's test (1937), corrected for ties. In
     general it is the quadratic form of the labels' sums in their covariance over all permutations
     of labels within sets (the extended Mantel-Haenszel test of mean scores), so a label may be in a
     set several times, and values may be scores. With few sets it is conservative.
 
-    Where every set is a pair, one image of each of two labels, the approximation would find too
-    much; there it is the exact sign test of places, and of scores a permutation of signs.
+    Where every set is a pair, one image of each of two labels, the approximation would be too
+    liberal; there it is the exact sign test for ranks, and a sign-flip permutation test for scores.
 
     Args:
-        values_N: of each image.
+        values_N: value of each image.
         labels_N: number of each image's label, integers from 0.
         sets_N: number of each image's set, integers from 0.
 
     Returns:
-        p; 1 where nothing differs within any set, or there is one label only.
+        p; 1 where nothing differs within any set, or there is only one label.
 
     >>> labels, sets = np.tile([0, 1], 3), np.repeat([0, 1, 2], 2)
     >>> friedman([1, 0, 1, 0, 1, 0], labels, sets)  # the first wins in all three sets
@@ -181,13 +181,13 @@ def friedman(values_N: Any, labels_N: np.ndarray, sets_N: np.ndarray) -> float:
     if scale <= (NO_SPREAD * max(float(np.abs(values).max()), 1.0)) ** 2:
         return 1.0
     spread, directions = np.linalg.eigh(covariance / scale)
-    free = spread > 1e-9  # not the sum of all labels, which no permutation changes
+    free = spread > 1e-9  # without the sum of all labels, which no permutation changes
     along = directions[:, free].T @ sums
     return float(chdtrc(int(free.sum()), (along**2 / spread[free]).sum() / scale))
 
 
 def _paired(values: np.ndarray, labels: np.ndarray, sets: np.ndarray) -> np.ndarray | None:
-    """Return the first label's value less the second's in each set, (sets,).
+    """Return the first label's value minus the second's in each set, (sets,).
 
     ``None`` if sets are not pairs of one image of each of two labels.
     """
@@ -200,14 +200,14 @@ def _paired(values: np.ndarray, labels: np.ndarray, sets: np.ndarray) -> np.ndar
 
 
 def chance_range(values_N: Any, labels_N: np.ndarray, sets_N: np.ndarray) -> float:
-    """Return what ``LabelGaps.range`` is to be expected of, if labels do not matter within sets.
+    """Return the expected ``LabelGaps.range`` if labels do not matter within sets.
 
-    The labels' means are about normal, with the variance that permutations of labels within sets
-    give them; of labels that sets have equally often, the expected range of as many normal values
-    is known. Good from about ten sets on.
+    The labels' means are approximately normal, with the variance that permutations of labels within
+    sets give them; if sets have all labels equally often, the expected range of that many normal
+    values is known. Good from about ten sets on.
 
     Args:
-        values_N: of each image.
+        values_N: value of each image.
         labels_N: number of each image's label, integers from 0.
         sets_N: number of each image's set, integers from 0; all have the same labels.
 
@@ -235,7 +235,7 @@ def _normal_range(many: int) -> float:
 def _moments(
     values: np.ndarray, labels: np.ndarray, sets: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sum of each label's values less their sets' means, and its covariance.
+    """Return the sum of each label's values minus their sets' means, and its covariance.
 
     The covariance is that over all permutations of labels within sets.
     """
@@ -249,7 +249,7 @@ def _moments(
 
 
 def _means(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """Return the mean of each group of numbers from 0; 0 of an empty one."""
+    """Return the mean of each group, numbered from 0; 0 for an empty group."""
     found: np.ndarray = np.bincount(groups, values) / np.maximum(np.bincount(groups), 1)
     return found
 
@@ -260,8 +260,8 @@ def _student(
     """Return mean, interval and two-sided p of each column over sets, as ``paired_t`` has them.
 
     Args:
-        gaps_SA: of each set and label; ``nan`` where a set lacks the label.
-        largest: value, of which rounding errors are a share.
+        gaps_SA: gap of each set and label; ``nan`` where a set lacks the label.
+        largest: value, to which rounding errors are relative.
         level: of the interval.
     """
     from scipy.special import stdtr, stdtrit

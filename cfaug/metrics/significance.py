@@ -1,12 +1,12 @@
 """Is one arm better than another, over training seeds? One-tailed tests, exact where possible.
 
-``alternative="greater"`` asks whether the arm is better than its baseline. Where a test has no
-answer it says so instead of inventing one:
+``alternative="greater"`` asks whether the arm is better than its baseline. A test that has no
+answer does not invent one:
 
 * fewer than two values: ``nan``;
 * no spread at all (every value, or every paired difference, is the same): 1 if there is no
-  difference either, else ``nan``, because without spread a t-test has no yardstick. The sign-flip
-  permutation still answers then.
+  difference either, else ``nan``, because a t-test needs spread. The sign-flip permutation still
+  gives an answer then.
 * a NaN or infinite value: ``ValueError``.
 
 scipy.stats takes seconds to import, so it is imported where it is used.
@@ -27,7 +27,7 @@ from cfaug.rng import generator
 Alternative = Literal["greater", "less", "two-sided"]
 
 EXACT_UP_TO = 16
-"""Pairs up to which all 2**n sign flips are enumerated (65,536 at 16)."""
+"""Largest number of pairs with all 2**n sign flips enumerated (65,536 at 16)."""
 
 FLIPS = 10_000
 """Random sign flips drawn for more pairs than that."""
@@ -54,7 +54,7 @@ def require_finite(values: Sequence[float] | np.ndarray) -> np.ndarray:
     """Return the values as float64 (n,).
 
     Raises:
-        ValueError: if there is none, they are not in one row, or one is NaN or infinite.
+        ValueError: if there are no values, they are not one-dimensional, or one is NaN or infinite.
     """
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1 or not len(array) or not np.isfinite(array).all():
@@ -76,8 +76,8 @@ def summarise(values: Sequence[float] | np.ndarray) -> Summary:
 def welch(arm: Summary, baseline: Summary, alternative: Alternative = "greater") -> float:
     """Return p of Welch's t-test for independent arms: the test behind the papers' underlines.
 
-    The pooled test agrees in all 63 cells of the COCO-Counterfactuals tables, so the two cannot be
-    told apart; Welch's does not assume equal spread.
+    The pooled test agrees in all 63 cells of the COCO-Counterfactuals tables, so the tables do not
+    tell which was used; Welch's does not assume equal spread.
 
     >>> round(welch(Summary(78.28, 0.4, 25), Summary(77.90, 0.4, 25)), 5)  # Table 3, 60 %, TR@1
     0.00077
@@ -103,9 +103,9 @@ class Equivalence:
         difference: first mean less the second.
         low: lower end of the confidence interval at level ``1 - 2 alpha``, for alpha 0.05 90 %.
         high: upper end of it.
-        p: of the larger of the two tests; at most alpha where the interval is within the margin.
+        p: the larger p of the two tests; at most alpha where the interval is within the margin.
         t: Welch's statistic of the difference from zero.
-        p_different: its two-sided p: not rejecting it says nothing of equality.
+        p_different: two-sided p of a difference from zero; a large one does not show equality.
     """
 
     difference: float
@@ -120,14 +120,14 @@ def equivalence(first: Summary, second: Summary, margin: float, alpha: float = 0
     """Test whether two independent means are equivalent (Schuirmann, 1987), by Welch's t.
 
     Args:
-        first: mean, standard deviation and number.
+        first: mean, standard deviation and number of seeds.
         second: those of the other.
-        margin: the difference from which on the two would not be called equal, above 0.
+        margin: the smallest difference at which the two are no longer called equal, above 0.
         alpha: level of each of the two tests.
 
     Returns:
-        Everything ``nan`` but the difference where one has fewer than two values, or neither has
-        any spread.
+        The result; all of it is ``nan`` except the difference where one has fewer than two values
+        or neither has any spread.
 
     Raises:
         ValueError: if the margin is not above 0, or alpha not between 0 and 1/2.
@@ -190,7 +190,7 @@ def wilcoxon(
 ) -> float:
     """Return p of Wilcoxon's signed-rank test; zero differences are dropped, as Wilcoxon did.
 
-    Exact up to 50 pairs without ties, and up to 13 with (scipy's own rule).
+    Exact up to 50 pairs without ties and up to 13 with ties (scipy's rule).
 
     >>> wilcoxon([0.1, 0.2, 0.3])
     0.125
@@ -210,8 +210,9 @@ def sign_flip(
 ) -> float:
     """Return p of the sign-flip permutation test on the mean difference by seed.
 
-    If the arm were no better, each difference could as well have had the other sign. All 2**n signs
-    up to 16 pairs; above, 10,000 random ones of the stream ``seed``, the observed one counted too.
+    If the arm were no better, each difference could as well have had the other sign. Up to 16 pairs
+    all 2**n signs are enumerated; above, 10,000 random ones are drawn from the stream ``seed``, and
+    the observed one counts too.
 
     >>> sign_flip([0.1, 0.2, 0.3])
     0.125
@@ -235,7 +236,7 @@ def sign_flip(
 
 @lru_cache(maxsize=4)
 def _signs(seed: int, n: int) -> np.ndarray:
-    """Return random signs; a table asks for the same ones again and again."""
+    """Return random signs; cached, as a table asks for the same ones again and again."""
     return generator(seed, "sign_flip", n).choice([-1.0, 1.0], (FLIPS, n))
 
 
@@ -253,7 +254,7 @@ def smallest_exact_p(n: int, alternative: Alternative = "greater") -> float:
 
 
 def holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Return Holm's adjusted p, in the same order: reject where it is at most alpha.
+    """Return Holm's adjusted p, in the same order: reject where at most alpha.
 
     ``nan`` marks a comparison that was not made: it stays and is not counted.
 

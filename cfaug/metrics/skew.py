@@ -1,12 +1,12 @@
-"""Which labels are among the K images ranked best, against their share of the pool: Skew@K and kin.
+"""Skew@K and related metrics: labels among the K best images against their shares of the pool.
 
 Geyik et al. (2019), "Fairness-aware ranking in search & recommendation systems"; the intersectional
 bias paper (Howard et al., 2023), section 3. Logarithms are natural, as in both. A ranking is given
 by the labels of its images, the best first, as numbers from 0; the desired share of a label is its
-share of the pool, or whatever else is asked for. What chance alone gives is in ``skew_chance``.
+share of the pool, or any other given share. Values expected by chance are in ``skew_chance``.
 
-A label that is not among the K has a skew of minus infinity. MaxSkew does not notice; what the
-smallest and the mean skew make of it has to be said, see ``Zeros``.
+A label that is not among the K has a skew of minus infinity. MaxSkew is not affected; for the
+smallest and the mean skew a rule is needed, see ``Zeros``.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from cfaug.metrics.ranking import finite
 from cfaug.rng import derive
 
 Zeros = Literal["smooth", "neg_inf", "drop", "ref0", "one"]
-"""What a label that is not among the K images counts as.
+"""How a label that is not among the K images counts.
 
 * ``smooth``: alpha is added to every label's count, so that its skew is finite;
 * ``neg_inf``: minus infinity, as Skew@K is defined;
-* ``drop``: nothing, only labels that are there count;
-* ``ref0``: 0, as if it had its desired share: what the paper's released code does, which is wrong
-  in direction, for a label that is missing altogether has the smallest skew there is;
+* ``drop``: not at all, only labels that are present count;
+* ``ref0``: 0, as if it had its desired share, as in the paper's released code. That is wrong in
+  direction: a missing label has the smallest possible skew;
 * ``one``: one image, so that its share is 1/K (VisoGender, Hall et al., 2023, and its code): in a
   pool that is not balanced, a rare label that is missing may then even have the largest skew.
 """
@@ -43,8 +43,8 @@ def rank_images(scores_N: Any, ids: Sequence[str]) -> np.ndarray:
     labels, files or the order in which images were read.
 
     Args:
-        scores_N: of each image, larger is better, float (images,).
-        ids: what each image is called, unique.
+        scores_N: score of each image, larger is better, float (images,).
+        ids: unique name of each image.
 
     Raises:
         ValueError: if a score is NaN or infinite, naming its image, or lengths differ.
@@ -77,7 +77,7 @@ def count_top(labels_N: np.ndarray, labels: int, ks: Sequence[int]) -> np.ndarra
 
     Args:
         labels_N: number of each image's label, the best image first, integers (images,).
-        labels: how many there are.
+        labels: number of labels.
         ks: from 1 to the number of images, in any order.
 
     Raises:
@@ -106,21 +106,21 @@ def relative_share(counts_KA: Any, desired_A: Any) -> np.ndarray:
 
     Args:
         counts_KA: how often each label is among the K images, (..., labels); K is their sum.
-        desired_A: desired shares, or the counts of the pool, (labels,) or as ``counts_KA``. 0 is
-            for a label that is not in the pool, whose ratio is 0.
+        desired_A: desired shares, or the counts of the pool, (labels,) or as ``counts_KA``. 0 means
+            that a label is not in the pool; its ratio is 0.
 
     Raises:
-        ValueError: if nothing is counted, something is negative, or a label that is not desired at
-            all is there.
+        ValueError: if all counts are 0, a value is negative, or a label occurs whose desired share
+            is 0.
     """
     counts, desired = np.asarray(counts_KA, np.float64), np.asarray(desired_A, np.float64)
     k = counts.sum(axis=-1, keepdims=True)
     whole = desired.sum(axis=-1, keepdims=True)
     if not (counts >= 0).all() or not (desired >= 0).all() or not (k > 0).all():
-        raise ValueError("counts and shares should be 0 or more, and something counted")
+        raise ValueError("counts and shares should be 0 or more, and not all counts 0")
     absent = desired == 0
     if absent.any() and (counts * absent).any():
-        raise ValueError("a label is among the images that has no desired share")
+        raise ValueError("a label of the images has no desired share")
     return counts * whole / (k * np.where(absent, 1.0, desired))
 
 
@@ -132,7 +132,7 @@ def skew(
     Args:
         counts_KA: how often each label is among the K images, (..., labels).
         desired_A: desired shares above 0, or the counts of the pool, (labels,).
-        zeros: what a label counts as that is not there; ``drop`` gives ``nan``.
+        zeros: how a missing label counts; ``drop`` gives ``nan``.
         alpha: what ``smooth`` adds to every count, above 0.
 
     Raises:
@@ -190,7 +190,7 @@ def min_skew(
     Args:
         counts_KA: how often each label is among the K images, (..., labels).
         desired_A: desired shares above 0, or the counts of the pool, (labels,).
-        zeros: what a label counts as that is not there.
+        zeros: how a missing label counts.
         alpha: what ``smooth`` adds to every count.
 
     Raises:
@@ -241,16 +241,16 @@ def discount(length: int) -> np.ndarray:
 def bias(counts_KA: Any, first: int = 0, second: int = 1) -> np.ndarray:
     """Return Bias@K of two labels, such as men and women: (first - second) / (first + second).
 
-    From -1, the second only, to 1, the first only. With a sign: its mean over subjects may be 0
+    From -1, only the second, to 1, only the first. It is signed: its mean over subjects may be 0
     though every subject is biased.
 
     Args:
         counts_KA: how often each label is among the K images, (..., labels).
         first: number of a label.
-        second: number of another.
+        second: number of the other.
 
     Returns:
-        float64 (...), ``nan`` where neither is there.
+        float64 (...), ``nan`` where neither occurs.
 
     >>> bias([[3, 1], [0, 2]]).tolist()
     [0.5, -1.0]

@@ -1,13 +1,13 @@
-"""What MaxSkew@K and NDKL are of a random ranking: never 0, and larger for more labels.
+"""MaxSkew@K and NDKL of a random ranking: never 0, and larger for more labels.
 
-A model that knows nothing of the labels still retrieves some more often than others: of 12 labels
-and K = 12 the expected MaxSkew is 1.01, of 84 and 84 it is 1.38. So a raw MaxSkew says little, and
-those of grids of different size do not compare.
+A model that knows nothing about the labels still retrieves some more often than others: with 12
+labels and K = 12 the expected MaxSkew is 1.01, with 84 and 84 it is 1.38. So a raw MaxSkew says
+little, and values for grids of different size are not comparable.
 
 The counts of K images drawn from a pool without replacement are multivariate hypergeometric: that
 is, independent binomial counts of each label, given that they sum to K. So the chance that no
-label exceeds its limit is one coefficient of a product of polynomials, one a label; all terms are
-positive, nothing cancels.
+label exceeds its limit is one coefficient of a product of polynomials, one per label; all terms are
+positive, so nothing cancels.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 from cfaug.metrics.skew import discount, max_skew
 
 WORK = 2e9
-"""Multiplications beyond which the distribution is drawn from instead of computed."""
+"""Multiplications beyond which the distribution is simulated instead of computed."""
 
 DRAWS = 20_000
 """Random rankings drawn then: the mean is known to about 0.003."""
 
 SURE = 1 - 1e-13
-"""A probability from which on larger values do not matter."""
+"""Cumulative probability beyond which larger values are neglected."""
 
 WIDE = 12.0
 """Standard deviations beyond which a count of the hypergeometric distribution is neglected."""
@@ -40,9 +40,10 @@ class ChanceSkew:
     """The distribution of MaxSkew@K of a random ranking.
 
     Attributes:
-        values: that it can take, ascending, float64 (values,).
-        p: how probable each is, (values,); they sum to one.
-        exact: whether they were computed; otherwise they are shares of random rankings.
+        values: possible values, ascending, float64 (values,).
+        p: probability of each, (values,); they sum to one.
+        exact: whether the probabilities were computed exactly; otherwise they are shares of random
+            rankings.
     """
 
     values: NDArray[np.float64]
@@ -51,11 +52,11 @@ class ChanceSkew:
 
     @property
     def mean(self) -> float:
-        """What to expect of a random ranking."""
+        """The expected value for a random ranking."""
         return float(self.values @ self.p)
 
     def quantile(self, level: float) -> float:
-        """Return the smallest value that is not exceeded with a probability of ``level``."""
+        """Return the smallest value not exceeded with a probability of at least ``level``."""
         at = int(np.searchsorted(np.cumsum(self.p), level - 1e-12))
         return float(self.values[min(at, len(self.values) - 1)])
 
@@ -65,7 +66,7 @@ class ChanceSkew:
         return float(min(1.0, self.p[at:].sum()))
 
     def level(self, alpha: float) -> float:
-        """Return how probable a p of at most alpha is: below alpha, for values are discrete."""
+        """Return the probability of a p of at most alpha: below alpha, as values are discrete."""
         tails = np.cumsum(self.p[::-1])
         at = int(np.searchsorted(tails, alpha, side="right"))
         return float(tails[at - 1]) if at else 0.0
@@ -74,8 +75,8 @@ class ChanceSkew:
 def chance_skew(pool_A: Sequence[int], k: int) -> ChanceSkew:
     """Return the distribution of MaxSkew@K when K images are drawn from a pool at random.
 
-    Exact, except for large pools of many labels that are all of different size: those are
-    simulated, always with the same random numbers.
+    Exact, except for large pools of many labels of different sizes: those are simulated, always
+    with the same random numbers.
 
     Args:
         pool_A: how often each label is in the pool, above 0; the desired shares are the pool's.
@@ -101,7 +102,7 @@ def _chance_skew(pool: tuple[int, ...], k: int) -> ChanceSkew:
     if _work(sizes, many, k) > WORK:
         return simulate_chance(pool, k, np.random.default_rng(0))
     weights = [_weights(int(n), k, sum(pool)) for n in sizes]
-    # Of each size the ratio of every count to its desired share, as ``relative_share`` has them.
+    # For each size, the ratio of every count to its desired share, as in ``relative_share``.
     ratios = [np.arange(len(w)) * float(sum(pool)) / (k * float(n))
               for w, n in zip(weights, sizes, strict=True)]  # fmt: skip
     whole = _coefficient(weights, many, k)
@@ -128,7 +129,7 @@ def _work(sizes: np.ndarray, many: np.ndarray, k: int) -> float:
 
 
 def _weights(n: int, k: int, whole: int) -> np.ndarray:
-    """Return what is proportional to C(n, c) odds**c for counts 0 to min(n, k), summing to one."""
+    """Return weights proportional to C(n, c) odds**c for counts 0 to min(n, k), summing to one."""
     p = (k + 0.5) / (whole + 1)
     c = np.arange(min(n, k))
     logs = np.r_[0.0, np.cumsum(np.log((n - c) / (c + 1) * (p / (1 - p))))]
@@ -154,13 +155,13 @@ def _coefficient(polynomials: Sequence[np.ndarray], powers: np.ndarray, degree: 
 def simulate_chance(
     pool_A: Sequence[int], k: int, rng: np.random.Generator, draws: int = DRAWS
 ) -> ChanceSkew:
-    """Return the distribution of MaxSkew@K as it is among random rankings.
+    """Return the distribution of MaxSkew@K over simulated random rankings.
 
     Args:
         pool_A: how often each label is in the pool, above 0.
         k: from 1 to the size of the pool.
         rng: draws the rankings.
-        draws: how many.
+        draws: number of rankings.
     """
     at_once = max(1, 2**22 // len(pool_A))
     found = [
@@ -208,8 +209,8 @@ def _expected_terms(own: int, n: int, at: int) -> np.ndarray:
     """Return the expected divergence that a label adds to each prefix, float64 (at,).
 
     Args:
-        own: images of the label in the pool.
-        n: images in the pool.
+        own: number of the label's images in the pool.
+        n: number of images in the pool.
         at: the longest prefix.
     """
     from scipy.special import gammaln

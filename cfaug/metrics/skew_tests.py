@@ -1,16 +1,17 @@
-"""Is the MaxSkew@K of a ranking more than chance, and how sure is it? Sets are what is sampled.
+"""Is the MaxSkew@K of a ranking above chance, and how certain is it? Sets are the sampled units.
 
 Images of a counterfactual set share everything but the label, so a set that suits the prompt
-brings all its labels to the top together, and one that does not brings none.
+brings all its labels to the top together, and a set that does not brings none of them.
 
-* **Test.** If a model does not see the labels, those of a set could as well be dealt to its images
-  in any other order, whatever the scores: permuting labels *within sets* is the exact null
-  hypothesis of matched sets, and the default of the benchmark. Permuting over the whole pool takes
-  all images for exchangeable, which images of different sets are not; where sets differ it expects
+* **Test.** If a model does not see the labels, those of a set could as well be assigned to its
+  images in any other order, whatever the scores: permuting labels *within sets* is the exact null
+  hypothesis of matched sets, and the default of the benchmark. Permuting over the whole pool treats
+  all images as exchangeable, which images of different sets are not; where sets differ it expects
   more skew than matched sets can show, and so finds less.
 * **Interval.** A bootstrap draws whole sets.
 
-Only the first K places matter: a permutation deals as many labels as a set has images there.
+Only the first K places matter: a permutation draws as many labels of a set as the set has images
+there.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from numpy.typing import NDArray
 from cfaug.metrics.skew import count_top, max_skew, relative_share
 
 AT_ONCE = 2**22
-"""Numbers held at a time."""
+"""Numbers held in memory at a time."""
 
 LEVEL = 0.05
-"""Of which ``PermutationTest.level`` says what it really is."""
+"""Nominal level; ``PermutationTest.level`` is the actual one."""
 
 
 @dataclass(frozen=True)
@@ -56,15 +57,15 @@ class RankedPool:
 
 @dataclass(frozen=True)
 class PermutationTest:
-    """What MaxSkew@K would be if labels did not matter.
+    """MaxSkew@K compared with what it would be if labels did not matter.
 
     Attributes:
-        p: share of permutations with at least the observed MaxSkew, that counted as one more.
+        p: share of permutations with at least the observed MaxSkew, the observed one included.
         expected: mean over permutations.
-        high: what 95 % of them do not exceed.
-        level: share of permutations that would have p <= 0.05 themselves: how many false alarms to
-            expect. Below 0.05, because MaxSkew takes few values.
-        permutations: how many were drawn.
+        high: 95 % quantile over permutations.
+        level: share of permutations that would have p <= 0.05 themselves: the expected rate of
+            false alarms. Below 0.05, because MaxSkew takes few values.
+        permutations: number of permutations drawn.
     """
 
     p: float
@@ -83,7 +84,7 @@ def permutation_test(
         ranked: the pool in order of rank.
         k: from 1 to the number of images.
         rng: draws the permutations.
-        permutations: how many.
+        permutations: number of permutations.
 
     Raises:
         ValueError: if k is out of range or ``permutations`` below 1.
@@ -116,7 +117,7 @@ def permute_within_sets(
         ranked: the pool in order of rank.
         k: from 1 to the number of images.
         rng: draws the permutations.
-        permutations: how many.
+        permutations: number of permutations.
 
     Returns:
         int64 (permutations, labels); every row sums to k.
@@ -135,7 +136,7 @@ def permute_within_sets(
     for n, t in kinds.tolist():
         own = touched[(size[touched] == n) & (in_top[touched] == t)]
         members = ranked.labels[by_set[first[own][:, None] + np.arange(n)]]  # (sets, n)
-        few = min(t, n - t)  # of most of a set, those are drawn that are left behind
+        few = min(t, n - t)  # if most of a set is drawn, draw the rest of it instead
         drawn = _draw_without_replacement(rng, permutations, len(own), n, few)
         dealt = members[np.arange(len(own))[:, None], drawn].reshape(permutations, -1)
         if few < t:
@@ -156,7 +157,7 @@ def _draw_without_replacement(
         return np.zeros((rows, sets, 0), np.int64)
     if few == 1:
         return rng.integers(n, size=(rows, sets, 1))
-    # Fisher and Yates' shuffle, of which only the first places are wanted.
+    # Fisher and Yates' shuffle, stopped after the first places.
     cards = np.tile(np.arange(n, dtype=np.int32), rows * sets)
     base = np.arange(rows * sets) * n
     found = np.empty((rows * sets, few), np.int32)
@@ -168,16 +169,16 @@ def _draw_without_replacement(
 
 
 def _count_rows(places: Sequence[np.ndarray], row: np.ndarray, labels: int) -> np.ndarray:
-    """Return how often each label stands in each row, int64 (rows, labels)."""
+    """Return how often each label occurs in each row, int64 (rows, labels)."""
     dealt = np.concatenate(places, axis=1) + row[:, None]
     return np.bincount(dealt.reshape(-1), minlength=len(row) * labels).reshape(-1, labels)
 
 
 def _judge(observed: float, drawn: np.ndarray) -> PermutationTest:
-    """Return p of what was observed among what was drawn, and what to expect of chance."""
+    """Compare the observed value with those of the permutations."""
     count = len(drawn)
     values, counts = np.unique(drawn, return_counts=True)
-    tails = counts[::-1].cumsum()[::-1]  # draws of at least each value
+    tails = counts[::-1].cumsum()[::-1]  # number of draws at or above each value
     at = int(np.searchsorted(values, observed - 1e-9))
     beyond = int(tails[at]) if at < len(values) else 0
     alarms = tails[(tails + 1) / (count + 1) <= LEVEL]
@@ -195,8 +196,8 @@ def draw_sets(sets: int, resamples: int, rng: np.random.Generator) -> np.ndarray
     """Return how often each set is in each bootstrap resample, float32 (resamples, sets).
 
     Args:
-        sets: how many there are, and how many each resample draws with replacement.
-        resamples: how many.
+        sets: number of sets, which is also how many each resample draws with replacement.
+        resamples: number of resamples.
         rng: draws them.
     """
     return rng.multinomial(sets, np.full(sets, 1 / sets), size=resamples).astype(np.float32)
@@ -208,13 +209,13 @@ def bootstrap_max_skew(
     """Return for each k the percentile interval of MaxSkew@K over sets drawn with replacement.
 
     A set that is drawn twice brings each of its images twice, so resamples have on average somewhat
-    more skew than the data: the interval says how far MaxSkew depends on which sets there are, not
-    whether it is above chance, which a permutation says.
+    more skew than the data: the interval says how far MaxSkew depends on the choice of sets, not
+    whether it is above chance; for that use the permutation test.
 
     Args:
         ranked: the pool in order of rank.
         ks: from 1 to the number of images.
-        drawn_BS: how often each resample has each set, as ``draw_sets`` gives it.
+        drawn_BS: how often each resample has each set, from ``draw_sets``.
         level: nominal coverage.
 
     Returns:
@@ -235,7 +236,7 @@ def resample_max_skew(
     Args:
         ranked: the pool in order of rank.
         ks: from 1 to the number of images.
-        drawn_BS: how often each resample has each set, as ``draw_sets`` gives it.
+        drawn_BS: how often each resample has each set, from ``draw_sets``.
     """
     sets, labels = drawn_BS.shape[1], len(ranked.pool)
     member = np.bincount(ranked.sets * labels + ranked.labels, minlength=sets * labels)
@@ -254,7 +255,7 @@ def _top_of_resamples(
 ) -> list[np.ndarray]:
     """Return for each k the counts of labels among the first k of each resample, (B, labels).
 
-    Those that lack the sets of the first images are followed further down than the others.
+    Resamples that lack the sets of the first images are followed further down than the others.
     """
     n, labels = len(ranked.labels), len(ranked.pool)
     counted = [np.empty((len(drawn_BS), labels), np.float32) for _ in ks]

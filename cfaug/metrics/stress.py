@@ -1,7 +1,7 @@
-"""Sensitivity of a classifier to edits of its test images: probabilities, drops and their tests.
+"""Sensitivity of a classifier to edits of its test images: probabilities, drops and tests of them.
 
-LANCE (Prabhu et al., 2023), section 4.1. An edit is compared with the photo it was made of: paired.
-The paper compares sets of different sizes (equation 3): unpaired. Both are here.
+LANCE (Prabhu et al., 2023), section 4.1. The paired comparison is of each edit with the photo it
+was made from. The paper compares sets of different sizes (equation 3), unpaired. Both are here.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def truth_probability(
     Args:
         p_NC: probabilities, (images, classes).
         labels_N: column of each image's class, integers (images,).
-        top_k: 0 where ``top_k`` or more other classes are more probable, as LANCE's released code
-            has it, which looks the class up among those that it kept; ``None`` is the probability
-            itself, as in the paper.
+        top_k: 0 where ``top_k`` or more other classes are more probable, as in LANCE's released
+            code, which looks the class up among those that it kept; ``None`` keeps the probability,
+            as in the paper.
 
     >>> truth_probability(np.array([[0.5, 0.3, 0.2]]), np.array([1])).tolist()
     [0.3]
@@ -58,7 +58,7 @@ def truth_probability(
 def top_classes(p_NC: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the most probable classes and their probabilities, each (images, min(k, classes)).
 
-    Of equal ones the class with the smaller number comes first.
+    Among equally probable classes the one with the smaller number comes first.
 
     >>> classes, p = top_classes(np.array([[0.2, 0.5, 0.3]]), 2)
     >>> classes.tolist(), p.tolist()
@@ -71,14 +71,14 @@ def top_classes(p_NC: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
 def fisher(right: int, n: int, right_other: int, n_other: int) -> float:
     """Return the two-sided p of Fisher's exact test that two sets differ in accuracy.
 
-    It takes all images for independent, as a comparison of sets of different sizes must. The
-    photo of an edit is in the other set, so this is the paper's comparison and not the better one.
+    It treats all images as independent, as a comparison of sets of different sizes must. The photo
+    of an edit is in the other set, so the paired test is better; this one is the paper's.
 
     Args:
-        right: images of the first set that are classified right.
-        n: how many it has.
-        right_other: of the second set.
-        n_other: how many it has.
+        right: number of images of the first set that are classified right.
+        n: size of the first set.
+        right_other: number of images of the second set that are classified right.
+        n_other: size of the second set.
 
     Raises:
         ValueError: if a count is below zero or above its set's size.
@@ -87,7 +87,7 @@ def fisher(right: int, n: int, right_other: int, n_other: int) -> float:
     0.014
     """
     if not (0 <= right <= n and 0 <= right_other <= n_other):
-        raise ValueError(f"{right} of {n} and {right_other} of {n_other} are no counts")
+        raise ValueError(f"{right} of {n} and {right_other} of {n_other} are invalid counts")
     from scipy.stats import fisher_exact
 
     table = [[right, n - right], [right_other, n_other - right_other]]
@@ -96,18 +96,19 @@ def fisher(right: int, n: int, right_other: int, n_other: int) -> float:
 
 @dataclass(frozen=True)
 class DropTest:
-    """How much worse images are classified than what they were made of, and how sure that is.
+    """How much worse edits are classified than their originals, and how certain that is.
 
     Attributes:
-        before: mean of the originals' values, each counted once an edit of it.
+        before: mean of the originals' values, each counted once per edit.
         after: mean of the edits' values.
         mean: ``before - after``, with its bootstrap interval over photos: see ``MeanDifference``.
-        lost: edits whose original has the larger value.
-        won: edits with the larger value.
-        p_sign: two-sided p of the exact test on ``lost`` and ``won`` (McNemar's, of hits); it takes
-            edits of one photo for independent.
+        lost: number of edits whose original has the larger value.
+        won: number of edits with the larger value.
+        p_sign: two-sided p of the exact test on ``lost`` and ``won`` (McNemar's, for hits); it
+            treats edits of one photo as independent.
         p_photos: two-sided p of a sign-flip permutation of whole photos, exact up to 16 of them and
-            never below 2 ** (1 - photos). A bootstrap finds anything that two photos agree on.
+            never below 2 ** (1 - photos). A bootstrap would find significant whatever two photos
+            agree on.
     """
 
     before: float
@@ -130,7 +131,7 @@ def paired_drop(
     Args:
         before: value of the original of each edit, (edits,): hits or probabilities.
         after: value of each edit, (edits,).
-        photos: what each edit was made of, any values that can be compared, (edits,); the bootstrap
+        photos: the photo each edit was made from, any comparable values, (edits,); the bootstrap
             draws these.
         rng: draws the resamples.
 

@@ -9,7 +9,7 @@ from statistics import NormalDist
 def wilson_interval(count: float, n: float, level: float = 0.95) -> tuple[float, float]:
     """Return Wilson's interval for a share (Wilson, 1927); ``nan`` if n is 0.
 
-    Unlike the normal approximation's it stays within [0, 1] and is not empty at the ends.
+    Unlike the normal approximation it stays within [0, 1] and is not empty at 0 and 1.
 
     >>> low, high = wilson_interval(0, 10)
     >>> round(low, 3), round(high, 3)

@@ -1,6 +1,6 @@
-"""How much of a text is left after an edit: BLEU-4, METEOR and the words that were inserted.
+"""How much of a text is left after an edit: BLEU-4, METEOR and the inserted words.
 
-The defaults are those behind XMAI's tables (Ramshetty et al., 2023, Tables 1, 2, 4 and 5), found
+The defaults are those behind XMAI's tables (Ramshetty et al., 2023, Tables 1, 2, 4 and 5), inferred
 from the texts that its authors published: NLTK's Treebank words of the whole text, case kept for
 BLEU; smoothing 4 of Chen and Cherry (2014) with weights that suit texts below four words; METEOR of
 Lavie and Agarwal (2007) with Porter's stems and WordNet's synonyms. The original text is the
@@ -25,17 +25,17 @@ Smoothing = Literal["method0", "method1", "method4"]
 """As Chen and Cherry (2014) and NLTK number them."""
 
 Synonyms = Callable[[str], Collection[str]]
-"""Gives words that mean the same as one, such as ``cfaug.text.synonyms.Synonyms.single_words``."""
+"""Returns the synonyms of a word, such as ``cfaug.text.synonyms.Synonyms.single_words``."""
 
 ORDERS = 4
 EPSILON = 0.1
-"""What ``method1`` counts instead of no match."""
+"""The count that ``method1`` uses in place of zero matches."""
 
 SCALE = 5
 """K of ``method4``."""
 
 REMEMBERED = 2**17
-"""Texts whose words, and words whose stems, are remembered: methods share their originals."""
+"""Texts with cached words, and words with cached stems: methods share their originals."""
 
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 
@@ -47,15 +47,16 @@ class OverlapSettings:
     Args:
         tokens: ``treebank`` (NLTK's ``word_tokenize(text, preserve_line=True)``) or ``spaces``.
         lower: compare BLEU's words in lower case; METEOR always does.
-        smoothing: what a BLEU precision of zero counts: nothing (``method0``), 0.1 matches
-            (``method1``), or fewer and fewer with the order and the text's length (``method4``).
-        reweigh: of texts below four words, take the mean over the orders that they have.
-        alpha: of METEOR: how much recall counts against precision.
-        beta: of METEOR: power of the share of chunks.
-        gamma: of METEOR: weight of the penalty for chunks.
+        smoothing: how a BLEU precision of zero counts: as zero (``method0``), as 0.1 matches
+            (``method1``), or as a number that shrinks with the order and grows with the text's
+            length (``method4``).
+        reweigh: for texts below four words, take the mean over the orders that they have.
+        alpha: METEOR's weight of recall against precision.
+        beta: METEOR's exponent of the share of chunks.
+        gamma: METEOR's weight of the penalty for chunks.
 
     Raises:
-        ValueError: naming a choice that is invalid.
+        ValueError: naming the invalid choice.
     """
 
     tokens: Tokens = "treebank"
@@ -92,15 +93,15 @@ def split_words(text: str, tokens: Tokens = "treebank") -> tuple[str, ...]:
 def bleu4(original: str, changed: str, settings: OverlapSettings = PUBLISHED) -> float:
     """Return BLEU with one to four words of a changed text against its original, in [0, 1].
 
-    Papineni et al. (2002), of a single pair of texts.
+    Papineni et al. (2002), for a single pair of texts.
 
     Args:
         original: the reference.
-        changed: the text that is judged.
+        changed: the text to score.
         settings: how they are compared.
 
     Returns:
-        1 for equal texts, 0 if no word is shared or one of them has none.
+        1 for equal texts, 0 if no word is shared or a text is empty.
 
     >>> bleu4("A dog sits on a red mat.", "A dog sits on a red mat.")
     1.0
@@ -144,13 +145,13 @@ def meteor(
     """Return METEOR of a changed text against its original, in [0, 1].
 
     Words are matched if they are equal, then by stems, then as synonyms of stems, each time from
-    the end of the changed text to the last free word of the original, as NLTK does. Below 1 for
-    equal texts, which are still one chunk: 1 - gamma / words^beta.
+    the end of the changed text to the last free word of the original, as NLTK does. Even equal
+    texts score below 1, as they are one chunk: 1 - gamma / words^beta.
 
     Args:
         original: the reference.
-        changed: the text that is judged.
-        synonyms: gives words of the same meaning; ``None`` matches equal words and stems alone.
+        changed: the text to score.
+        synonyms: returns the synonyms of a word; ``None`` matches only equal words and stems.
         settings: how they are compared.
 
     Returns:
@@ -180,8 +181,8 @@ def meteor(
 def inserted_words(original: str, changed: str) -> list[str]:
     """Return the distinct words of a changed text that its original lacks, in their order.
 
-    XMAI's rule for Tables 4 and 5: punctuation is deleted, words stand between spaces, and their
-    case counts. A word that only moved, or stands there once more, is none.
+    XMAI's rule for Tables 4 and 5: punctuation is deleted, words are separated by spaces, and case
+    counts. A word that only moved or was repeated does not count.
 
     >>> inserted_words("A dog sits.", "A small Dog sits, small!")
     ['small', 'Dog']
@@ -197,12 +198,12 @@ def measure_overlap(
     synonyms: Synonyms | None = None,
     settings: OverlapSettings = PUBLISHED,
 ) -> dict[str, np.ndarray]:
-    """Return what is left of many texts, row by row.
+    """Measure the overlap of many pairs of texts, row by row.
 
     Args:
         originals: the references.
-        changed: what was made of each.
-        synonyms: for METEOR, asked once of every word; ``None`` leaves METEOR out.
+        changed: the edited text of each.
+        synonyms: for METEOR, called once for every word; ``None`` leaves METEOR out.
         settings: how they are compared.
 
     Returns:
@@ -210,7 +211,7 @@ def measure_overlap(
         where there is one; ``changed``, 1 where the texts differ.
 
     Raises:
-        ValueError: if there are more texts of one kind than of the other.
+        ValueError: if the numbers of texts differ.
 
     >>> found = measure_overlap(["A dog", "A cat"], ["A dog", "A red cat"])
     >>> {name: values.tolist() for name, values in found.items() if name != "bleu"}
@@ -231,7 +232,7 @@ def measure_overlap(
 
 
 class _Remembered(dict[str, Collection[str]]):
-    """Synonyms, each word asked once."""
+    """A cache of synonyms, so that each word is looked up once."""
 
     def __init__(self, ask: Synonyms) -> None:
         super().__init__()
@@ -243,14 +244,14 @@ class _Remembered(dict[str, Collection[str]]):
 
 
 def _shared(first: Sequence[str], second: Sequence[str], order: int) -> int:
-    """Return how many runs of ``order`` words of the second text stand in the first as well."""
+    """Return how many n-grams of ``order`` words of the second text are also in the first."""
     counts = Counter(zip(*(second[i:] for i in range(order)), strict=False))
     known = Counter(zip(*(first[i:] for i in range(order)), strict=False))
     return sum(min(count, known[run]) for run, count in counts.items() if run in known)
 
 
 def _smooth(smoothing: Smoothing, misses: int, length: int) -> float:
-    """Return what counts for the matches of an order that has none."""
+    """Return the count for an order without matches."""
     if smoothing == "method1":
         return EPSILON
     if smoothing == "method4":
@@ -277,7 +278,7 @@ def _align(
 def _match(
     left: dict[int, str], right: dict[int, str], found: dict[int, int], same: Synonyms
 ) -> None:
-    """Match what is left, from the end on, each word with the last free one that is the same."""
+    """Match the remaining words from the end, each with the last free equal one."""
     places: dict[str, list[int]] = {}
     for at, word in left.items():
         places.setdefault(word, []).append(at)

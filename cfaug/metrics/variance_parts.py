@@ -1,8 +1,8 @@
-"""How much of the spread of a difference of two arms is seeds, and how much is items?
+"""How much of the variance of a difference of two arms comes from seeds, how much from items?
 
-More seeds help where the spread is the seeds'; more items help where it is the items'. The parts
-are those of random effects, by the method of moments; they also give an interval of Student's t
-over seeds and items at once.
+More seeds help if the variance comes from seeds; more items help if it comes from items. The parts
+are variance components of random effects, by the method of moments; they also give an interval of
+Student's t over seeds and items at once.
 
 scipy takes long to import, so it is imported where it is used.
 """
@@ -19,7 +19,7 @@ import numpy as np
 from cfaug.metrics.seeds_and_items import OneTest, OwnTests, sum_clusters
 
 SEEDS, ITEMS = "seeds", "items"
-"""The parts of a squared standard error that may be negative as estimated, and are cut to 0."""
+"""The parts of a squared standard error whose estimates may be negative and are then cut to 0."""
 
 NO_SPREAD = 1e-24
 """A squared standard error below this share of the mean square is rounding error."""
@@ -32,10 +32,10 @@ class Decomposition:
     Attributes:
         seeds: what the choice of training seeds adds.
         items: what the choice of clusters of items adds.
-        rest: what is neither's own: how seeds differ from item to item, and noise; ``nan`` where
-            seeds have tests of their own, and ``items`` holds it.
+        rest: their interaction, and noise; ``nan`` where each seed has its own test, in which case
+            ``items`` includes it.
         truncated: which of ``SEEDS`` and ``ITEMS`` were estimated below 0 and are cut to 0.
-        degrees: of freedom of the whole (Satterthwaite, 1946).
+        degrees: degrees of freedom of the whole (Satterthwaite, 1946).
     """
 
     seeds: float
@@ -63,7 +63,7 @@ class Decomposition:
         return part / self.total if self.total > 0 else math.nan
 
     def interval(self, mean: float, level: float = 0.95) -> tuple[float, float]:
-        """Return Student's interval over seeds and items; ``nan`` both where there is no spread.
+        """Return Student's interval over seeds and items; both ends ``nan`` without spread.
 
         Args:
             mean: the difference.
@@ -92,16 +92,16 @@ class Decomposition:
 
 
 def decompose(asked: OneTest | OwnTests) -> Decomposition:
-    """Say how much of a difference's squared standard error is seeds and how much is items.
+    """Decompose the squared standard error of a difference into parts from seeds and from items.
 
-    Of one test: a two-way layout of seeds and clusters with random effects, each by the method of
+    With one test: a two-way layout of seeds and clusters with random effects, each by the method of
     moments (Searle, Casella and McCulloch, 1992, chapter 4); clusters of unequal size enter by the
     linearised ratio. Arms that do not share their seeds have a part of seeds and a rest each, which
-    add up. Of tests of their own: clusters within seeds, where what is neither's own cannot be told
-    from items.
+    are added. With a test per seed: clusters within seeds, where the rest cannot be separated from
+    items.
 
-    With few seeds the parts themselves are uncertain: five seeds tell a spread of seeds to a factor
-    of about 2. A part that is estimated below 0 is cut to 0 and named.
+    With few seeds the parts themselves are uncertain: five seeds estimate the spread of seeds to
+    within a factor of about 2. A part that is estimated below 0 is cut to 0 and named.
 
     Args:
         asked: the answers of both arms, at least two seeds in each and two clusters in each test.
@@ -137,7 +137,7 @@ def _decompose_crossed(asked: OneTest) -> Decomposition:
     means_C = layouts[0].mean(axis=0) - (0 if len(layouts) == 1 else layouts[1].mean(axis=0))
     by_item = _MeanSquares()
     by_item.add(float(means_C.var(ddof=1)) / many, many - 1)
-    # Each of the first two holds the rest once more than it is there.
+    # The estimates by seed and by item each include the rest.
     whole = by_seed.cut_at(rest), by_item.cut_at(rest)
     parts = [one.value - rest.value for one in whole]
     scale = sum(float((layout**2).mean()) for layout in layouts)
@@ -207,9 +207,9 @@ def _satterthwaite(parts: Sequence[_MeanSquares], total: float) -> float:
 
 
 def _linearise(values_SN: np.ndarray, clusters_N: Sequence[Any] | np.ndarray) -> np.ndarray:
-    """Return a value a seed and cluster, whose mean over clusters is the seed's mean over items.
+    """Return a value per seed and cluster; its mean over clusters is the seed's mean over items.
 
-    A cluster counts by its items; that their number varies is accounted for to first order
+    A cluster counts by its number of items; their variation is accounted for to first order
     (Cochran, 1977, section 6.3).
     """
     totals_CS, sizes_C = sum_clusters(values_SN, clusters_N)
@@ -221,6 +221,6 @@ def _linearise(values_SN: np.ndarray, clusters_N: Sequence[Any] | np.ndarray) ->
 def _require_two(seeds: Sequence[int], clusters: Sequence[int]) -> None:
     if min(*seeds, *clusters) < 2:
         raise ValueError(
-            f"a decomposition needs two seeds an arm and two clusters, not {min(seeds)} and "
+            f"a decomposition needs two seeds per arm and two clusters, not {min(seeds)} and "
             f"{min(clusters)}"
         )

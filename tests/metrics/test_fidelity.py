@@ -91,7 +91,7 @@ def test_few_images_lose_no_digits():
 
 @pytest.mark.parametrize("measure", [frechet_distance, kernel_distance])
 def test_what_has_no_distance_is_refused(measure):
-    with pytest.raises(ValueError, match="each needs two at least"):
+    with pytest.raises(ValueError, match="each needs at least two"):
         measure([[1.0]], [[1.0], [2.0]])
     with pytest.raises(ValueError, match=r"should be \(images, dim\) each"):
         measure([[1.0], [2.0]], [[1.0, 2.0], [2.0, 3.0]])

@@ -115,7 +115,11 @@ def test_a_label_that_sets_lack_counts_where_it_is():
 
 @pytest.mark.parametrize(
     ("values", "labels", "said"),
-    [([], [], "should be some"), ([0.1, np.nan], [0, 1], "NaN"), ([0.1], [0, 1], "lengths equal")],
+    [
+        ([], [], "above 0"),
+        ([0.1, np.nan], [0, 1], "NaN"),
+        ([0.1], [0, 1], "lengths should be equal"),
+    ],
 )
 def test_what_is_no_grid_is_refused(values, labels, said):
     with pytest.raises(ValueError, match=said):

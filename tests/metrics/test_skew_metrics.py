@@ -172,7 +172,7 @@ def test_the_released_ndkl_differs_from_the_divergence_and_may_be_negative():
         (lambda: count_top(np.array([0, 1]), 2, [3]), "k=3 should be 1 to 2"),
         (lambda: count_top(np.array([], int), 2, [1]), "k=1 should be 1 to 0"),
         (lambda: count_top(np.array([0, 2]), 2, [1]), "outside 0 to 1"),
-        (lambda: relative_share([0, 0], [1, 1]), "something counted"),
+        (lambda: relative_share([0, 0], [1, 1]), "not all counts 0"),
         (lambda: relative_share([1, 1], [1, 0]), "no desired share"),
         (lambda: skew([1, 0], [1, 0]), "desired share above 0"),
         (lambda: skew([1, 0], [1, 1], "zero"), "choose from smooth, neg_inf, drop, ref0"),

@@ -67,7 +67,7 @@ def test_fishers_test_is_the_sum_over_tables(right, wrong, right_other, wrong_ot
 
 
 def test_invalid_counts_are_refused():
-    with pytest.raises(ValueError, match="are no counts"):
+    with pytest.raises(ValueError, match="are invalid counts"):
         fisher(3, 2, 0, 1)
     with pytest.raises(ValueError, match="lengths must be equal"):
         paired_drop([1, 0], [1], ["a"], np.random.default_rng(0))
