@@ -1,1 +1,1 @@
-"""The top floor: from a command line to a run with an identity; the only floor with Hydra."""
+"""The top floor: from a command line to a run with an identity. Only this floor imports Hydra."""

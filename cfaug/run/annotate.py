@@ -1,4 +1,4 @@
-"""``evaluate.py annotate=...``: pages for annotators, their answers read back, or simulated."""
+"""``evaluate.py annotate=...``: pages for annotators, their answers read or simulated."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def annotation(
     seed: int,
     paths: Mapping[str, Any],
 ) -> int:
-    """Do what a node of ``conf/annotate`` describes, with the pairs of ``data.counterfactual``.
+    """Carry out a node of ``conf/annotate`` with the pairs of ``data.counterfactual``.
 
     Args:
         node: the node.
@@ -48,7 +48,7 @@ def annotation(
         paths: ``shards``, ``cache`` and ``image_roots``.
 
     Raises:
-        UserError: if there are no pairs to ask about, and what the node's own part refuses.
+        UserError: if there are no pairs to ask about, or the node's own settings are invalid.
     """
     from cfaug.run.sources import label_file, open_source, permitted_roots
     from cfaug.world_source import is_world
@@ -93,8 +93,8 @@ class Export:
     Args:
         out: the page.
         question: what is asked: one question, or a form of several.
-        assignment: who answers what.
-        screening: a file of images whose answers are known, which everyone is asked about; ``None``
+        assignment: which annotator answers which question.
+        screening: a file of images with known answers, which everyone is asked about; ``None``
             asks about none. Not with a form.
         pages: ``one`` for everybody, or ``each`` their own, with their number in its name.
         side: longest side of the pictures, in pixels.
@@ -143,7 +143,7 @@ class Export:
         )
 
     def _examples(self, source: Source) -> Sequence[Item]:
-        """Return what is shown before anything is asked."""
+        """Return the instructions, shown before the first question."""
         from cfaug.annotation.caption_form import CaptionForm
 
         if not isinstance(self.question, CaptionForm):
@@ -151,7 +151,7 @@ class Export:
         return self.question.example_items(source.index, self.assignment.seed)
 
     def _items(self, source: Source) -> tuple[list[Item], set[int]]:
-        """Return the images to ask about, and the places of those that everyone is asked about."""
+        """Return the images to ask about, and the places of those that go to everyone."""
         from cfaug.annotation.attention import split_checks
         from cfaug.annotation.form import Form
         from cfaug.annotation.screening import read_known
@@ -181,7 +181,7 @@ class Taxonomy:
     Args:
         out: the page.
         question: what was asked.
-        category_question: what sorts the rejected images.
+        category_question: the question that sorts the rejected images.
         answers: files of answers, or patterns of their names.
         sample: rejected images to sort, drawn at random.
         seed: of the draw.
@@ -219,19 +219,19 @@ class Taxonomy:
 class Read:
     """Read answers back: labels, agreement, a record for tables, and a page that shows them.
 
-    Of a form the means by kind of edit are read back, and nothing but ``out``, ``question`` and
-    ``answers`` counts.
+    From a form the means by kind of edit are computed, and only ``out``, ``question`` and
+    ``answers`` are used.
 
     Args:
         out: the folder for ``labels.jsonl`` (for ``data.human_labels``), ``annotation.json`` (for
             the tables) and ``annotation.html``; of a form ``ratings.json`` and ``ratings.html``.
         question: what was asked: one question, or a form of several.
-        category_question: what sorted the rejected images.
+        category_question: the question that sorted the rejected images.
         answers: files of answers, or patterns of their names.
         categories: files of categories of rejected images; an empty list reads none.
-        screening: a file of images whose answers are known; ``None`` keeps every annotator.
+        screening: a file of images with known answers; ``None`` keeps every annotator.
         screening_minimum: annotators who answer a smaller share of those right are left out.
-        analyses: what else to find out, a section of the report each.
+        analyses: further analyses, each a section of the report.
     """
 
     out: str
@@ -275,7 +275,7 @@ class Read:
         say("wrote " + ", ".join(map(str, written)), sys.stdout)
 
     def _sections(self, findings: Findings, simulated: bool, source: Source) -> list[Section]:
-        """Return what the question itself wants counted, then what the analyses found."""
+        """Return the question's own counts, then the results of the analyses."""
         from cfaug.annotation.preference import Preference
         from cfaug.annotation.sections import Selective
         from cfaug.annotation.strata import count_strata, illustrate
@@ -314,7 +314,7 @@ class Read:
 
 
 def _read_form(form: Form, patterns: Sequence[str], source: Source, out: Path) -> None:
-    """Read forms back, write what they say, and print it."""
+    """Read forms, write a summary of their answers, and print it."""
     from cfaug.annotation.ratings import (
         leave_out_inattentive,
         read_ratings,
@@ -335,7 +335,7 @@ def _read_form(form: Form, patterns: Sequence[str], source: Source, out: Path) -
 
 
 def _leave_out_inattentive(findings: Findings) -> Findings:
-    """Return the answers of those who passed every check of attention, without the checks."""
+    """Return the answers of annotators who passed every attention check, without the checks."""
     from cfaug.annotation.attention import require_somebody, who_failed
 
     failed = who_failed(findings.answers, findings.items)

@@ -1,4 +1,4 @@
-"""What people are asked about, and the files of their answers, for every ``annotate=...``."""
+"""The data that people are asked about, and the files of their answers."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Source:
     """The data that people are asked about.
 
     Attributes:
-        name: what pages and tables call them: the part of the world, or the folder's own name.
+        name: the data's name on pages and in tables: the part of the world, or the folder's name.
         index: of its rows.
-        oracle: gives the file of the true answers; raises a UserError where nobody knows them.
-        open: gives the index of another folder.
+        oracle: returns the file of the true answers; raises a UserError if they are unknown.
+        open: returns the index of another folder.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Source:
     open: Callable[[str], Index]
 
     def items(self, question: Question | Form, seed: int = 0) -> Sequence[Item]:
-        """Return everything that a question asks about; ``seed`` draws a form's images."""
+        """Return all items of a question; ``seed`` draws the images of a form."""
         from cfaug.annotation.assignment import items_of
         from cfaug.annotation.form import Form
         from cfaug.annotation.preference import Preference
@@ -51,7 +51,7 @@ class Source:
 
 
 def other_folder(question: Preference) -> str:
-    """Return the folder of the method that a question compares with.
+    """Return the folder of the method that the question compares with.
 
     Raises:
         UserError: if none is named.
@@ -84,10 +84,10 @@ def refuse_form(question: object, mode: str) -> None:
 
 
 def find_answer_files(patterns: Sequence[str]) -> list[str]:
-    """Return the files of answers that names and patterns stand for.
+    """Return the files of answers that match names and patterns.
 
     Raises:
-        UserError: if there is none.
+        UserError: if no file matches.
     """
     from cfaug.annotation.answers import answer_files
 

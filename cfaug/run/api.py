@@ -1,4 +1,4 @@
-"""What a notebook calls: the commands as functions, with the same settings and the same results.
+"""The Python API: the commands as functions, with the same settings and the same results.
 
 Settings have the names of the command line: ``fine_tune({"data.cf_ratio": 0.6}, seed=107)`` is
 ``cfaug train data.cf_ratio=0.6 seed=107``, in the same folder. Mistakes raise ``cfaug.UserError``.
@@ -83,8 +83,8 @@ def mix(settings: Settings | None = None, /, **more: Any) -> Mixture:
         more: further settings, whose names hold no dot: ``seed=107``.
 
     Returns:
-        The mixture, of which ``train`` and ``validation`` are rows (source, row of its index), and
-        ``counts`` how many there are of each kind.
+        The mixture: ``train`` and ``validation`` are rows (source, row of its index), and
+        ``counts`` is the number of rows of each kind.
 
     Raises:
         UserError: for invalid settings, or data from which the mixture cannot be drawn.
@@ -96,7 +96,7 @@ def mix(settings: Settings | None = None, /, **more: Any) -> Mixture:
 
 
 def fine_tune(settings: Settings | None = None, /, **more: Any) -> Run:
-    """Fine-tune a model as ``cfaug train`` does: one that is finished is read, not trained again.
+    """Fine-tune a model as ``cfaug train`` does; a finished run is read, not trained again.
 
     Args:
         settings: of the command, such as ``{"data.cf_ratio": 0.6, "trainer.max_steps": 100}``.
@@ -120,7 +120,7 @@ def fine_tune(settings: Settings | None = None, /, **more: Any) -> Run:
 def evaluate(
     model: Run | str | Path, settings: Settings | None = None, /, **more: Any
 ) -> list[Result]:
-    """Ask a run or a checkpoint benchmarks, as ``cfaug evaluate`` does.
+    """Evaluate a run or a checkpoint on benchmarks, as ``cfaug evaluate`` does.
 
     Args:
         model: a finished run, or a checkpoint: a folder, a Hub id or ``zoo:NAME``.
@@ -128,7 +128,7 @@ def evaluate(
         more: further settings, whose names hold no dot: ``benchmark="retrieval"``.
 
     Returns:
-        Every result that the model has by now, those of earlier calls included.
+        All results of the model, including those of earlier calls.
 
     Raises:
         UserError: for invalid settings, or a benchmark that cannot be asked.
@@ -152,8 +152,8 @@ def evaluate(
 def compare(experiment: str, settings: Settings | None = None, /, **more: Any) -> list[Result]:
     """Evaluate an experiment's runs and test whether its arms differ, as ``cfaug evaluate`` does.
 
-    The table with its tests lies in the experiment's folder: ``table.csv``, ``.md``, ``.tex`` and
-    ``report.html``.
+    The table with its tests is written into the experiment's folder: ``table.csv``, ``.md``,
+    ``.tex`` and ``report.html``.
 
     Args:
         experiment: its name, ``cfaug train name=...``.
@@ -161,7 +161,7 @@ def compare(experiment: str, settings: Settings | None = None, /, **more: Any) -
         more: further settings, whose names hold no dot: ``baseline="real"``.
 
     Returns:
-        Every result of its runs.
+        All results of its runs.
 
     Raises:
         UserError: if there is nothing to compare, or settings are invalid.

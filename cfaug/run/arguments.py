@@ -1,7 +1,7 @@
 """The command line before Hydra sees it, and the answers to a mistyped key.
 
-Agents and people write arguments in more ways than Hydra takes: ``--key=value`` (W&B without
-``args_no_hyphens``), a stray ``_wandb=...`` (a preempted W&B run), a whole sweep as a file.
+Agents and people write arguments in more forms than Hydra accepts: ``--key=value`` (W&B without
+``args_no_hyphens``), a stray ``_wandb=...`` (a preempted W&B run), a sweep file.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ MULTIRUN_FLAGS = {"--multirun", "-m"}
 FOLDER_FLAGS = {"--config-dir", "-cd"}
 
 UNQUOTED = re.compile(r"(?:[\w/\\+.$%*@?|: \t-]|\\[()\[\]{}=,])*", re.ASCII)
-"""A text that Hydra reads without quotes: these characters, and brackets behind a backslash."""
+"""A text that Hydra reads without quotes: these characters, and brackets after a backslash."""
 
 LITERALS = frozenset({"true", "false", "null", "nan", "inf"})
-"""Texts that Hydra takes for something else, in any case of their letters."""
+"""Texts that Hydra reads as other values, in any case of their letters."""
 
 PLAIN_LIST = re.compile(r"\[[^\[\]{}'\"$()]*\]")
-"""A list of texts or numbers, none of them in quotes."""
+"""A list of unquoted texts or numbers."""
 
 KEY = re.compile(r"[+~]*[\w.@/:$-]+", re.ASCII)
-"""What may stand before the equals sign."""
+"""The part of an override before the equals sign."""
 
 FUNCTION = re.compile(
     r"(?:bool|choice|float|glob|int|interval|range|shuffle|sort|str|tag)\s*\(.*\)"
 )
-"""A call that Hydra itself carries out."""
+"""A function of Hydra's grammar."""
 
 
 @dataclass(frozen=True)
 class CommandLine:
-    """What was asked: Hydra ``overrides``, whether they sweep, and flags only Hydra understands."""
+    """A parsed command line: Hydra's ``overrides``, whether they sweep, and Hydra's flags."""
 
     overrides: tuple[str, ...]
     multirun: bool
@@ -58,8 +58,8 @@ def read(argv: Sequence[str], script: str | None = None) -> CommandLine:
 
     Args:
         argv: the words after the script's name.
-        script: whose they are, ``train`` for ``train.py``; a sweep of another script is refused,
-            and so are its settings by the names they had.
+        script: the script, ``train`` for ``train.py``; sweeps of another script and old names of
+            settings are refused.
 
     >>> read(["--data.cf_ratio=0.6", "_wandb={}", "-m"]).overrides
     ('data.cf_ratio=0.6',)
@@ -94,7 +94,7 @@ def read(argv: Sequence[str], script: str | None = None) -> CommandLine:
 
 
 def _search_also(folder: str, flag: str) -> str:
-    """Return the override by which settings are also looked for in a folder of one's own.
+    """Return the override that adds the user's own folder of settings.
 
     Raises:
         UserError: if there is no such folder.
@@ -109,10 +109,10 @@ def _search_also(folder: str, flag: str) -> str:
 
 
 def _as_hydra_writes(override: str, multirun: bool) -> str:
-    """Write an override that Hydra's grammar lacks or misreads as Hydra would.
+    """Rewrite an override that Hydra's grammar rejects or misreads.
 
-    Signs that Hydra takes for its own, in a text such as ``tree(2)`` or a folder's name; Python's
-    None, from an agent; and, where nothing is swept, a comma with a space, which is one in a text.
+    These are texts with characters of Hydra's grammar, such as ``tree(2)`` or a folder's name;
+    Python's None, from an agent; and, without a sweep, a comma followed by a space.
 
     >>> _as_hydra_writes("baseline=cf_ratio=0", multirun=False)
     'baseline="cf_ratio=0"'
@@ -132,7 +132,7 @@ def _as_hydra_writes(override: str, multirun: bool) -> str:
         return override
     if value == "None":
         return f"{key}=null"
-    # A comma alone may part the values of a sweep: only whoever typed it knows.
+    # A comma without a space may separate the values of a sweep: only the user knows.
     one = "," not in value or "=" in value or (", " in value and not multirun)
     return f"{key}={_quote(value)}" if one and not _hydra_reads(value) else override
 
@@ -157,7 +157,7 @@ def _quote(text: str) -> str:
 
 
 def how_to_quote(override: str, multirun: bool) -> str:
-    """Say how texts are typed in an override that cannot be read as it stands.
+    """Explain how to quote the texts of an override that Hydra cannot parse.
 
     >>> print(how_to_quote("arm=a,b(c)", multirun=False))
     a text with such signs is typed in double quotes, all within single ones: 'arm="a,b(c)"'
@@ -179,7 +179,7 @@ def _unknown_flag(word: str) -> str:
 
 
 def _expand_sweeps(overrides: Iterable[str], script: str | None) -> Iterator[str]:
-    """Put a sweep's settings in its place, but for those that are given beside it."""
+    """Replace a sweep by its settings, except those that are also given on the command line."""
     words = list(overrides)
     given = {word.split("=", 1)[0] for word in words}
     for word in words:
@@ -191,18 +191,18 @@ def _expand_sweeps(overrides: Iterable[str], script: str | None) -> Iterator[str
 
 
 def _find_sweep(name: str) -> Path:
-    """Return a sweep file: as named, or ``sweeps/NAME`` as cfaug brings it."""
+    """Return a sweep file: as named, or ``sweeps/NAME`` as shipped with cfaug."""
     file = Path(name)
     shipped = find_folder("sweeps") / file.name
     return shipped if not file.exists() and file.parent == Path("sweeps") else file
 
 
 def sweep_overrides(file: Path, script: str | None = None) -> list[str]:
-    """Turn a W&B grid sweep file into Hydra's ``key=a,b`` form, so one file serves both launchers.
+    """Turn a W&B grid sweep file into Hydra's ``key=a,b`` form: both launchers use one file.
 
     Args:
         file: with ``method: grid``.
-        script: who runs it, ``train`` for ``train.py``; ``None`` takes a sweep of any.
+        script: the script that runs it, ``train`` for ``train.py``; ``None`` accepts any.
 
     Raises:
         UserError: if the file is missing, is not a grid over lists of values, or is of another
@@ -240,7 +240,7 @@ def sweep_overrides(file: Path, script: str | None = None) -> list[str]:
 
 
 def _one_value(value: Any) -> str:
-    """Write one value of a sweep file so that Hydra reads that value, and only one.
+    """Write one value of a sweep file so that Hydra reads exactly this one value.
 
     >>> [_one_value(value) for value in (None, "a, b", "tree(2)", "${next:${seed}}", 0.6)]
     ['null', '"a, b"', '"tree(2)"', '${next:${seed}}', '0.6']
@@ -325,10 +325,10 @@ USUAL_NAMES: Mapping[str, Sequence[str]] = MappingProxyType(
 
 
 def nearest(key: str, known: Sequence[str]) -> str | None:
-    """Return the known dotted key that was probably meant by ``key``.
+    """Return the known dotted key that ``key`` probably means.
 
-    Judged whole or by its last part, among its own node's keys first; what a setting is called
-    elsewhere counts as its name, and what begins with an underscore is not a setting.
+    Keys are compared whole and by their last part, those of the same node first. Names that other
+    libraries use for a setting count as well; keys that begin with an underscore do not.
 
     >>> nearest("data.cf_rato", ["data.cf_ratio", "seed"])
     'data.cf_ratio'

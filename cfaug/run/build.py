@@ -1,4 +1,4 @@
-"""Objects made from nodes of settings; what a run's folder says is never given to Hydra."""
+"""Objects made from nodes of settings; the settings of a run's folder are never given to Hydra."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ SETTINGS_OF_A_RUN = frozenset(
         "cfaug.train.settings.LoggerSettings",
     }
 )
-"""What a run's own config.yaml may name: plain settings, whose making touches nothing."""
+"""Classes that a run's config.yaml may name: plain settings without side effects."""
 
 
 MOST_SETTINGS = 10_000
-"""Values a run's node may hold: YAML's anchors can make a few lines into any number of them."""
+"""Most values in a run's node: with YAML anchors a few lines can expand to any number."""
 
 
 def build(node: Mapping[str, Any], trusted: bool = True) -> Any:
-    """Make the object a node describes: the one call of Hydra's ``instantiate``.
+    """Make the object that a node describes: the only call of Hydra's ``instantiate``.
 
     Args:
         node: a mapping with ``_target_``.
-        trusted: False for what a run's folder says, which Hydra never sees: its targets must be
-            ours, its other keys plain, and ``${...}`` is a text.
+        trusted: False for settings from a run's folder, which Hydra never sees: targets must be
+            ours, other values plain, and ``${...}`` is a text.
 
     Raises:
-        UserError: what the target itself refused, or a target that is not trusted.
+        UserError: for settings that the target refuses, or a target that is not trusted.
     """
     if not trusted:
         return _build_settings(node)

@@ -1,9 +1,9 @@
-"""Checkpoints that are not runs, asked by ``weights=``, ``model=`` and ``evaluate_initial=true``.
+"""Checkpoints that are not runs, from ``weights=``, ``model=`` and ``evaluate_initial=true``.
 
-Rows go to ``<runs>/weights/<checkpoint>/seed=<seed>/``. Settings of the embedded world other than
-its usual ones are part of the name, ``zoo-clip-0,world.style=drawing``: a world's numbers never
-stand in another's folder. What is left, other folders of real data under one benchmark's name, is
-told apart by the hash of the data in every row.
+Rows go to ``<runs>/weights/<checkpoint>/seed=<seed>/``. Settings of the embedded world that are
+not the defaults are part of the name, ``zoo-clip-0,world.style=drawing``, so results of two worlds
+never share a folder. Other folders of real data under the name of one benchmark are told apart by
+the hash of the data in every row.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 def checkpoint(
     weights: str | None, model: Mapping[str, Any], data: Mapping[str, Any], seed: int, root: Path
 ) -> Tested:
-    """Return a checkpoint to be asked about the data of a node.
+    """Return a checkpoint to be tested on the data of a node.
 
     Args:
-        weights: a folder, a Hub name or ``zoo:NAME``; ``None`` is what the model itself names.
-        model: the node that says how it is loaded.
+        weights: a folder, a Hub name or ``zoo:NAME``; ``None`` takes the model's own.
+        model: the node that says how to load it.
         data: the node whose world it is tested on.
         seed: of the world, where the node has none.
         root: the folder of all runs.
@@ -45,7 +45,7 @@ def checkpoint(
 
 
 def no_model(data: Mapping[str, Any], seed: int, root: Path) -> Tested:
-    """Return what is asked in place of a checkpoint by benchmarks that ask no model.
+    """Return the placeholder for a checkpoint in benchmarks that need no model.
 
     Args:
         data: the node whose world it is tested on.
@@ -57,7 +57,7 @@ def no_model(data: Mapping[str, Any], seed: int, root: Path) -> Tested:
 
 
 def initial_checkpoints(finished: Sequence[Tested], root: Path) -> list[Tested]:
-    """Return what runs started from, each checkpoint, seed and data once.
+    """Return the initial weights of runs, each checkpoint, seed and data once.
 
     Args:
         finished: the runs.
@@ -71,7 +71,7 @@ def initial_checkpoints(finished: Sequence[Tested], root: Path) -> list[Tested]:
         node = setting_node(read_config(one.folder), "model", one.folder)
         model = build(node, trusted=False)
         name = _own_name(model)
-        # A run may come from elsewhere: it names what is here, and nothing is fetched for it.
+        # A run may be somebody else's: only local weights are used, nothing is downloaded.
         tested = _build_untrained(name, model.on_this_machine(), one.data, one.seed, root)
         # Arms share a world but not what they held out of their training data.
         found.setdefault((tested.folder, repr(one.data)), tested)
@@ -79,7 +79,7 @@ def initial_checkpoints(finished: Sequence[Tested], root: Path) -> list[Tested]:
 
 
 def _own_name(model: Any) -> str:
-    """Return what a model calls its weights."""
+    """Return a model's name of its weights."""
     names = ("library", "name_or_path", "architecture", "pretrained", "weights")
     words = [getattr(model, name, None) for name in names]
     return "-".join(str(word) for word in words if word)
@@ -92,9 +92,9 @@ def _build_untrained(name: str, model: Any, data: DataSettings, seed: int, root:
 
 
 def world_words(data: DataSettings, seed: int) -> list[str]:
-    """Return the settings of the world that are not the usual ones, as a command has them.
+    """Return the settings of the world that are not the defaults, as on the command line.
 
-    The usual seed of a world is the run's plus one.
+    The default seed of a world is the run's plus one.
 
     >>> from cfaug.data.planning.settings import DataSettings
     >>> from cfaug.shapescapes import WorldSettings

@@ -1,4 +1,4 @@
-"""The arms of one experiment side by side: tables, report, and what is printed of them."""
+"""The arms of one experiment side by side: tables, report, and printed summary."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Samples = Callable[["DataSettings", int], "list[CounterfactualSet]"]
 SAMPLES = 8
 
 NAMED = 6
-"""Numbers of training examples, or settings, that one note lists."""
+"""Most numbers of training examples, or settings, that one note lists."""
 
 
 def compare(
@@ -53,18 +53,18 @@ def compare(
 
     Args:
         experiment: the folder whose ``<arm>/seed=<n>`` are the runs.
-        baseline: what to compare with; ``None`` takes what ``comparison`` names.
-        samples: gives the first sets of a run's counterfactual source.
+        baseline: what to compare with; ``None`` takes that of ``comparison``.
+        samples: returns the first sets of a run's counterfactual source.
         cautions: sentences that the tables and the report show, besides those on leaks
             and on arms that were asked different test data.
         asked: {benchmark that was asked now: its primary metrics, for which comparisons are
             corrected}.
-        every_benchmark: table all that was ever measured, not only what is ``asked``.
+        every_benchmark: table all benchmarks that were ever measured, not only those in ``asked``.
         brief: print one line in place of the table.
-        comparison: which arms are compared with which, and what they are called.
+        comparison: which arms are compared with which, and their labels.
 
     Raises:
-        UserError: if the arms were not run on the same seeds, or the baseline is not there.
+        UserError: if the arms were not run on the same seeds, or the baseline is missing.
     """
     folders = sorted(file.parent for file in experiment.glob("*/seed=*/run.json"))
     found = collect(folders)
@@ -125,7 +125,7 @@ def compare(
 
 
 def _leaks(runs: Sequence[Run], rows: Sequence[Result]) -> list[str]:
-    """Return what is known of leaks into the benchmarks that are tabled."""
+    """Return the known leaks into the benchmarks of the table."""
     shown = {row.benchmark for row in rows}
     said = leak_sentences(run.folder for run in runs)
     return [line for line in said if line.partition(":")[0] in shown]
@@ -171,7 +171,7 @@ def _print(experiment: Path, table: Table, paths: Sequence[Path], brief: bool) -
 
 
 def _sizes(trained: Mapping[str, Arm], labels: Mapping[str, str]) -> list[str]:
-    """Say how many training examples the arms had, if not all the same."""
+    """Say how many training examples the arms had, if the numbers differ."""
     arms: dict[tuple[int, int], list[str]] = {}
     for arm in trained.values():
         if arm.train_sizes:
@@ -188,7 +188,7 @@ def _sizes(trained: Mapping[str, Arm], labels: Mapping[str, str]) -> list[str]:
 
 
 def _settings(trained: Mapping[str, Arm], labels: Mapping[str, str]) -> list[str]:
-    """Say in which settings beside the data's the arms differ, if their names do not."""
+    """Say in which settings besides the data the arms differ, if their names do not say so."""
     found = unnamed_settings(trained)
     told = []
     for key, values in found.items():
@@ -203,7 +203,7 @@ def _settings(trained: Mapping[str, Arm], labels: Mapping[str, str]) -> list[str
 
 
 def _not_tabled(measured: Sequence[Result], tabled: Sequence[Result]) -> list[str]:
-    """Say which benchmarks were measured and are not tabled."""
+    """Say which measured benchmarks are not in the table."""
     shown = {row.benchmark for row in tabled}
     others = [b for b in dict.fromkeys(row.benchmark for row in measured) if b not in shown]
     if not others:

@@ -1,4 +1,4 @@
-"""``weights=... baseline=...``: checkpoints have no seeds, but they answer the same test items."""
+"""``weights=... baseline=...``: compare checkpoints, which have no seeds, over test items."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ def compare_checkpoints(one: Tested, baselines: Sequence[Tested], benchmarks: Pr
 
     Args:
         one: the checkpoint, evaluated.
-        baselines: what it is compared with, evaluated on the same world before.
-        benchmarks: {what is tabled: its primary metrics, for which comparisons are corrected}.
+        baselines: checkpoints to compare with, evaluated on the same world before.
+        benchmarks: {benchmark in the table: its primary metrics, for which comparisons are
+            corrected}.
 
     Raises:
         UserError: if a baseline was not asked one of the benchmarks, or is the checkpoint itself.

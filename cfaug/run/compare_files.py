@@ -1,4 +1,4 @@
-"""``evaluate.py compare=[A.csv,B.csv]``: models compared item by item, from files of items."""
+"""``evaluate.py compare=[A.csv,B.csv]``: compare models item by item, from files of items."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def compare_files(files: Sequence[str] | str, columns: Mapping[str, Any], root: 
 
     Args:
         files: two or more lists of items (csv, tsv, jsonl, json).
-        columns: node of which columns are what.
-        root: the folder of all runs; tables go into ``compared`` in it.
+        columns: node that assigns the columns.
+        root: the folder of all runs; tables are written into its folder ``compared``.
 
     Raises:
         UserError: if the files cannot be read or matched.
@@ -52,7 +52,7 @@ def compare_files(files: Sequence[str] | str, columns: Mapping[str, Any], root: 
 
 
 def _name(shown: Sequence[str]) -> str:
-    """Return the name of the tables of some files.
+    """Return the name of the table of some files.
 
     >>> _name(["a/b c", "d"]), _name(["a", "b", "c"])
     ('a_b_c-against-d', 'a-against-b-and-1-more')

@@ -59,10 +59,10 @@ def _contrastive(loss: LossSettings | AnswerLoss | None) -> LossSettings | None:
 def use_negatives(
     data: DataSettings, opened: Opened, loss: LossSettings | None
 ) -> LossSettings | None:
-    """Return the loss that has a place for the captions that ``data.negatives`` speaks of.
+    """Return the loss that uses the captions of ``data.negatives``.
 
     Raises:
-        UserError: if the loss says the opposite.
+        UserError: if the settings of the loss contradict ``data.negatives``.
     """
     index = opened.counterfactual
     if data.negatives not in ("text", "none") or index is None or not data.drawn[COUNTERFACTUAL]:
@@ -80,7 +80,7 @@ def use_negatives(
 
 
 def count_negatives(mixture: Mixture, loss: LossSettings | None) -> Mixture:
-    """Count the captions without an image that are trained against, where there are any."""
+    """Count the captions without an image that serve as negatives."""
     if loss is None or loss.negative_captions != "used":
         return mixture
     indexes = indexes_of(mixture)
@@ -89,10 +89,10 @@ def count_negatives(mixture: Mixture, loss: LossSettings | None) -> Mixture:
 
 
 def check_sets(data: DataSettings, opened: Opened, loss: LossSettings | None) -> None:
-    """Refuse settings that need more of counterfactual sets than the source has.
+    """Refuse settings that need counterfactual sets which the source lacks.
 
     Raises:
-        UserError: naming the setting, and what is missing.
+        UserError: naming the setting and what is missing.
     """
     index, captions = opened.counterfactual, data.counterfactual_captions
     weight = 0.0 if loss is None else loss.set_invariance
@@ -122,7 +122,7 @@ def _has_sets(index: Index) -> bool:
 def content_trained_with(
     data: DataSettings, opened: Opened, loss: LossSettings | None
 ) -> dict[str, str]:
-    """Return the hashes of what is read, with the neutral prompts where they are trained with."""
+    """Return the hashes of the data, including neutral prompts if the loss uses them."""
     wanted = data.counterfactual_captions == NEUTRAL or (loss is not None and loss.set_invariance)
     if not wanted or opened.counterfactual is None:
         return opened.content

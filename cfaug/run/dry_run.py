@@ -1,4 +1,4 @@
-"""``dry_run=true``: what a run would do, from its indexes and the runs measured before."""
+"""``dry_run=true``: describe a run from its indexes and from earlier runs."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ TOKENS = 50
 METRICS = "metrics.csv"
 
 START_UP_S = 30.0
-"""Importing torch, transformers and Lightning: 20 to 30 s on two cores, measured."""
+"""Seconds to import torch, transformers and Lightning: 20 to 30, measured on two cores."""
 
 
 def estimate_seconds(job: TrainJob) -> tuple[float | None, str]:
-    """Return seconds for the whole run and where the figure is from.
+    """Return the estimated seconds of the whole run, and the basis of the estimate.
 
     The basis is the newest finished run here of the same weights and batch size; without one, a
     rule of thumb: six operations a parameter, example and token (forward and backward), 50 tokens,
@@ -63,9 +63,9 @@ def _find_newest_measured(job: TrainJob) -> tuple[Path, float] | None:
 
 
 def _seconds_per_step(folder: Path) -> float | None:
-    """Return what a step of a run took, of its last attempt; ``None`` where that is not known.
+    """Return the seconds per step of a run's last attempt; ``None`` if unknown.
 
-    Of the steps alone: most of a short run's time is its start.
+    Only the steps count: a short run spends most of its time on starting.
     """
     try:
         with (folder / METRICS).open(newline="") as lines:
@@ -79,7 +79,7 @@ def _seconds_per_step(folder: Path) -> float | None:
 
 
 def _matrix_rate(side: int = 512) -> float:
-    """Return operations a second of a float32 matrix product, the better of three."""
+    """Return the operations per second of a float32 matrix product, the best of three."""
     import numpy as np
 
     matrix = np.ones((side, side), np.float32)
@@ -92,7 +92,7 @@ def _matrix_rate(side: int = 512) -> float:
 
 
 def describe(job: TrainJob) -> dict[str, Any]:
-    """Say what a run would do, from its data alone: the last line of ``dry_run=true``."""
+    """Return the description of a run from its data: the last line of ``dry_run=true``."""
     task = job.task
     seconds, basis = estimate_seconds(job)
     batches, several = task.batches_per_epoch, task.trainer.accumulate_grad_batches

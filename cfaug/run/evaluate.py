@@ -1,4 +1,4 @@
-"""``evaluate.py``: ask finished runs or any checkpoint the benchmarks, then compare the arms."""
+"""``evaluate.py``: test finished runs or any checkpoint on benchmarks, then compare the arms."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from cfaug.run.sources import permitted_roots
 from cfaug.run.threads import use_threads
 
 NAMED = 6
-"""Runs already evaluated that are named; more are counted."""
+"""Most finished evaluations that are named one by one; the others are counted."""
 
 
 def evaluate(settings: EvaluateSettings) -> int:
-    """Evaluate what is not evaluated yet, print the numbers, and write tables and reports.
+    """Evaluate everything that is not evaluated yet, print results, and write tables and reports.
 
-    With ``table=`` nothing is evaluated: that table is made of what was. With ``compare=`` files of
-    items are compared. With ``annotate=`` people are asked about the pairs of
-    ``data.counterfactual``, and no model is.
+    With ``table=`` nothing is evaluated: the table is made of earlier results. With ``compare=``
+    files of items are compared. With ``annotate=`` people instead of models are asked about the
+    pairs of ``data.counterfactual``.
 
     Returns:
         An exit code.
 
     Raises:
-        UserError: if there is nothing to evaluate. What is wrong with a run or an experiment is
-            told with its name, and the others go on.
+        UserError: if there is nothing to evaluate. An error in one run or experiment is reported
+            with its name, and the others continue.
     """
     use_threads(settings.threads)
     experiment, paths = settings.experiment, settings.paths
@@ -102,7 +102,7 @@ def evaluate(settings: EvaluateSettings) -> int:
 
 
 def _ask_between(finished: Sequence[Tested], suite: Any, settings: EvaluateSettings) -> int:
-    """Ask runs with weights between their start and their end.
+    """Evaluate runs with weights between their initial and their final ones.
 
     Returns:
         An exit code.
@@ -125,13 +125,13 @@ def _ask_between(finished: Sequence[Tested], suite: Any, settings: EvaluateSetti
 
 
 def _check_data(suite: object, settings: EvaluateSettings) -> int:
-    """Print what is wrong with the data of a benchmark; no model is asked.
+    """Print the problems in a benchmark's data; no model is asked.
 
     Returns:
         An exit code: a user's mistake if something cannot be scored.
 
     Raises:
-        UserError: if the benchmark checks no data, or they cannot be read.
+        UserError: if the benchmark has no check of its data, or the data cannot be read.
     """
     if not isinstance(suite, ChecksData):
         raise UserError(
@@ -153,11 +153,11 @@ def _check_data(suite: object, settings: EvaluateSettings) -> int:
 def find_checkpoints(
     settings: EvaluateSettings, finished: Sequence[Tested], without: bool
 ) -> list[Tested]:
-    """Return what is asked besides finished runs.
+    """Return the checkpoints to evaluate besides finished runs.
 
     Args:
         settings: of the command.
-        finished: the runs, whose initial weights may be asked as well.
+        finished: the runs, whose initial weights may be evaluated as well.
         without: whether the benchmark needs no model.
     """
     if without:
@@ -169,7 +169,7 @@ def find_checkpoints(
 
 
 def _baselines(settings: EvaluateSettings) -> list[Tested]:
-    """Return the checkpoints that ``weights`` is compared with, on the world it is tested on."""
+    """Return the checkpoints that ``weights`` is compared with, tested on the same world."""
     given = settings.baseline or ()
     return [
         checkpoint(name, settings.model, settings.data, settings.seed, settings.root)
@@ -184,10 +184,10 @@ def _ask_all(
     how: Asking,
     label_frequency: str | None,
 ) -> tuple[int, dict[Path, dict[str, tuple[str, ...]]]]:
-    """Ask each checkpoint its benchmarks; report each error, once if several share it.
+    """Evaluate each checkpoint on its benchmarks; report each error, a shared one once.
 
     Returns:
-        An exit code, and {experiment: {benchmark its runs were asked: its primary metrics}}.
+        An exit code, and {experiment: {benchmark of its runs: its primary metrics}}.
     """
     mistakes = Counter[str]()
     asked: dict[Path, dict[str, tuple[str, ...]]] = {}
@@ -223,7 +223,7 @@ def _primary_metrics(benchmark: object) -> tuple[str, ...]:
 
 
 def run_jobs(jobs: Jobs) -> int:
-    """Evaluate as each composed job asks, and return the worst exit code; errors are reported."""
+    """Run each composed job and return the worst exit code; errors are reported."""
     return max((_evaluate_or_report(config, words) for config, words in jobs), default=FAILED)
 
 
@@ -240,7 +240,7 @@ def _find_finished(
     """Return finished runs, by folder or by a search under ``root``; say which were left out.
 
     Returns:
-        The runs, and whether one of the others is damaged.
+        The runs, and whether any other run is damaged.
 
     Raises:
         UserError: if there is none.

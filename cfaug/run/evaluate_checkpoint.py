@@ -1,4 +1,4 @@
-"""Asking one checkpoint the benchmarks it has no result for yet."""
+"""Evaluating one checkpoint on the benchmarks for which it has no result yet."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 GIB = 2**30
 
 SHOWN = 24
-"""Numbers of a benchmark that are printed."""
+"""Most results of a benchmark that are printed."""
 
 KeepItems = Literal["new", "all"]
 
 
 @dataclass(frozen=True)
 class Tested:
-    """One checkpoint to test, where its rows go, and the data it may be asked about."""
+    """One checkpoint to test, the folder of its results, and the data it may be tested on."""
 
     folder: Path
     arm: str
@@ -55,13 +55,13 @@ class Tested:
 
     @property
     def run(self) -> str:
-        """The name of the run in its rows."""
+        """The name of the run in its result rows."""
         return f"{self.experiment}/{self.arm}/seed={self.seed}"
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Where embeddings and matching scores are kept, and how many bytes of them; 0 keeps none."""
+    """Cache of embeddings and matching scores: its folder and size in bytes; 0 keeps none."""
 
     folder: Path
     limit: int
@@ -80,7 +80,7 @@ def memory(paths_cache: str | Path, gib: float) -> Memory:
 
 @dataclass(frozen=True)
 class Asking:
-    """How checkpoints are asked.
+    """How checkpoints are evaluated.
 
     Attributes:
         device: where the model computes, as for ``cfaug.devices.choose_device``.
@@ -95,7 +95,7 @@ class Asking:
 
 
 def ask(one: Tested, benchmarks: Sequence[Benchmark], how: Asking) -> bool:
-    """Run the benchmarks that have no result for this model yet, and append their rows.
+    """Run the benchmarks without a result for this model, and append their rows.
 
     A model is its weights and the settings that change its answers, in every row's ``weights``.
     Items are written before rows, so a process that was killed leaves no row without its items.
@@ -105,8 +105,7 @@ def ask(one: Tested, benchmarks: Sequence[Benchmark], how: Asking) -> bool:
         Whether there were any.
 
     Raises:
-        UserError: if the model does not provide what a benchmark needs, or cannot be loaded or
-            asked.
+        UserError: if the model lacks what a benchmark needs, or cannot be loaded or evaluated.
     """
     for benchmark in benchmarks:
         if isinstance(benchmark, LeakAware):
@@ -151,7 +150,7 @@ def ask(one: Tested, benchmarks: Sequence[Benchmark], how: Asking) -> bool:
 
 
 def _is_kept(benchmark: Benchmark, folder: Path, asked: tuple[str, str, str]) -> bool:
-    """Say whether the items of a benchmark are there, and its rankings where it keeps any."""
+    """Say whether a benchmark's items exist, and its rankings if it has any."""
     kept = has_items(folder, *asked)
     return kept and (
         not isinstance(benchmark, KeepsRankings) or has_items(folder, *asked, kept=RANKINGS)
@@ -159,7 +158,7 @@ def _is_kept(benchmark: Benchmark, folder: Path, asked: tuple[str, str, str]) ->
 
 
 def _draw_again(benchmark: Benchmark, one: Tested, asked: tuple[str, str, str]) -> bool:
-    """Draw the pages of a benchmark of which one was removed, if its items are there."""
+    """Write a benchmark's pages again if one was removed and its items exist."""
     if not isinstance(benchmark, KeepsPages) or not has_items(one.folder, *asked):
         return False
     if all((one.folder / name).exists() for name in benchmark.page_files):
@@ -169,7 +168,7 @@ def _draw_again(benchmark: Benchmark, one: Tested, asked: tuple[str, str, str]) 
 
 
 def _numbers(found: Evaluation, file: Path) -> str:
-    """Return the first outcomes in a line, and where the others are."""
+    """Return the first outcomes as a line, and the place of the others."""
     shown = "  ".join(f"{_metric(o)} {o.value:.3f}" for o in found.outcomes[:SHOWN])
     more = len(found.outcomes) - SHOWN
     rest = f"  and {more} more numbers in {file}" if more > 0 else ""
@@ -177,7 +176,7 @@ def _numbers(found: Evaluation, file: Path) -> str:
 
 
 def _check_found(benchmark: Benchmark, found: object) -> Evaluation:
-    """Return what a benchmark found, if it is an evaluation under the benchmark's own name.
+    """Return a benchmark's result after checking that it is an evaluation of this benchmark.
 
     Raises:
         UserError: naming the benchmark.
@@ -199,10 +198,10 @@ def _check_found(benchmark: Benchmark, found: object) -> Evaluation:
 
 
 def _check_provided(model: ModelSpec, benchmarks: Sequence[Benchmark]) -> None:
-    """Refuse benchmarks that need another protocol than the model provides.
+    """Refuse benchmarks that need a protocol which the model does not provide.
 
     Raises:
-        UserError: naming them, and what the model provides.
+        UserError: naming them and the protocols of the model.
     """
     misfits = [b for b in benchmarks if loadable_as(b, model.provides) is None]
     if misfits:
@@ -220,7 +219,7 @@ def _name_needs(benchmark: Benchmark) -> str:
 
 
 def _load(model: ModelSpec, protocol: type, how: Asking) -> Any:
-    """Return the model as a protocol: one that keeps its answers, where such answers are kept."""
+    """Return the model as a protocol, with a cache of its answers if the protocol has one."""
     from cfaug.bench.cached_model import CACHED
 
     if protocol is NoModel:
@@ -252,7 +251,7 @@ def _metric(outcome: Outcome) -> str:
 
 
 def _report_leaks(one: Tested, benchmark: Any) -> None:
-    """Print what the test shares with the run's training, and keep it beside the results."""
+    """Print the test's overlap with the run's training data, and write it beside the results."""
     leaks = benchmark.leaks
     if leaks is None:
         return

@@ -20,35 +20,35 @@ class EvaluateSettings:
     """What is evaluated and compared; ``conf/evaluate.yaml`` describes the settings.
 
     Args:
-        name: one experiment, or several whose arms stand in one table; ``None`` is every one.
-        arm: one arm; ``None`` is every one.
+        name: one experiment, or several to compare in one table; ``None`` takes all.
+        arm: one arm; ``None`` takes all.
         runs: folders of runs, in place of ``name`` and ``arm``.
         weights: a checkpoint to evaluate in place of runs.
-        seed: of the world on which ``weights`` are tested.
+        seed: seed of the world on which ``weights`` are tested.
         benchmark: node of a suite or a benchmark.
-        baseline: the arm, or arms, to test against; ``None`` is those of ``comparison``. With
+        baseline: the arm, or arms, to test against; ``None`` takes those of ``comparison``. With
             ``weights``, one or several checkpoints that were evaluated before.
         model: node that says how ``weights`` are loaded; named on the command line without runs or
             weights, the model that is evaluated.
         data: node whose world ``weights`` are tested on.
         device: where the model computes.
-        feature_cache: GiB of embeddings and scores that are kept; 0 keeps none.
-        label_frequency: how altered subjects are compared with class names; ``None`` counts none.
-        evaluate_initial: ask the weights that the runs started from as well.
-        forgetting_threshold: a fall against these that is told; ``None`` tells none.
-        tabulate: ``asked`` tables the benchmarks of this call, ``all`` every one ever asked.
-        paths: where runs, shards and indexes lie.
+        feature_cache: GiB of embeddings and scores to cache; 0 caches none.
+        label_frequency: how altered subjects are compared with class names; ``None`` does not.
+        evaluate_initial: evaluate the initial weights of runs as well.
+        forgetting_threshold: least decrease against these that is reported; ``None`` reports none.
+        tabulate: ``asked`` tables the benchmarks of this call, ``all`` every one with a result.
+        paths: folders of runs, shards and indexes.
         comparison: node that says which arms are compared with which.
         table: node of a paper's table, made in place of evaluating.
-        annotate: node of what people are asked, in place of evaluating.
-        threads: that torch computes with; ``None`` is as many as there are cores.
+        annotate: node of the questions to people, in place of evaluating.
+        threads: torch's threads; ``None`` uses all cores.
         compare: files of items that are compared item by item, in place of evaluating.
-        compare_columns: node of which of their columns are what.
-        items: ``new`` keeps the items of what is evaluated now; ``all`` also asks again what was
-            evaluated before items were kept.
-        wise_ft: mixing factors of weights between a run's start and its end, each asked in place of
-            the run itself; ``None`` asks the run.
-        dry_run: say what is wrong with the benchmark's data, and stop.
+        compare_columns: node that assigns their columns.
+        items: ``new`` keeps the items of new evaluations; ``all`` also repeats evaluations from
+            before items were kept.
+        wise_ft: mixing factors of a run's initial and final weights, each evaluated in place of
+            the run itself; ``None`` evaluates the run.
+        dry_run: report problems in the benchmark's data, and stop.
         overrides: the words of the command line.
     """
 
@@ -86,10 +86,10 @@ class EvaluateSettings:
 
     @property
     def experiment(self) -> str | None:
-        """The experiment, where one is named; several are joined by links into one.
+        """The experiment, if one is named; several are joined by links into one.
 
         Raises:
-            UserError: if they cannot be.
+            UserError: if they cannot be joined.
         """
         if self.name is None or isinstance(self.name, str):
             return self.name
@@ -97,7 +97,7 @@ class EvaluateSettings:
 
     @property
     def asks_model(self) -> bool:
-        """Whether the model itself is evaluated, of which the command line names no checkpoint."""
+        """Whether the model's own weights are evaluated: the command line names no checkpoint."""
         return self._chooses_model and self._names_nothing
 
     @property
@@ -115,7 +115,7 @@ class EvaluateSettings:
 
     @property
     def asking(self) -> Asking:
-        """How checkpoints are asked.
+        """How checkpoints are evaluated.
 
         Raises:
             UserError: if the cache is not a number of GiB.
@@ -123,7 +123,7 @@ class EvaluateSettings:
         return Asking(self.device, memory(self.paths["cache"], self.feature_cache), self.items)
 
     def check(self) -> None:
-        """Refuse what cannot be evaluated, before anything is.
+        """Refuse invalid settings before anything is evaluated.
 
         Raises:
             UserError: naming the setting and the choices.

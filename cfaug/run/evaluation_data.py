@@ -1,4 +1,4 @@
-"""The data that a run or checkpoint under test may be asked about."""
+"""The data on which a run or checkpoint may be tested."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Opener:
         self._questions: dict[tuple[Any, ...], Sequence[AskedImage]] = {}
 
     def open(self, name: str, data: DataSettings) -> Index:
-        """Return the index of a source, as the settings of a run name it."""
+        """Return the index of a source that a run's settings name."""
         world = (data.world, data.seed) if is_world(name) else None
         if (name, world) not in self._open:
             self._open[name, world] = open_source(
@@ -53,13 +53,13 @@ class Opener:
         return self._open[name, world]
 
     def open_test(self, name: str, data: DataSettings) -> Index:
-        """Open what a benchmark is asked on, and say what was recognised."""
+        """Open a benchmark's data, and print what was recognised."""
         index = self.open(name, data)
         say_source("test", name, index)
         return index
 
     def read_test(self, reader: Reader, folder: str) -> Index:
-        """Open a folder by a reader that a benchmark gives, and say what was recognised."""
+        """Open a folder with a benchmark's own reader, and print what was recognised."""
         from cfaug.data.index import open_index
         from cfaug.data.sources.compositional import ItemList
 
@@ -84,7 +84,7 @@ class Opener:
         return self._questions[name, world]
 
     def labels(self, name: str, data: DataSettings) -> Path:
-        """Return a file of human labels, or what the oracle answers for a part of the world."""
+        """Return a file of human labels, or the oracle's answers for a part of the world."""
         return label_file(name, data.world, data.seed, self.shards)
 
     def samples(self, data: DataSettings, count: int) -> list[CounterfactualSet]:
@@ -101,7 +101,7 @@ class Opener:
 
 
 def describe_data(one: Tested, opener: Opener) -> EvaluationContext:
-    """Return what a benchmark may know of a run or checkpoint.
+    """Return the context of a run or checkpoint for benchmarks.
 
     Args:
         one: the run or checkpoint.
@@ -132,9 +132,9 @@ def describe_data(one: Tested, opener: Opener) -> EvaluationContext:
 
 
 def _describe_questions(one: Tested, data: QuestionData, opener: Opener) -> EvaluationContext:
-    """Return what a benchmark may know of a run that learnt from questions about images.
+    """Return the context of a run that learnt from questions about images.
 
-    Its questions are not images with captions: of such it has trained on none and held out none.
+    It has trained on no images with captions, and held none out.
     """
     from cfaug.data.planning.settings import DataSettings
     from cfaug.run.question_plan import trained_images
@@ -155,9 +155,9 @@ def _describe_questions(one: Tested, data: QuestionData, opener: Opener) -> Eval
 
 
 def _trained_on(data: DataSettings) -> frozenset[str]:
-    """Return the sources whose rows the mixture may have taken."""
+    """Return the sources from which the mixture may have drawn rows."""
     names = (data.real, data.counterfactual)
-    # At ratio 1 the real source is read for what it holds out only.
+    # At ratio 1 the real source is read only for the test set that it holds out.
     taken = (data.needed[0] and data.cf_ratio != 1, data.needed[1])
     return frozenset(
         name for name, read in zip(names, taken, strict=True) if read and name is not None
@@ -165,7 +165,7 @@ def _trained_on(data: DataSettings) -> frozenset[str]:
 
 
 def prepare_worlds(tested: Sequence[Tested], suite: Any, opener: Opener) -> None:
-    """Draw and scan the tests of several worlds on every core; asking then finds them on disk."""
+    """Draw and index the tests of several worlds on all cores, before they are used."""
     worlds = {(one.data.world, one.data.seed): one for one in tested if one.data.world}
     if len(worlds) > 1:
         from concurrent.futures import ProcessPoolExecutor
@@ -182,7 +182,7 @@ def _prepare(suite: Any, opener: Opener, one: Tested) -> None:
 
 
 def _held_out(data: DataSettings, opener: Opener) -> tuple[Index, np.ndarray] | None:
-    """Return what the experiment held out, from its settings alone: no arm is planned for it."""
+    """Return the test set that the experiment held out, without planning an arm."""
     from cfaug.data.planning.holdout import hold_out
 
     if not data.holdout:
@@ -208,7 +208,7 @@ def _withheld(data: DataSettings, opener: Opener) -> np.ndarray | None:
 
 
 def _validation(data: DataSettings, opener: Opener) -> tuple[Index, np.ndarray]:
-    """Return what the run validated on: real rows, where it had any."""
+    """Return the rows that the run validated on: real ones, if it had any."""
     from cfaug.data.planning.records import COUNTERFACTUAL, REAL
 
     mixture = _mixture(data, opener)

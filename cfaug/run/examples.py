@@ -1,4 +1,4 @@
-"""Where ``generate.py`` takes examples from: captions, grids, any source of images, the world."""
+"""The examples of ``generate.py``: captions, grids, any source of images, the embedded world."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from cfaug.types import Example
 from cfaug.world_source import is_world, world_part
 
 MODIFIED = "modified_captions"
-"""The kind of an index of texts and what somebody made of them."""
+"""The kind of an index of texts and their edits."""
 
 
 @dataclass(frozen=True)
 class ExampleSettings:
-    """Which examples.
+    """The settings of the examples.
 
     Attributes:
         source: a list of captions, a list about photos that has a form of its own (SNLI-VE's, the
             csv of XMAI's authors), a folder in any form that ``cfaug.data.sources`` knows, or
-            ``shapescapes:PART``; a question set where examples are questions; ``None`` where no
-            examples are needed, or a grid is named.
+            ``shapescapes:PART``; a question set if examples are questions; ``None`` if no examples
+            are needed, or a grid is named.
         world: node of the embedded world's settings.
         extra: columns of a list of captions that become ``Example.extra``; a folder's all do.
         per: ``text``, ``image`` or ``questions``, as in ``cfaug.generate.recipe.Recipe``.
         images: whether examples have their source image.
-        limit: only the first so many; ``None`` is all.
+        limit: number of examples to take from the start; ``None`` takes all.
         seed: of a world that has none of its own.
         paths: ``worlds``, ``cache`` and ``image_roots``.
         grid: a grid of captions, by its name or file (``cfaug.text.caption_grids``); ``None`` is
             none.
-        keep_duplicates: of the grid's subjects.
-        leave_out: what captions of the world leave out, and how many of them; ``None`` is nothing.
+        keep_duplicates: keep duplicated subjects of the grid.
+        leave_out: what captions of the world omit, and in how many; ``None`` omits nothing.
     """
 
     source: str | None
@@ -61,11 +61,11 @@ class ExampleSettings:
 
 
 def find_examples(settings: ExampleSettings) -> Callable[[], Sequence[Example]]:
-    """Return what reads the examples, in the source's order.
+    """Return the reader of the examples, in the source's order.
 
     Raises:
-        UserError: if no source is named or two are, or it needs a world and there is none. What is
-            returned raises one if the source cannot be read.
+        UserError: if not exactly one source is named, or it needs a world and there is none. The
+            reader raises one if the source cannot be read.
     """
     name = settings.source
     if settings.grid is not None:
@@ -110,7 +110,7 @@ def _read_questions(name: str, settings: ExampleSettings) -> Sequence[Example]:
 def _reader_of_list(
     name: str, settings: ExampleSettings
 ) -> Callable[[str, ExampleSettings], Sequence[Example]]:
-    """Return what reads a list: of captions, or about photos, in a form of its own."""
+    """Return the reader of a list of captions, or of a list about photos in its own format."""
     from cfaug.data.sources import is_photo_list
     from cfaug.data.sources.modified_captions import is_modified_list
 
@@ -122,7 +122,7 @@ def _reader_of_list(
 
 
 def _read_originals(name: str, settings: ExampleSettings) -> Sequence[Example]:
-    """Return the texts of a list of modified captions, as they were before."""
+    """Return the original texts of a list of edited captions."""
     from cfaug.data.sources.modified_captions import original_examples, read_modified_captions
 
     found = read_modified_captions(name)
@@ -172,7 +172,7 @@ def _read_index(index: Any, settings: ExampleSettings) -> Sequence[Example]:
 
 
 def _read_world(name: str, settings: ExampleSettings) -> Sequence[Example]:
-    """Return what is unedited of a part of the world: the first member of a set, or every one."""
+    """Return the unedited examples of a part of the world: the first member of each set, or all."""
     from cfaug.data.index import open_index
     from cfaug.data.storage.shards import read_sets
     from cfaug.shapescapes.captions import read_leave_out, shorten_caption

@@ -1,4 +1,4 @@
-"""The tables of many experiments, one by one: an error in one does not stop the others."""
+"""The tables of several experiments; an error in one does not stop the others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cfaug.run.launch import DONE, report
 from cfaug.run.publish import hand_over
 
 SHOWN = 3
-"""Experiments whose tables are printed; of more, each is one line."""
+"""Most experiments whose tables are printed; with more, each is one line."""
 
 
 def compare_all(
@@ -34,10 +34,11 @@ def compare_all(
         asked: {folder of an experiment: {benchmark that its runs were asked: its primary
             metrics}}.
         baseline: what to compare with, as for ``compare``.
-        samples: gives the first sets of a run's counterfactual source.
+        samples: returns the first sets of a run's counterfactual source.
         comparison: which arms are compared with which, as for ``compare``.
-        every_benchmark: table all that runs were ever asked, not only what is ``asked``.
-        forgetting: a fall against the weights before that is told, as for ``hand_over``.
+        every_benchmark: table all benchmarks with results, not only those in ``asked``.
+        forgetting: least decrease against the initial weights that is reported, as for
+            ``hand_over``.
 
     Returns:
         An exit code.

@@ -1,4 +1,4 @@
-"""Why settings could not be composed: the word at fault, and the one that was probably meant."""
+"""Explains why settings could not be composed: the word at fault, and the one probably meant."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SEARCHED = "Config search path:"
 """Where Hydra's list of choices ends and its search path begins."""
 
 MISSING = re.compile(r"^Interpolation key '([^']+)' not found")
-"""What OmegaConf says of a setting that another one refers to."""
+"""OmegaConf's message about a missing setting that another one refers to."""
 
 SEARCH_PATH = "hydra.searchpath="
 
@@ -35,7 +35,7 @@ def key_of(override: str) -> str:
 
 
 def check_choice(override: Any, options: Options) -> None:
-    """Refuse a group's choice that is not a name, which Hydra takes for its own mistake.
+    """Refuse a group's choice that is not a name, for which Hydra reports an internal error.
 
     Args:
         override: as Hydra parsed it.
@@ -62,9 +62,9 @@ def explain(
     options: Options,
     accepts: Callable[[Sequence[str]], bool],
 ) -> str:
-    """Return what to tell a user whose overrides could not be composed.
+    """Return the message for overrides that could not be composed.
 
-    Each word is judged beside the groups that were chosen: what it sets may be theirs alone.
+    Each word is tried together with the chosen groups, as its setting may exist only in one.
 
     Args:
         words: all overrides of the job.
@@ -79,7 +79,7 @@ def explain(
         missing = error.missing_cfg_file
         at_fault = [word for word in words if word.lstrip("+").replace("=", "/", 1) == missing]
         return ": ".join([*at_fault[:1], reason_of(error)])
-    # Groups may lie in a folder of one's own: nothing is judged without it.
+    # Groups may be in the user's own folder, so it is always included.
     where = [word for word in words if word.startswith(SEARCH_PATH)]
     groups = where + [word for word in words if options(key_of(word).partition("@")[0])]
     if _failure(compose, groups) is not None:
@@ -115,7 +115,7 @@ def _explain_one(
     options: Options,
     accepts: Callable[[Sequence[str]], bool],
 ) -> str:
-    """Say what is wrong with the one word that cannot be composed beside those before it."""
+    """Explain the error of the one word that cannot be composed together with those before it."""
     key = key_of(word)
     for before in tried:
         if key.startswith(key_of(before) + ".") and not options(key_of(before)):
@@ -137,7 +137,7 @@ def _explain_one(
 
 
 def reason_of(error: Exception | None) -> str:
-    """Return what Hydra or OmegaConf says, without their internals."""
+    """Return the message of Hydra or OmegaConf without their internals."""
     text = str(error).split(SEARCHED)[0].split("full_key:")[0].strip()
     missing = MISSING.search(text)
     if missing:

@@ -1,7 +1,7 @@
-"""``extend=true``: a finished run goes on to more steps from the last state that it kept.
+"""``extend=true``: continue a finished run to more steps from the last state that it kept.
 
-What comes out is not the run that was that long from its first step: the schedule was another
-until then. So where it was extended is part of its identity.
+The result differs from a run that had this length from its first step, because its schedule was
+shorter. So the step of the extension is part of its identity.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cfaug.run.run_folder import RunFolder
 
 
 def without_length(overrides: Sequence[str]) -> list[str]:
-    """Return overrides without those of the length, so that they name the arm that is extended.
+    """Return overrides without the length, so that they name the arm to extend.
 
     >>> without_length(["data.cf_ratio=0.6", "trainer.max_steps=300"])
     ['data.cf_ratio=0.6']
@@ -27,9 +27,10 @@ def without_length(overrides: Sequence[str]) -> list[str]:
 
 
 def longer(folder: RunFolder, steps: int) -> RunFolder:
-    """Return the folder of a run as that of what lies there, extended to ``steps`` steps.
+    """Return a run's folder with the identity of its extension to ``steps`` steps.
 
-    Changes nothing. A run that is being extended, or was to this length, is itself.
+    Changes nothing on disk. A run that is being extended, or was extended to this length, keeps its
+    identity.
 
     Raises:
         UserError: if there is no finished run, it differs in more than its length, it is as long
@@ -73,7 +74,7 @@ def longer(folder: RunFolder, steps: int) -> RunFolder:
 
 
 def set_results_aside(folder: Path, steps: int) -> None:
-    """Rename the results of the weights after ``steps`` steps: those to come are of others."""
+    """Rename the results of the weights after ``steps`` steps: the extended run has others."""
     results = folder / RESULTS
     if results.exists():
         os.replace(results, results.with_name(f"{results.stem}-{steps}-steps{results.suffix}"))

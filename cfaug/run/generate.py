@@ -1,4 +1,4 @@
-"""``generate.py``: a recipe and its examples put together, then made."""
+"""``generate.py``: apply a recipe to examples."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ WHERE_IT_RUNS = (
     "device", "batch_tokens", "chunk",
     "base_url", "key_variable", "cache", "concurrency", "timeout", "retries", "backoff",
 )  # fmt: skip
-"""Last parts of keys that say where or in what portions, never what comes out."""
+"""Last parts of keys that set places or portions and never change the result."""
 
 UNRECORDED = (
     "colours", "backgrounds", "skew", "skewed", "skewed_subjects", "ve_photos", "ve_test_photos",
@@ -88,10 +88,10 @@ class GenerateSettings(RunSettings):
         shards: how shards are cut.
         export: where complete shards are exported to.
         paths: where shards, worlds and the answers of annotators lie.
-        limit: only the first so many examples; ``None`` is all.
+        limit: number of examples to take from the start; ``None`` takes all.
         parallel: parts of a sweep at once.
         dry_run: print the plan, and stop.
-        threads: that torch computes with; ``None`` is as many as there are cores.
+        threads: torch's threads; ``None`` uses all cores.
         overrides: the words of the command line.
 
     Raises:
@@ -118,7 +118,7 @@ class GenerateSettings(RunSettings):
 
 
 def generate(settings: GenerateSettings) -> int:
-    """Make what is left of one part, and the pages when the last part is complete.
+    """Make the rest of one part, and the pages when the last part is complete.
 
     Raises:
         UserError: for settings, examples or a folder that cannot be used.
@@ -159,7 +159,7 @@ def _run_reported(job: tuple[Config, list[str]]) -> int:
 
 
 def describe_settings(settings: GenerateSettings) -> About:
-    """Return what a run is called, and the settings that decide its result."""
+    """Return a run's name, and the settings that decide its result."""
     return About(
         {"recipe": settings.recipe["name"], "zoo": settings.zoo["name"]},
         {SOURCE: _source_name(settings.data), **_result_settings(settings.recipe, TEXT_PARTS)},
@@ -228,7 +228,7 @@ def _lacks_model(node: Mapping[str, Any], key: str) -> bool:
 
 
 def _source(settings: GenerateSettings, recipe: Recipe) -> Callable[[], Sequence[Example]]:
-    """Return what reads the examples."""
+    """Return the reader of the examples."""
     nothing = settings.data["source"] is None and settings.data["grid"] is None
     if nothing and settings.stage == "images":
         return lambda: ()  # asked for only where the examples have images
@@ -258,7 +258,7 @@ def _source_name(data: SourceSettings) -> str:
 
 
 def _result_settings(recipe: Mapping[str, Any], parts: Sequence[str]) -> dict[str, Any]:
-    """Return every setting of some parts of a recipe that decides what comes out."""
+    """Return all settings of some parts of a recipe that decide the result."""
     flat = flatten({"recipe": {name: recipe[name] for name in parts if name in recipe}})
     return {
         k: v

@@ -1,6 +1,6 @@
-"""A run is identified by what was asked: the name of its arm's folder, and a hash.
+"""The identity of a run: the name of its arm's folder, and a hash of its settings and data.
 
-``<runs>/<experiment>/<arm>/seed=<seed>/run.json`` says what a folder holds.
+``<runs>/<experiment>/<arm>/seed=<seed>/run.json`` records the identity.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NOT_A_RESULT = (
     "trainer.save_every_steps", "trainer.save_every_minutes", "trainer.keep_last",
     "trainer.log_every_steps", "trainer.progress",
 )  # fmt: skip
-"""Settings that change where, how fast or how often, but never what comes out."""
+"""Settings of place, speed or frequency, which never change the result."""
 
 REPLACED_BY_CONTENT = (
     "data.real", "data.counterfactual", "data.human_labels", "data.control_source",
@@ -57,13 +57,13 @@ NEUTRAL: Mapping[str, Any] = MappingProxyType(
 there was such a setting is still the same run."""
 
 LENGTH = ("trainer.max_steps", "trainer.max_epochs", "trainer.early_stopping")
-"""Settings in which a run may differ from what it is extended to."""
+"""Settings in which a run may differ from its extension."""
 
 EXTENDED = "extended_from"
 """Key of an identity: the steps after which a run was extended, each time."""
 
 SHORT = {"data", "trainer", "optim"}
-"""Groups left out of a slug, where ``cf_ratio=0.6`` says enough."""
+"""Groups left out of a slug, as in ``cf_ratio=0.6``."""
 
 
 def _is_under(key: str, names: Sequence[str]) -> bool:
@@ -124,7 +124,7 @@ def arm_slug(
 
 
 def identity(config: Mapping[str, Any], content: Mapping[str, str]) -> dict[str, Any]:
-    """Return what ``config_hash`` is the hash of: settings that change the result, and content.
+    """Return the content of ``config_hash``: settings that change the result, and hashes of data.
 
     Args:
         config: the resolved configuration.
@@ -144,7 +144,7 @@ def _content(hashes: Mapping[str, str]) -> dict[str, str]:
 
 
 def older_content(hashes: Mapping[str, str]) -> dict[str, str]:
-    """Return the part of an identity that an older rule made otherwise.
+    """Return the part of an identity that differs by an older rule.
 
     Args:
         hashes: of each index by the older rule, by name, as ``identity`` takes them.

@@ -1,7 +1,7 @@
 """``share_image_cache=true``: the runs of one process share decoded images.
 
-Shared are imports, indexes, decoded pixels and tokenised captions; never weights, optimizers or
-randomness, so a run's bytes are those it has alone.
+They share imports, indexes, decoded pixels and tokenized captions, but never weights, optimizers or
+randomness, so a run has the same bytes as on its own.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def shared_pixels(share: bool, mib: int, processes: int) -> KeptPixels | None:
     """Return the image cache that the runs of this process share; ``None`` without one.
 
     Args:
-        share: whether there is one.
+        share: whether to use one.
         mib: memory of the caches of all processes together.
-        processes: how many processes there are.
+        processes: number of processes.
     """
     return _of_this_process(mib * MIB // processes) if share else None
 

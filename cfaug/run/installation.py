@@ -1,7 +1,7 @@
-"""Where the settings (``conf/``) and sweeps (``sweeps/``) lie: beside the checkout or in the wheel.
+"""The place of the settings (``conf/``) and sweeps (``sweeps/``): in the repository or the wheel.
 
-They stand at the top level of the repository, where people look for them; a wheel carries them
-within the package.
+They are at the top level of the repository, where people look for them; a wheel has them inside
+the package.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parents[1]
 
 CHECKOUT = PACKAGE.parent
-"""The repository, where ``cfaug`` is used from a clone."""
+"""The repository, if ``cfaug`` is used from a clone."""
 
 
 def find_folder(name: str) -> Path:

@@ -22,8 +22,8 @@ def join_experiments(root: Path, names: Sequence[str]) -> str:
         names: of the experiments.
 
     Raises:
-        UserError: for a name that is duplicated or no experiment, arms that would share a name, or
-            a folder of that name that holds something else.
+        UserError: for a name that is duplicated or not an experiment's, arms that would share a
+            name, or a folder of that name with other content.
     """
     if len(names) < 2 or len(set(names)) < len(names):
         raise UserError(f"name=[{','.join(names)}]: name two experiments or more, each once")
@@ -49,10 +49,10 @@ def join_experiments(root: Path, names: Sequence[str]) -> str:
 
 
 def _link_all(folder: Path, wanted: dict[str, Path]) -> None:
-    """Make the links of a folder those that are wanted.
+    """Create missing links of a folder and remove others.
 
     Raises:
-        UserError: if something else lies in a link's place, or an arm of its own beside them.
+        UserError: if the folder holds anything but links to arms.
     """
     folder.mkdir(exist_ok=True)
     for entry in sorted(folder.iterdir()):

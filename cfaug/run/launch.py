@@ -1,4 +1,4 @@
-"""One way in for the three scripts: read, compose everything, check everything, then run."""
+"""The common entry of the three scripts: parse, compose and check everything, then run."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ ENVIRONMENT = (
     errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS,
     errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP,
 )  # fmt: skip
-"""What a disk may refuse that is not a fault of the program."""
+"""Errors of the disk that are not a fault of the program."""
 
 HYDRA_LAUNCHER = ("hydra/launcher=", "+hydra/launcher=")
 
 PRINTED_HERE = frozenset({"--cfg", "-c", "job", "--resolve"})
-"""Flags of Hydra that ask for a run's settings; Hydra itself would print the preset beside them."""
+"""Hydra's flags that print a run's settings; Hydra itself would print the preset as well."""
 
 GOES_ON = "what is complete is kept, and the same command goes on from there"
 
@@ -45,7 +45,7 @@ DONE, FAILED, USERS_MISTAKE, INTERRUPTED = 0, 1, 2, 130
 
 @dataclass(frozen=True)
 class Script:
-    """A command: its configuration, what takes it and what runs it.
+    """A command: its configuration, and the functions that check and run it.
 
     Attributes:
         name: the root configuration in ``conf``, ``train`` for ``train.py``.
@@ -94,9 +94,9 @@ def launch(script: Script, argv: Sequence[str] | None = None) -> int:
 
 
 def _skip_last_search() -> None:
-    """Spare a short command Python's search for garbage in everything that was imported.
+    """Exempt imported modules from garbage collection, which would slow down a short command.
 
-    Libraries below torch count on that search, and say so if they are left out.
+    Libraries below torch rely on garbage collection and warn if they are exempted.
     """
     if "torch" not in sys.modules:
         gc.freeze()
@@ -118,7 +118,7 @@ def _launch(script: Script, words: Sequence[str]) -> int:
                 return DONE
         return _ask_hydra(script, line)
     if any(word.startswith(HYDRA_LAUNCHER) for word in line.overrides):
-        # Every mistake is found here, before the first job stands in a queue.
+        # Every mistake is found here, before the first job is queued.
         mine = [
             word
             for word in line.overrides
@@ -130,7 +130,7 @@ def _launch(script: Script, words: Sequence[str]) -> int:
 
 
 def _print_settings(config: Config) -> None:
-    """Print what a run gets, every number filled in."""
+    """Print a run's settings with every value resolved."""
     import yaml
 
     settings = {key: value for key, value in config.items() if key != PRESET}
@@ -205,7 +205,7 @@ def _check_slurm() -> None:
 
 
 def version_lines() -> str:
-    """Return the version of cfaug and of what decides a result, for ``--version``."""
+    """Return the versions of cfaug and of the packages that decide a result, for ``--version``."""
     from cfaug import __version__
     from cfaug.run.provenance import versions
 

@@ -1,4 +1,4 @@
-"""What planning any training on a mixture takes: open the sources, say what was drawn."""
+"""Planning shared by all trainings on a mixture: open the sources, report what was drawn."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def report_mixture(mixture: Mixture, data: DataSettings, opened: Opened, asked: Asked) -> None:
-    """Say what was joined and what is held out."""
+    """Print what was joined and what is held out."""
     if mixture.join is not None:
         report_join(mixture.join, opened, asked.cache)
     if mixture.held_out is not None:
@@ -36,7 +36,7 @@ def report_mixture(mixture: Mixture, data: DataSettings, opened: Opened, asked: 
 
 
 def of_mixture(mixture: Mixture, data: DataSettings, asked: Asked) -> dict[str, Any]:
-    """Return what every :class:`cfaug.train.mixture_task.MixtureTask` takes."""
+    """Return the arguments of every :class:`cfaug.train.mixture_task.MixtureTask`."""
     assert data.seed is not None
     indexes = indexes_of(mixture)
     return {
@@ -46,12 +46,12 @@ def of_mixture(mixture: Mixture, data: DataSettings, asked: Asked) -> dict[str, 
 
 
 def planned_mixture(task: MixtureTask, opened: Opened, content: Mapping[str, str]) -> Planned:
-    """Return a task with what of its data tells its run from others.
+    """Return a task with the part of its data that identifies its run.
 
     Args:
         task: what is trained.
         opened: its sources.
-        content: hashes of what is read, by the name of the setting.
+        content: hashes of the data, by the name of the setting.
     """
     data = task.data
     return Planned(
@@ -66,7 +66,7 @@ def planned_mixture(task: MixtureTask, opened: Opened, content: Mapping[str, str
 
 
 def indexes_of(mixture: Mixture) -> tuple[Index | None, Index | None]:
-    """Return the indexes that the mixture's rows are of: a control's are not the plan's."""
+    """Return the indexes of the mixture's rows; a control's differ from the plan's."""
     real, counterfactual = mixture.sources
     return cast("Index | None", real), cast("Index | None", counterfactual)
 
@@ -97,7 +97,7 @@ def _prepare(settings: DataSettings, paths: Mapping[str, Any]) -> None:
 
 
 def open_sources(data: DataSettings, paths: Mapping[str, Any]) -> Opened:
-    """Open what data settings name; a part of the world is drawn on first use."""
+    """Open the sources of data settings; a part of the world is drawn on first use."""
     shards, cache, roots = Path(paths["shards"]), Path(paths["cache"]), permitted_roots(paths)
 
     def open_one(name: str) -> Index:

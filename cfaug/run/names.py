@@ -1,4 +1,4 @@
-"""Names of experiments, arms and checkpoints as folders: every letter is kept, none is shared."""
+"""Names of experiments, arms and checkpoints as folders; different names get different folders."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from cfaug.errors import UserError
 from cfaug.report.forgetting import WEIGHTS
 
 LONGEST = 100
-"""Characters of a folder's name; a longer one ends in a hash."""
+"""Most characters of a folder's name; a longer one ends in a hash."""
 
 MOST_BYTES = 255
-"""What file systems take for one name; a letter may be four bytes."""
+"""Most bytes of a name in file systems; a letter may have four bytes."""
 
 ALPHANUMERIC = "LMN"
 """Unicode's letters, marks (the vowels of many alphabets) and numbers."""
@@ -26,7 +26,7 @@ TAKEN = {
     "tables": "tables of papers (table=...)",
     "annotation": "pages and answers of annotators (annotate=...)",
 }
-"""Folders beside the experiments, and what they hold."""
+"""Folders beside the experiments, with their content."""
 
 
 def clean_name(name: str, extra: str = "=,+") -> str:
@@ -36,7 +36,7 @@ def clean_name(name: str, extra: str = "=,+") -> str:
     else becomes a hyphen.
 
     Args:
-        name: what it is made of.
+        name: any text.
         extra: characters kept beside letters, digits, ``_``, ``.`` and ``-``.
 
     >>> clean_name("日本 (ünï)"), clean_name("../a b")
@@ -62,7 +62,7 @@ def check_arm(arm: str) -> None:
     """Refuse an arm's name from which no folder name can be made.
 
     Raises:
-        UserError: saying what a name has.
+        UserError: saying what a name needs.
     """
     if clean_name(arm) == clean_name("") != arm:
         raise UserError(
@@ -73,7 +73,7 @@ def check_arm(arm: str) -> None:
 def check_owner(folder: Path, arm: str | None) -> None:
     """Refuse an arm's folder that has runs of an arm with another name, such as "a b" for "a-b".
 
-    A folder that was renamed belongs to whoever names it now.
+    A renamed folder belongs to the arm with its new name.
 
     Args:
         folder: of the arm.
@@ -97,10 +97,10 @@ def check_owner(folder: Path, arm: str | None) -> None:
 
 
 def runs_folder(name: str) -> Path:
-    """Return the folder of all runs, ``paths.runs``, which need not be there yet.
+    """Return the folder of all runs, ``paths.runs``, which need not exist yet.
 
     Raises:
-        UserError: if a file lies there or on the way.
+        UserError: if it, or one of its parents, is a file.
     """
     folder = Path(name)
     for part in (folder, *folder.parents):
@@ -110,10 +110,10 @@ def runs_folder(name: str) -> Path:
 
 
 def experiment_name(name: str) -> str:
-    """Return an experiment's name as its folder has it: as it is, composed as NFC has it.
+    """Return the name of an experiment's folder: its name, normalised as Unicode NFC.
 
     Raises:
-        UserError: if no folder may be called so, or it holds something else.
+        UserError: if a folder cannot have this name, or has another purpose.
     """
     name = unicodedata.normalize("NFC", name)
     if name in TAKEN:

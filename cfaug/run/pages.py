@@ -1,4 +1,4 @@
-"""What is made of complete shards: pages to look at, and exports in other formats."""
+"""Pages and exports made from complete shards."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from cfaug.run.build import build
 
 
 def write_pages(folder: Path, title: str, pipeline: Pipeline | None) -> None:
-    """Write gallery and scores once every shard is complete; the last part does.
+    """Write gallery and scores when every shard is complete, after the last part.
 
     Args:
         folder: of the shards.
         title: of the gallery.
-        pipeline: what made the shards; ``None`` after a stage that makes none.
+        pipeline: the pipeline of the shards; ``None`` after a stage that makes none.
     """
     card = _card(folder)
     if pipeline is not None and _is_complete(card):
@@ -36,7 +36,7 @@ def _is_complete(card: Mapping[str, Any]) -> bool:
 
 
 def _is_newer(page: Path, *sources: Path) -> bool:
-    """Whether a page was written after everything it shows."""
+    """Whether a page is newer than everything that it shows."""
     written = page.stat().st_mtime_ns if page.exists() else 0
     return all(source.stat().st_mtime_ns < written for source in sources)
 
@@ -61,10 +61,10 @@ def _write_images(folder: Path, card: Mapping[str, Any], title: str, pipeline: P
 
 
 def _verdicts(file: str | None, folder: Path) -> dict[str, bool]:
-    """Return which questions people found good, by ``<set>_<member>``; those with a majority.
+    """Return the majority verdicts of people about questions, by ``<set>_<member>``.
 
     Raises:
-        UserError: if the file cannot be read, or is about questions that no set has.
+        UserError: if the file cannot be read, or names questions that no set has.
     """
     if file is None:
         return {}
@@ -79,10 +79,10 @@ def _verdicts(file: str | None, folder: Path) -> dict[str, bool]:
 
 
 def write_exports(folder: Path, export: Mapping[str, Any]) -> None:
-    """Write complete shards in the formats that were asked for.
+    """Write complete shards in the requested formats.
 
     Raises:
-        UserError: if some part is not complete yet, or a folder to write to is not empty.
+        UserError: if a part is not complete yet, or an output folder is not empty.
     """
     if all(export[name] is None for name in ("hub", "clip_benchmark", "questions")):
         return

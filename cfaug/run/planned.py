@@ -1,4 +1,4 @@
-"""What planning a run starts from, whatever is trained, and what it comes to."""
+"""The input and the result of planning a run, for every kind of training."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """A run's settings but those of its data, each made into its object.
+    """A run's settings other than its data, as objects.
 
     Attributes:
         model: where to start.
         optim: optimizer and schedule.
-        trainer: how long, on what, what to keep.
+        trainer: how long, on which device, what to keep.
         logger: where the curves go besides ``metrics.csv``.
         tuning: which parameters are trained; ``None`` is all.
-        loss: what counts as a negative, or what is learnt of a question's options; ``None`` is the
-            model's authors' choice.
-        seed: of the run.
-        paths: where runs, shards and indexes lie.
+        loss: what counts as a negative, or what is learnt from a question's options; ``None`` is
+            the choice of the model's authors.
+        seed: the run's.
+        paths: folders of runs, shards and indexes.
     """
 
     model: ModelSpec
@@ -65,7 +65,7 @@ class Asked:
 
     @property
     def cache(self) -> Path:
-        """Where is remembered what sources hold."""
+        """The folder of cached indexes."""
         return Path(self.paths["cache"])
 
     def refuse_contrastive(self, beside: str) -> None:
@@ -85,7 +85,7 @@ class Asked:
         self.refuse_pieces(beside)
 
     def refuse_pieces(self, beside: str) -> None:
-        """Refuse pieces of a batch, which a contrastive loss alone needs.
+        """Refuse encoding in pieces, which only a contrastive loss needs.
 
         Args:
             beside: the word of the command that chose another training.
@@ -102,21 +102,21 @@ class Asked:
             )
 
     def of_task(self) -> dict[str, Any]:
-        """Return what every :class:`cfaug.train.task.Task` takes, but the data's seed."""
+        """Return the arguments of every :class:`cfaug.train.task.Task` except the data's seed."""
         names = ("model", "optim", "trainer", "logger", "tuning", "seed")
         return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Planned:
-    """A task, and what of its data tells its run from others.
+    """A task, and the part of its data that identifies its run.
 
     Attributes:
         task: what is trained, on what and how.
-        data: the settings of ``data`` that the file left open, as they turned out.
-        hashed: those that count in the run's identity otherwise than as they are written.
-        content: hashes of what is trained on, by the name of the setting.
-        older: those of them that an older rule made otherwise, by that rule.
+        data: values of settings of ``data`` that were left open.
+        hashed: settings whose value in the run's identity differs from the written one.
+        content: hashes of the training data, by the name of the setting.
+        older: those of these hashes that differ by an older rule, by that rule.
         sources: what was recognised of every source, by its role.
     """
 

@@ -1,7 +1,7 @@
 """Warnings from a model's preset about a run's settings, before anything starts.
 
-``conf/preset`` holds optimiser, batch and length for a kind of model; a model's file names its
-preset. Composition fills the settings from it, so a run itself knows numbers only.
+``conf/preset`` has optimizer, batch size and length for a kind of model; a model's file names its
+preset. Composition fills the settings from it, so a run only has numbers.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class Preset(TypedDict):
 def notes(
     preset: Mapping[str, Any], optim: Mapping[str, Any], tuning: Mapping[str, Any] | None
 ) -> list[str]:
-    """Return what should be known of a run's settings before it starts, a sentence each.
+    """Return warnings about a run's settings before it starts, one sentence each.
 
     Args:
         preset: the node that the model's file brings, with ``optim.lr`` and ``lora.lr``.
         optim: the settings of the run.
-        tuning: those of what is trained; with adapters their own rate is compared.
+        tuning: the settings of ``tuning``; with adapters the rate for adapters is compared.
 
     >>> notes({"optim": {"lr": 5e-7}, "lora": {"lr": 2e-4}}, {"lr": 6e-4}, None)[0][:62]
     "optim.lr=0.0006 is 1,200 times the rate of this model's preset"
@@ -62,11 +62,11 @@ def notes(
 
 
 def refuse_ignored_epochs(overrides: Sequence[str], trainer: Mapping[str, Any]) -> None:
-    """Refuse epochs that were typed where the preset's number of steps would decide.
+    """Refuse a typed number of epochs that the preset's number of steps would override.
 
     Args:
         overrides: of this run, as typed.
-        trainer: the settings they were composed to.
+        trainer: the composed settings.
 
     Raises:
         UserError: naming the setting to add.

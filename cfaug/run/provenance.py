@@ -1,4 +1,4 @@
-"""Where a run ran, for its record: versions, revision, hardware, time and memory."""
+"""The provenance of a run for its record: versions, revision, hardware, time and memory."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def now() -> str:
 
 
 def hardware() -> dict[str, Any]:
-    """Return processor, cores and the GPUs torch sees, if torch is already imported."""
+    """Return processor, cores and, if torch is already imported, the GPUs that it sees."""
     found: dict[str, Any] = {
         "machine": platform.machine(),
         "processor": _cpu_name(),
@@ -83,7 +83,7 @@ def _cpu_name() -> str:
 
 
 def threads() -> int | None:
-    """Return the threads torch computes with: CPU results may differ in the last bit with it."""
+    """Return torch's number of threads; CPU results may differ in the last bits with it."""
     torch = sys.modules.get("torch")
     return None if torch is None else int(torch.get_num_threads())
 

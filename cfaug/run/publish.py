@@ -1,4 +1,4 @@
-"""After evaluation: model cards with results, tables for W&B, an alarm where fine-tuning forgot."""
+"""After evaluation: model cards with results, tables for W&B, warnings about forgetting."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ def hand_over(experiment: Path, folders: Sequence[Path], threshold: float | None
     Args:
         experiment: the folder of the runs' arms.
         folders: of the runs.
-        threshold: a fall of accuracy or recall@1 beyond which it is said; None says nothing.
+        threshold: decrease of accuracy or recall@1 beyond which a warning is printed; ``None``
+            prints none.
 
     Returns:
-        What was said.
+        The warnings.
     """
     from cfaug.train.card import write_card
     from cfaug.train.tracking import log_results

@@ -90,7 +90,7 @@ def _check_model(asked: Asked) -> None:
 
 
 def _questions_of(data: QuestionData, roots: tuple[Path, ...]) -> Questions:
-    """Return what opens question sets; those of the world are drawn once for a sweep."""
+    """Return the opener of question sets; those of the world are drawn once for a sweep."""
 
     def ask(name: str) -> Sequence[AskedImage]:
         if not is_questions(name):
@@ -151,7 +151,7 @@ def draw_questions(
     Raises:
         UserError: if there are not enough.
     """
-    # A mixture needs of an index what these rows have; questions are not members of sets.
+    # These rows have what a mixture needs of an index; questions are not members of sets.
     rows: Any = (basic, counterfactual)
     return mix(data, Sources(*rows))
 

@@ -1,4 +1,4 @@
-"""What a run's sources were read as: said, recorded, and refused where it can only be a mistake."""
+"""How a run's sources were read: printed, recorded, and refused if it must be a mistake."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def describe_sources(data: DataSettings, opened: Opened) -> dict[str, dict[str, Any]]:
-    """Return what was recognised of every source that is read, by its role."""
+    """Return what was recognised in every source that is read, by its role."""
     named = {"real": data.real, "counterfactual": data.counterfactual}
     named["control"] = data.control_source
     found = {}
@@ -47,7 +47,7 @@ def say_source(role: str, name: str, index: Index) -> None:
 
 
 def check_sources(data: DataSettings, opened: Opened) -> None:
-    """Refuse sources that can only have been named by mistake.
+    """Refuse sources that must have been named by mistake.
 
     Raises:
         UserError: if both sources are the same, or the counterfactual one holds single images and
@@ -64,9 +64,9 @@ def check_sources(data: DataSettings, opened: Opened) -> None:
         )
     _refuse_choices({"data.real": real, "data.counterfactual": counterfactual})
     _warn_of_pairs(data.real, real)
-    # Of a source that says which captions were edited, as many as there are will do.
+    # A source that says which captions were edited may have any number of them.
     singles = data.counterfactual_members in ("singles", "edited")
-    # Its wrong captions have no image: whoever says what they are for means single images.
+    # Its wrong captions have no image: a setting for them means single images.
     wrong = counterfactual is not None and data.negatives is not None
     wrong = wrong and cast("Index", counterfactual).has_negatives
     if counterfactual is not None and not singles and not wrong:
@@ -78,7 +78,7 @@ def check_sources(data: DataSettings, opened: Opened) -> None:
 
 
 def _refuse_choices(sources: Mapping[str, Index | None]) -> None:
-    """Refuse tests half of whose captions are wrong: they would be trained on as right."""
+    """Refuse tests in which half of the captions are wrong: they would be trained on as right."""
     from cfaug.data.sources.compositional import FORMS
 
     choices = {form.kind: form.form for form in FORMS if form.is_choice}
@@ -91,7 +91,7 @@ def _refuse_choices(sources: Mapping[str, Index | None]) -> None:
 
 
 def _warn_of_pairs(name: str | None, real: Index | None) -> None:
-    """Say that counterfactuals count as real data: an arm called real would have them."""
+    """Warn that counterfactuals count as real data, as an arm called real would have them."""
     reading = None if real is None else real.reading
     if name is None or is_world(name) or reading is None or not reading.counterfactual_sets:
         return

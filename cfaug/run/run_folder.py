@@ -1,7 +1,7 @@
-"""The folder of one run: whose it is, what lies there, and what is to be done with it.
+"""The folder of one run: its identity, its state, and what is to be done with it.
 
-The same hash and done is skipped, the same hash unfinished is resumed, another hash is refused with
-the difference.
+A finished run with the same hash is skipped, an unfinished one is resumed, and a run with another
+hash is refused with the difference.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def _as_text(value: Any) -> str:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The folder of one run and the identity it must have.
+    """The folder of one run and the identity that it must have.
 
     Attributes:
         path: of the folder.
-        identity: as ``identity`` gives it.
-        older: those of its values that an older rule made otherwise, by that rule: a run that was
-            made then is still this run.
-        replaces: hash of the finished run that this one goes on from (``extend=true``).
+        identity: from ``cfaug.run.identity.identity``.
+        older: values of the identity that differ by an older rule, by that rule: an older run is
+            still this run.
+        replaces: hash of the finished run that this one extends (``extend=true``).
         arm: the arm's name as given by hand; ``None`` where its settings name it.
     """
 
@@ -61,7 +61,7 @@ class RunFolder:
         return config_hash(self.identity)
 
     def verdict(self, overwrite: bool) -> Verdict:
-        """Say what is to be done with this folder; changes nothing.
+        """Return what is to be done with this folder; changes nothing.
 
         Raises:
             UserError: if another configuration's run lies there: the difference and two ways out;
@@ -84,10 +84,10 @@ class RunFolder:
         return "done" if record.get("state") == "done" else "resume"
 
     def state(self) -> str:
-        """Return what lies here: absent, other (another configuration's), done, failed, or cut off.
+        """Return the state: absent, other (another configuration's), done, failed, or cut off.
 
-        At work is what a process of this machine holds; unreadable, a damaged record; to extend, a
-        shorter run that this one goes on from.
+        Further states: at work, held by a process of this machine; unreadable, a damaged record; to
+        extend, a shorter run that this one extends.
         """
         file = self.path / "run.json"
         if not file.exists():
@@ -115,7 +115,7 @@ class RunFolder:
         return (self.path / "checkpoint").is_dir()
 
     def extends(self, record: Mapping[str, Any]) -> bool:
-        """Say whether a record is of the finished run that this one goes on from."""
+        """Say whether a record is of the finished run that this one extends."""
         return self.replaces is not None and record.get("config_hash") == self.replaces
 
     def _took_no_step(self, record: Mapping[str, Any]) -> bool:
@@ -127,7 +127,7 @@ class RunFolder:
         return rows <= 1 and not (self.path / "last.ckpt").exists()
 
     def record(self) -> dict[str, Any]:
-        """Read what lies here.
+        """Read the record.
 
         Raises:
             UserError: if it cannot be read, or is not a record of a run.
@@ -146,7 +146,7 @@ class RunFolder:
         identities = (self.identity, {**self.identity, **self.older})
         if record.get("config_hash") in [config_hash(one) for one in identities]:
             return True
-        # A time ago trainer.precision=32 was a number; data.world.skew=1 and 1.0 are one setting.
+        # trainer.precision=32 used to be a number; data.world.skew=1 and 1.0 are one setting.
         other = record.get("identity")
         texts = [_as_texts(one) for one in identities]
         return isinstance(other, Mapping) and _as_texts(other) in texts
@@ -161,7 +161,7 @@ class RunFolder:
         ]
 
     def difference(self, other: Mapping[str, Any]) -> str:
-        """Say how another identity, which lies here, differs, and what to do about it."""
+        """Explain how the identity of the run in this folder differs, and what to do."""
         lines = [
             f"  {key}: there {other.get(key, ABSENT)!r}, asked {self.identity.get(key, ABSENT)!r}"
             for key in self.differing(other)
@@ -178,7 +178,7 @@ class RunFolder:
         )
 
     def _way_on(self, other: Mapping[str, Any]) -> list[str]:
-        """Name ``extend=true`` where nothing but the length differs."""
+        """Suggest ``extend=true`` if only the length differs."""
         if not set(self.differing(other)) <= {*LENGTH, EXTENDED}:
             return []
         return [
@@ -202,7 +202,7 @@ class RunFolder:
         ]
 
     def clear(self) -> None:
-        """Remove the run that lies here; only what a run writes, never anything else."""
+        """Remove the run in this folder, and only files that a run writes."""
         for name in ("run.json", "config.yaml", "metrics.csv", "last.ckpt", "results.jsonl"):
             (self.path / name).unlink(missing_ok=True)
         shutil.rmtree(self.path / "checkpoint", ignore_errors=True)

@@ -1,4 +1,4 @@
-"""One run, planned: its settings, its data drawn, its folder named. Nothing is trained here."""
+"""The plan of one run: its settings, data and folder. Nothing is trained here."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class TrainJob:
 
     Attributes:
         task: what is trained, on what and how.
-        settings: as they were asked for.
-        config: the same, with what was left to the data's settings filled in.
+        settings: as requested.
+        config: the same, with open settings of the data filled in.
         folder: of the run, with its identity.
-        notes: what should be known before it starts, a sentence each.
-        sources: what was recognised of every source, by its role.
-        by_seed: the settings that follow the seed, as they are written.
+        notes: warnings before it starts, one sentence each.
+        sources: what was recognised in every source, by its role.
+        by_seed: the settings that depend on the seed, as written.
     """
 
     task: Task
@@ -96,7 +96,7 @@ PLANS: Mapping[type, Callable[[Any, Asked], Planned]] = {
     DataSettings: plan_contrastive,
     EditData: plan_language,
 }
-"""What is trained on data of each kind; what is of two is of the first."""
+"""The planner of each kind of data; a subclass of two kinds counts as the first."""
 
 
 def _plan(data: Any, asked: Asked) -> Planned:

@@ -33,10 +33,11 @@ class Simulate:
         out: the folder for ``answers-simulated-<n>.jsonl`` and ``categories-simulated-1.jsonl``.
         question: what is asked.
         category_question: what sorts the rejected images.
-        assignment: who answers what; its seed also draws mistakes and the images that are sorted.
-        mistakes: share of the answers that are wrong.
-        sorted_errors: rejected images that are sorted into categories.
-        causes: which category they are.
+        assignment: which annotator answers which question; its seed also draws mistakes and the
+            images to sort.
+        mistakes: share of wrong answers.
+        sorted_errors: number of rejected images that are sorted into categories.
+        causes: their categories.
     """
 
     out: str
@@ -68,7 +69,7 @@ class Simulate:
     def _write_categories(
         self, question: Question, items: list[Item], truth: list[str], files: Sequence[Path]
     ) -> Path:
-        """Write why rejected images were rejected, and return the file."""
+        """Write the reasons why images were rejected, and return the file."""
         from cfaug.annotation import simulate
 
         findings = find_answers(question, list(map(str, files)), items)
@@ -80,7 +81,7 @@ class Simulate:
         return write_lines(Path(self.out) / "categories-simulated-1.jsonl", lines)
 
     def _truth(self, source: Source) -> tuple[list[Item], list[str]]:
-        """Return what is asked about, and the oracle's answer to each."""
+        """Return the items, and the oracle's answer to each."""
         from cfaug.annotation import simulate
         from cfaug.annotation.attention import split_checks
         from cfaug.annotation.caption_form import CaptionForm
@@ -101,10 +102,10 @@ class Simulate:
 
 
 def _keep_known(items: Sequence[Item], truth: Sequence[str | None]) -> tuple[list[Item], list[str]]:
-    """Return what the oracle knows an answer to; what it does not is counted in a message.
+    """Return the items that the oracle can answer; the others are counted in a message.
 
     Raises:
-        UserError: if that is nothing.
+        UserError: if it can answer none.
     """
     known = [(item, label) for item, label in zip(items, truth, strict=True) if label is not None]
     if all(item.expected for item, _ in known):

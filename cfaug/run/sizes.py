@@ -10,14 +10,14 @@ from cfaug.run.run_plan import TrainJob
 def unequal_sizes(jobs: Sequence[TrainJob]) -> list[str]:
     """Warn where arms of one experiment differ in their number of training examples.
 
-    With ``data.size=null`` every arm takes as much as it can, which depends on its ratio. Arms
-    whose size was given, or follows from a plan, are as they were meant.
+    With ``data.size=null`` every arm takes as many examples as it can, which depends on its ratio.
+    Arms with a given size, or a size from a plan, are as intended.
 
     Args:
         jobs: the runs of a sweep.
 
     Returns:
-        A sentence for each experiment of which this is so.
+        A sentence for each such experiment.
     """
     experiments: dict[str, dict[str, TrainJob]] = {}
     for job in jobs:

@@ -1,4 +1,4 @@
-"""What the node ``data`` names, opened: folders, parts of the world, label files."""
+"""Opens the sources of the node ``data``: folders, parts of the world, label files."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from cfaug.train.settings import LossSettings
 
 NAMED = 3
-"""Captions that a message names."""
+"""Most captions that a message names."""
 
 FEW = 10
-"""Images among which recall at 10 asks nothing."""
+"""Number of images among which recall at 10 is always 1."""
 
 SOURCE = "data.source"
 """The setting of ``generate.py`` that names where examples came from."""
@@ -57,8 +57,8 @@ def open_source(
         shards: the folder of all shards (``paths.shards``).
         cache: where indexes are kept.
         image_roots: folders in which a list may name images, beside its own.
-        fetch: whether shards that lie elsewhere may be copied: only for names of the command line,
-            never for those of a run that was received, which could name any address or program.
+        fetch: whether remote shards may be copied: only for names on the command line, never for
+            names from a run's folder, which could hold any address or program.
 
     Raises:
         UserError: for a folder no reader knows, or a world part without a world.
@@ -75,10 +75,10 @@ def open_source(
 
 
 def _copies(name: str, cache: Path, fetch: bool) -> Path:
-    """Return the folder of the copies of shards that lie elsewhere.
+    """Return the folder with the copies of remote shards.
 
     Raises:
-        UserError: if they are not here and may not be fetched.
+        UserError: if there are no copies and they may not be fetched.
     """
     from cfaug.data.sources.remote import fetch_shards, find_copies
 
@@ -121,10 +121,10 @@ def open_questions(
 def permitted_roots(paths: Mapping[str, Any]) -> tuple[Path, ...]:
     """Return the folders in which a list may name images, beside its own.
 
-    Only who starts a command permits them: a run that was received brings no ``paths``.
+    Only the command line permits them: a run's folder has no ``paths``.
 
     Raises:
-        UserError: if ``paths.image_roots`` is no list of folders.
+        UserError: if ``paths.image_roots`` is not a list of folders.
     """
     named = paths.get("image_roots") or []
     if isinstance(named, str) or not all(isinstance(one, str) for one in named):
@@ -145,23 +145,23 @@ def _require_world(world: WorldSettings | None, name: str) -> WorldSettings:
 
 
 class Opened(Sources):
-    """What data settings name, and what of it is part of a run's identity."""
+    """The sources of data settings, and their part in a run's identity."""
 
     @property
     def content(self) -> dict[str, str]:
-        """The hash of each, by name: what a run's identity holds in place of paths."""
+        """The hash of each by name, which replaces paths in a run's identity."""
         return {name: one.hash for name, one in vars(self).items() if one is not None}
 
     @property
     def earlier(self) -> dict[str, str]:
-        """The hash of each index by the rule before, which older runs are identified by."""
+        """The hash of each index by the previous rule, which identifies older runs."""
         indexes = {"real": self.real, "counterfactual": self.counterfactual}
         indexes["control"] = self.control
         return {name: one.earlier for name, one in indexes.items() if one is not None}
 
 
 def open_data(data: DataSettings, open_one: Callable[[str], Index], shards: Path) -> Opened:
-    """Open every source that the settings need, and no other.
+    """Open the sources that the settings need, and no others.
 
     Args:
         data: the settings, with a seed.
@@ -189,10 +189,10 @@ def open_data(data: DataSettings, open_one: Callable[[str], Index], shards: Path
 
 
 def check_negatives(opened: Opened, loss: LossSettings | None) -> None:
-    """Refuse captions without an image whose use no setting states.
+    """Refuse captions without an image if no setting says how to use them.
 
     Raises:
-        UserError: naming the source that has some.
+        UserError: naming the source that has them.
     """
     if loss is not None and loss.negative_captions is not None:
         return
@@ -240,7 +240,7 @@ def needed_sources(data: DataSettings) -> tuple[str | None, str | None]:
 def report_join(join: Join, opened: Opened, kept: Path) -> None:
     """Say how many real captions were found to be edited ones; list those that were not found.
 
-    Every miss stands in a file in ``kept``, named after the content of both sources.
+    All misses are written to a file in ``kept``, named after the content of both sources.
     """
     from cfaug.files import write_file
 
@@ -266,7 +266,7 @@ def report_join(join: Join, opened: Opened, kept: Path) -> None:
 
 
 def report_held_out(held: HeldOut, data: DataSettings) -> None:
-    """Say what is held out as the test set of every arm, and what is not drawn because of it."""
+    """Print what is held out as the test set of every arm, and what is not drawn because of it."""
     every = len(np.unique(held.source.images))
     line = (
         f"held out as the test set of every arm (data.holdout={data.holdout}): {held.images:,} of "
@@ -289,13 +289,13 @@ def report_held_out(held: HeldOut, data: DataSettings) -> None:
 
 @lru_cache
 def say_once(line: str) -> None:
-    """Print a line once, however many runs of a sweep, or processes, share what it speaks of."""
+    """Print a line once for all runs of a sweep and all processes."""
     if speaks():
         say(line)
 
 
 def label_file(name: str, world: WorldSettings | None, data_seed: int | None, shards: Path) -> Path:
-    """Return a file of human labels, or of what the world's oracle answers for a part of pairs.
+    """Return a file of human labels, or of the world oracle's answers for a part of pairs.
 
     Args:
         name: a file, or ``shapescapes:PART``, whose answers are written on first use.
@@ -331,7 +331,7 @@ def shows_world(name: str) -> bool:
 def part_folder(world: WorldSettings, data_seed: int | None, part: str, shards: Path) -> Path:
     """Return the shards of one part of the world; a world without a seed takes the data seed.
 
-    ``PART@STYLE`` is the part as the world of that style has it: the same scenes, shown otherwise.
+    ``PART@STYLE`` is the same part in another style: the same scenes, rendered differently.
     """
     from cfaug.shapescapes import ensure
 

@@ -1,4 +1,4 @@
-"""``evaluate.py table=...``: a table or figure of the paper, from the runs under ``paths.runs``."""
+"""``evaluate.py table=...``: a paper's table or figure, from the runs under ``paths.runs``."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ FOLDER = "tables"
 
 
 def write_table(table: Mapping[str, Any], root: Path) -> int:
-    """Make one table: print it, write it in every form, and put it on the page of all tables.
+    """Make one table: print it, write it in every format, and add it to the page of all tables.
 
     Args:
         table: the node that describes it.
         root: the folder of all runs.
 
     Raises:
-        UserError: if what it is made of is missing, naming it and the commands that make it.
+        UserError: if results are missing, naming them and the commands that produce them.
     """
     from cfaug.report.arm_results import Runs
     from cfaug.report.document_files import write_document

@@ -1,4 +1,4 @@
-"""How many threads torch computes with, and how they wait for each other."""
+"""The number of torch's threads, and how they wait for each other."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ times a single thread's step: 5.6 to 11, 1.2 to 1.4, and 0.7 to 1.6."""
 
 
 def wait_briefly() -> None:
-    """Let waiting OpenMP threads go to sleep soon, unless the user chose otherwise.
+    """Make waiting OpenMP threads sleep soon, unless the user chose otherwise.
 
-    A thread that spins takes the core from the one it waits for, wherever other work is on the
-    machine. Must be called before torch is loaded. The number of threads stays, and with it every
-    bit: sums are of other parts with another number.
+    On a busy machine a spinning thread takes the core from the thread that it waits for. Must be
+    called before torch is loaded. The number of threads stays the same, and so do all results: with
+    another number, sums have other parts.
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
@@ -26,10 +26,10 @@ def wait_briefly() -> None:
 
 
 def use_threads(threads: int | None) -> None:
-    """Compute with so many threads from here on, in this process and those it starts.
+    """Set the number of torch's threads for this process and its children.
 
     Args:
-        threads: from 1; ``None`` leaves the number to OMP_NUM_THREADS or the cores there are.
+        threads: from 1; ``None`` leaves the number to OMP_NUM_THREADS or the number of cores.
 
     Raises:
         UserError: for a number below 1.

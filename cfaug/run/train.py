@@ -1,4 +1,4 @@
-"""``train.py``: plan every job, then fine-tune each in a folder that says what it is."""
+"""``train.py``: plan every job, then fine-tune each in its folder."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def run_jobs(jobs: Jobs) -> int:
-    """Plan this part's jobs, then run them, ``parallel`` at once; see ``on_error`` for failures."""
+    """Plan the jobs of this part, then run them, ``parallel`` at once; return the exit code."""
     jobs = _of_this_part(jobs)
     if not jobs:
         say("nothing to do: there are more parts than runs")
@@ -70,7 +70,7 @@ def _of_this_part(jobs: Jobs) -> Jobs:
     """Return the jobs whose number leaves the remainder ``part`` when divided by ``parts``.
 
     Raises:
-        UserError: for a part that there is not.
+        UserError: for a part that does not exist.
     """
     config, _ = jobs[0]
     part, parts = config["part"], config["parts"]
@@ -81,7 +81,7 @@ def _of_this_part(jobs: Jobs) -> Jobs:
 
 
 def _in_turn(jobs: Sequence[TrainJob], stop_on_error: bool) -> Iterator[tuple[TrainJob, int]]:
-    """Run one job after the other; with ``stop_on_error`` none after one that failed."""
+    """Run one job after the other; with ``stop_on_error`` stop after one that failed."""
     for number, job in enumerate(jobs, 1):
         if len(jobs) > 1:
             say(f"[{number}/{len(jobs)}] {job.folder.path}")
@@ -92,7 +92,7 @@ def _in_turn(jobs: Sequence[TrainJob], stop_on_error: bool) -> Iterator[tuple[Tr
 
 
 def _summarise(results: Sequence[tuple[TrainJob, int]], jobs: int) -> int:
-    """List what failed, with the commands that retry just that, and return the exit code."""
+    """List failed runs with the commands that repeat them, and return the exit code."""
     failed = [(job, code) for job, code in results if code != DONE]
     if speaks():
         for job, _ in failed:
@@ -107,7 +107,7 @@ def _summarise(results: Sequence[tuple[TrainJob, int]], jobs: int) -> int:
 
 
 def run_and_report(job: TrainJob) -> int:
-    """Run one job; an error is told and becomes its exit code."""
+    """Run one job; an error is reported and becomes its exit code."""
     try:
         return run_one(job)
     except Exception as error:
@@ -128,7 +128,7 @@ def _refuse_shared_folders(jobs: Sequence[TrainJob]) -> None:
 def run_one(job: TrainJob) -> int:
     """Fine-tune, resume, or say that it is done.
 
-    Under torchrun every rank comes to the same verdict from the same files; rank 0 alone writes.
+    Under torchrun every rank decides the same from the same files; only rank 0 writes.
     """
     if job.task.trainer.devices > 1 and not has_launcher():
         check_accelerator(job.task.trainer.accelerator)
@@ -156,13 +156,13 @@ def _done(job: TrainJob) -> str:
 
 
 def _words(job: TrainJob) -> list[str]:
-    """Return the command line of this run by itself, whatever part of a sweep it came with."""
+    """Return the command line of this run alone, without the words of its sweep."""
     words = job.settings.overrides
     return [word for word in words if word.split("=", 1)[0] not in {"part", "parts"}]
 
 
 def _under_torchrun(job: TrainJob) -> int:
-    """Let torchrun own the processes of this one job; no rank ever starts another."""
+    """Start the processes of this job by torchrun; no rank ever starts another."""
     return start_ranks("train", _words(job), job.task.trainer.devices)
 
 
@@ -191,7 +191,7 @@ def _recorded_fit(job: TrainJob, verdict: Verdict) -> int:
     began = time.monotonic()
 
     def started(step: int) -> None:
-        """Close the attempt that was cut off, and open this one."""
+        """Close the interrupted attempt, and open this one."""
         if attempts:
             attempts[-1]["end_step"] = step
         attempts.append({"start_step": step, "end_step": None})
@@ -243,7 +243,7 @@ def _recorded_fit(job: TrainJob, verdict: Verdict) -> int:
 
 
 def _describe_saved(folder: Path) -> str:
-    """Say what an interrupted run goes on from."""
+    """Say where an interrupted run will resume."""
     last = folder / "last.ckpt"
     if not last.exists():
         return f"{folder}: nothing was saved yet, the same command starts again"

@@ -33,22 +33,22 @@ class TrainSettings:
         optim: node of ``OptimSettings``.
         trainer: node of ``TrainerSettings``.
         logger: node of ``LoggerSettings``.
-        paths: where runs, shards and indexes lie.
+        paths: folders of runs, shards and indexes.
         dry_run: describe the run, and stop.
-        overwrite: start anew in a folder that holds another run.
-        part: of a sweep, from 0.
-        parts: of a sweep, altogether.
+        overwrite: remove another run in the folder and start anew.
+        part: number of this part of a sweep, from 0.
+        parts: number of parts of a sweep.
         parallel: runs of a sweep at once.
-        on_error: what becomes of the other runs of a sweep when one fails.
+        on_error: ``continue`` with the other runs of a sweep when one fails, or ``stop``.
         share_image_cache: share decoded images between the runs of a process.
-        image_cache_mib: memory for them, in all processes together.
-        extend: go on from a finished run to more steps.
-        threads: that torch computes with; ``None`` is as many as there are cores.
-        tuning: node of what is trained; ``None`` is everything.
+        image_cache_mib: memory in MiB for them, in all processes together.
+        extend: continue a finished run to more steps.
+        threads: torch's threads; ``None`` uses all cores.
+        tuning: node of the parameters to train; ``None`` trains all.
         loss: node of ``LossSettings``, or of ``AnswerLoss`` of questions; ``None`` is the model's
             authors'.
-        preset: what the model's file brought for training; it has filled in the settings above.
-        by_seed: settings that follow the seed, as they are written.
+        preset: the training settings of the model's file, already filled in above.
+        by_seed: settings that depend on the seed, as written.
         overrides: the words of the command line.
     """
 
@@ -78,7 +78,7 @@ class TrainSettings:
     overrides: Sequence[str] = ()
 
     def check(self) -> None:
-        """Refuse settings that are invalid whatever the data and the model are.
+        """Refuse settings that are invalid for any data and model.
 
         Raises:
             UserError: naming the setting and the choices.
@@ -92,7 +92,7 @@ class TrainSettings:
             )
 
     def config(self) -> Config:
-        """Return what a run's ``config.yaml`` holds, nodes as they were composed."""
+        """Return the content of a run's ``config.yaml``, with nodes as composed."""
         settings: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
         return {
             name: value

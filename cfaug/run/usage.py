@@ -1,6 +1,6 @@
-"""``--help``: the usage, the choices, and the settings with the comments they are written with.
+"""``--help``: the usage, the choices, and the settings with their comments.
 
-Read straight from ``conf/``, without Hydra, so that it answers at once.
+They are read from ``conf/`` without Hydra, so that the answer is immediate.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ OWN_LINES = ("_target_:", "# @package", "defaults:")
 
 
 BESIDE = "optional "
-"""What an entry of a defaults list begins with that follows from other choices by itself."""
+"""Prefix of an entry in a defaults list that follows from other choices."""
 
 NOTHING = "null"
-"""The choice of a group of which nothing is chosen unless it is asked for."""
+"""The default choice of a group of which nothing is chosen."""
 
 
 def options_in(conf: Path, name: str) -> Callable[[str], list[str]]:
-    """Return what lists the choices of a group; it lists none for what is not a group.
+    """Return a function that lists the choices of a group, none for an unknown group.
 
     Args:
         conf: the folder of YAML files.
@@ -40,7 +40,7 @@ def options_in(conf: Path, name: str) -> Callable[[str], list[str]]:
 
 
 def _chosen(root_file: Path) -> dict[str, str | None]:
-    """Return the groups of a root configuration and what is chosen of each."""
+    """Return the groups of a root configuration with the default choice of each."""
     import yaml
 
     chosen: dict[str, str | None] = {}
@@ -53,10 +53,10 @@ def _chosen(root_file: Path) -> dict[str, str | None]:
 
 
 def _taken_beside(root_file: Path) -> dict[str, str]:
-    """Return the groups of which a second file follows by itself, and that file by default.
+    """Return the groups in which a second file follows from a choice, with its default.
 
-    ``optional recipe@_global_: ${recipe}/${zoo}`` takes ``recipe/NAME/ZOO.yaml`` where there is
-    one; nobody chooses it.
+    ``optional recipe@_global_: ${recipe}/${zoo}`` takes ``recipe/NAME/ZOO.yaml`` if it exists;
+    nobody chooses it.
     """
     found = _entries_beside(root_file)
     for group, choice in _chosen(root_file).items():
@@ -77,7 +77,7 @@ def _entries_beside(root_file: Path) -> dict[str, str]:
 
 
 def name_both(conf: Path, name: str, group: str, choice: str) -> str | None:
-    """Return what to type for a file that is taken beside two choices; ``None`` for any other.
+    """Return the words that choose a file which follows from two choices; ``None`` for others.
 
     ``recipe/NAME/ZOO.yaml`` follows from ``recipe=NAME zoo=ZOO`` and is not a choice of ``recipe``.
 
@@ -162,7 +162,7 @@ def usage(name: str, examples: str, conf: Path) -> str:
 
 
 def _with_nested(file: Path, conf: Path) -> list[str]:
-    """Return a file's settings and, below them, those it takes from another group's file."""
+    """Return a file's settings followed by those that it takes from another group's file."""
     import yaml
 
     lines = _body(file)
@@ -179,7 +179,7 @@ def _with_nested(file: Path, conf: Path) -> list[str]:
 
 
 def _body(file: Path) -> list[str]:
-    """Return a file's settings, indented: without the defaults list and Hydra's own section."""
+    """Return a file's settings, indented, without the defaults list and Hydra's own section."""
     kept: list[str] = []
     skipping = False
     for line in file.read_text().splitlines():

@@ -1,7 +1,7 @@
-"""``evaluate.py wise_ft=[...]``: runs asked with weights between their start and their end.
+"""``evaluate.py wise_ft=[...]``: runs with weights between their initial and final ones.
 
-Rows go to ``<runs>/<experiment>/<arm>,wise_ft=<factor>/seed=<seed>/``: arms of their own, beside
-those of the experiment and in no table of it but ``table=wise_ft``.
+Rows go to ``<runs>/<experiment>/<arm>,wise_ft=<factor>/seed=<seed>/``. These are separate arms
+beside those of the experiment, and only ``table=wise_ft`` tables them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def check_factors(given: object) -> tuple[float, ...]:
     (0.0, 0.5, 1.0)
 
     Raises:
-        UserError: for what is not a number in [0, 1], or given twice.
+        UserError: for a value that is not a number in [0, 1], or is duplicated.
     """
     found: list[Any] = list(given) if isinstance(given, list | tuple) else [given]
     for one in found:
@@ -49,14 +49,14 @@ def check_factors(given: object) -> tuple[float, ...]:
 def interpolate_runs(finished: Sequence[Tested], factors: Sequence[float]) -> list[Tested]:
     """Return every run with the weights of every factor, the factors of a run one after the other.
 
-    Runs that took no step are left out: they end where they start.
+    Runs without a step are left out, as their weights did not change.
 
     Args:
         finished: the runs.
         factors: of the fine-tuned weights, as ``check_factors`` returns them.
 
     Raises:
-        UserError: if no run took a step, or the weights that one started from are not here.
+        UserError: if no run took a step, or the initial weights of one are missing.
     """
     found, trained = [], 0
     for one in finished:
@@ -78,14 +78,14 @@ def _between(one: Tested, ends: Ends, factor: float) -> Tested:
 
 
 def _read_initial(one: Tested) -> ModelSpec:
-    """Return the specification of the weights that a run started from, as they lie here.
+    """Return the specification of a run's initial weights on this machine.
 
     Raises:
-        UserError: if they are not on this machine.
+        UserError: if they are missing.
     """
     node = setting_node(read_config(one.folder), "model", one.folder)
     try:
-        # A run may come from elsewhere: it names what is here, and nothing is fetched for it.
+        # A run may be somebody else's: only local weights are used, nothing is downloaded.
         initial: ModelSpec = build(node, trusted=False).on_this_machine()
         initial.weights_hash()
     except UserError as error:
