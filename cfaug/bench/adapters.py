@@ -1,4 +1,4 @@
-"""Models as what a benchmark needs: loaded so, or made so of what they can be loaded as."""
+"""Load models by the protocol that a benchmark needs, or adapt them to it."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class ImageTower:
 
 
 def loadable_as(benchmark: Benchmark, provides: Collection[type]) -> type | None:
-    """Return the protocol as which a model is loaded to be asked; ``None`` where there is none.
+    """Return the protocol by which to load a model for a benchmark; ``None`` if there is none.
 
-    A benchmark that asks no model can be asked of any.
+    A benchmark that needs no model works with any.
 
     Args:
-        benchmark: what it is asked.
-        provides: the protocols that the model can be loaded as.
+        benchmark: the benchmark to run.
+        provides: the protocols by which the model can be loaded.
     """
     if benchmark.needs in provides or benchmark.needs is NoModel:
         return benchmark.needs
@@ -56,12 +56,12 @@ def loadable_as(benchmark: Benchmark, provides: Collection[type]) -> type | None
 
 
 def adapt(model: Any, benchmark: Benchmark, protocol: type) -> Any:
-    """Return a model as what the benchmark needs.
+    """Return a model in the form that the benchmark needs.
 
     Args:
         model: as loaded.
-        benchmark: what it is asked.
-        protocol: that it was loaded as: what ``loadable_as`` gave.
+        benchmark: the benchmark to run.
+        protocol: by which it was loaded, from ``loadable_as``.
     """
     also = isinstance(benchmark, AlsoAsks) and protocol in benchmark.also_asks
     if protocol is benchmark.needs or also:

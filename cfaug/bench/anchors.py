@@ -32,7 +32,7 @@ def find_anchors(pairs: Index, first: np.ndarray, real: Index) -> np.ndarray:
 def draw_random_rows(
     pairs: Index, first: np.ndarray, real: Index, anchor: np.ndarray, seed: int
 ) -> np.ndarray:
-    """Draw another photograph's row for each anchored pair, by the pair's key alone."""
+    """Draw another photograph's row for each anchored pair, keyed only by the pair's key."""
     images = np.asarray(real.images)
     if len(np.unique(images)) < 2:
         raise UserError(f"{real.source} has one image; a random pair needs another")

@@ -1,4 +1,4 @@
-"""What a classifier answered to images whose class is known: hits, ranks, probabilities."""
+"""A classifier's answers to images whose class is known: hits, ranks, probabilities."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from cfaug.metrics.classification import hits_at
 from cfaug.metrics.stress import softmax, top_classes, truth_probability
 
 SHOWN = 5
-"""The most probable classes that are kept of each image, as LANCE's figures show."""
+"""Number of most probable classes kept for each image, as in LANCE's figures."""
 
 AT_ONCE = 4096
-"""Images whose probabilities of all classes are held at a time."""
+"""Images whose probabilities of all classes are held in memory at a time."""
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What was answered to images, in order.
+    """Answers to images, in order.
 
     Attributes:
         hits: {``acc1``: float64 (images,), ``acc5``: where there are five classes}.
@@ -27,8 +27,8 @@ class Answers:
         p: probability of its own class, float64 (images,).
         top: names of the most probable classes, text (images, up to 5).
         top_p: their probabilities, float64 (images, up to 5).
-        number: of its own class in the logits, int64 (images,).
-        class_name: what the model calls that.
+        number: index of its own class in the logits, int64 (images,).
+        class_name: the model's name of that class.
     """
 
     hits: Mapping[str, np.ndarray]
@@ -47,11 +47,11 @@ def judge(
     classes: Sequence[str],
     top_k: int | None = None,
 ) -> Answers:
-    """Hold logits against the truth.
+    """Compare logits with the truth.
 
     Args:
         logits_MC: of distinct images, (distinct images, classes).
-        places: which of them each image is, integers (images,).
+        places: the distinct image that each image is, integers (images,).
         truth: number of each image's class, integers (images,).
         classes: names in the order of the logits.
         top_k: as for ``cfaug.metrics.stress.truth_probability``.

@@ -1,17 +1,17 @@
-"""Do images show what their captions asked for? A dual encoder is asked by prompts, one a value.
+"""Do images show what their captions asked for? A dual encoder is prompted with each value.
 
-SocialCounterfactuals, A.4: of "A male person" and "A female person" the more similar one is what an
-image shows. It tests the images where the model is trusted, and the model where people have looked
-at the images. The items, one row an image:
+SocialCounterfactuals, A.4: an image shows whichever of "A male person" and "A female person" is
+more similar to it. This tests the images if the model is trusted, and the model if people have
+labelled the images. The items, one row per image:
 
 * ``item``: ``<set>_<member>``; ``cluster``: its set; ``image``: digest of its bytes;
-* ``subject``, ``subject_type``, ``grid``; ``label``: all values of its attributes, with a space
-  between; ``asked``: the value its caption asked for;
-* ``truth``: what it shows: ``asked``, or by people where ``labels`` are given; null of what is left
-  out, with the reason in ``left_out``;
-* ``predicted``: the value whose prompt is most similar; null where several are, which is left out;
-  ``accuracy``: whether that is the truth, 0 or 1; ``margin``: cosine of the truth's prompt less the
-  largest other; ``scores``: cosines by value, as JSON.
+* ``subject``, ``subject_type``, ``grid``; ``label``: all values of its attributes, separated by
+  spaces; ``asked``: the value its caption asked for;
+* ``truth``: what it shows: ``asked``, or people's answer where ``labels`` are given; null if it is
+  left out, with the reason in ``left_out``;
+* ``predicted``: the value whose prompt is most similar; null on a tie, which is left out;
+  ``accuracy``: whether that is the truth, 0 or 1; ``margin``: cosine of the truth's prompt minus
+  the largest other; ``scores``: cosines by value, as JSON.
 """
 
 from __future__ import annotations
@@ -45,27 +45,27 @@ if TYPE_CHECKING:
 VALUE, SUBJECT = "{value}", "{subject}"
 TIE = "its prompts are equally similar, as when a model knows no word of them"
 AS_ASKED, LEFT_OUT = "asked", "left_out"
-"""What an answer of people says of an image: it shows what was asked for; it is left out."""
+"""Meanings of people's answers: the image shows what was asked for; it is left out."""
 
 
 @dataclass
 class AttributeDetector(SourceBenchmark):
-    """Precision, recall and F1 of one attribute's values, told apart by prompts.
+    """Precision, recall and F1 of one attribute's values, predicted by prompts.
 
     Args:
         data: sets of attribute grids.
         name: what tables call it, "_attribute_detector" added; ``None`` is the folder's name.
         batch_size: images or prompts embedded at once.
         without_leaks: leave out sets that the run was trained on; otherwise they are only reported.
-        attribute: whose values are told apart; grids without it are passed over.
-        template: of a prompt, with ``{value}`` and maybe ``{subject}``; "a" becomes "an" where the
-            next word wants it.
+        attribute: the attribute to predict; grids without it are skipped.
+        template: of a prompt, with ``{value}`` and maybe ``{subject}``; "a" becomes "an" before a
+            vowel.
         prompts: {value: prompt, or several whose unit embeddings are averaged}, instead of the
             template; ``None`` takes that.
-        grids: names of the grids that are asked about; ``None`` is every one with the attribute.
-        labels: what people said of the images (``labels.jsonl`` of ``annotate=read``); only those
-            images are asked about. ``None`` takes what the captions asked for as the truth.
-        answers: {answer of people: what the image shows}: a value, ``asked`` or ``left_out``.
+        grids: names of the grids to use; ``None`` uses all with the attribute.
+        labels: people's answers about the images (``labels.jsonl`` of ``annotate=read``); only
+            these images are used. With ``None`` the truth is what the captions asked for.
+        answers: {people's answer: what the image shows}: a value, ``asked`` or ``left_out``.
         invalid: ``refuse`` or ``leave_out`` sets that are not whole.
     """
 
@@ -99,8 +99,8 @@ class AttributeDetector(SourceBenchmark):
             sets: of one or several grids.
 
         Raises:
-            UserError: if no grid has the attribute, a grid that is named is not there, values have
-                no prompt or prompts no value, or people's answers do not fit.
+            UserError: if no grid has the attribute, a named grid is missing, a value has no prompt
+                or a prompt no value, or people's answers do not fit.
         """
         self._sets = sets
         asked = list(sets.grids) if self.grids is None else list(self.grids)
@@ -151,7 +151,7 @@ class AttributeDetector(SourceBenchmark):
         if wrong or not self.answers:
             shown = "it is empty" if not wrong else f"{wrong[0][0]} is {wrong[0][1]!r}"
             raise UserError(
-                f"benchmark.answers is invalid, {shown}: what an answer says of an image is one of "
+                f"benchmark.answers is invalid, {shown}: the meaning of an answer is one of "
                 f"{', '.join(choices)}"
             )
         said = read_human_answers(self.labels, self.answers)
@@ -161,7 +161,7 @@ class AttributeDetector(SourceBenchmark):
 
     @property
     def data_hash(self) -> str:
-        """What was asked about, as a hash: a result is never mistaken for another test's."""
+        """A hash of what was asked, so that a result is not taken for that of another test."""
         prompts = json.dumps(self.prompts and dict(self.prompts), sort_keys=True, default=list)
         said = "" if self._said is None else self._said.hash
         answers = json.dumps(dict(self.answers), sort_keys=True) if said else ""
@@ -172,7 +172,7 @@ class AttributeDetector(SourceBenchmark):
         )  # fmt: skip
 
     def run(self, encoder: DualEncoder | CachedEncoder) -> Evaluation:
-        """Return accuracy of all and by label, and precision, recall and F1 by value.
+        """Return accuracy, in total and by label, and precision, recall and F1 by value.
 
         Raises:
             UserError: if no image is left.
@@ -235,7 +235,7 @@ class AttributeDetector(SourceBenchmark):
     def _truth(
         self, names: Sequence[str], asked: Sequence[str]
     ) -> tuple[list[str | None], list[str | None]]:
-        """Return what each image shows, and why one is left out."""
+        """Return what each image shows, and why images are left out."""
         if self._said is None:
             return list(asked), [None] * len(asked)
         truth: list[str | None] = []

@@ -18,15 +18,15 @@ from cfaug.errors import UserError
 from cfaug.text.models import CausalLM
 
 SHORT = "a dog"
-"""What any model reads."""
+"""A text that every model can read."""
 
 AT_ONCE = 1024
-"""Captions that are judged before what was found is kept."""
+"""Captions scored before the results are saved."""
 
 
 @runtime_checkable
 class IdentifiedLanguageModel(Protocol):
-    """A language model that says which one it is, as ``cfaug.text.models.CausalLM`` does."""
+    """A language model with an identity, such as ``cfaug.text.models.CausalLM``."""
 
     def log_likelihood(self, texts: Sequence[str]) -> NDArray[np.float64]:
         """Return the natural log of the probability of each text: float64 (n,)."""
@@ -42,12 +42,12 @@ class IdentifiedLanguageModel(Protocol):
 
 
 class BlindLanguage:
-    """A causal language model as a judge of captions, which meets none twice.
+    """A causal language model that scores each distinct caption once.
 
     Args:
         model: a folder, a Hub id or ``zoo:...``, as for ``cfaug.text.models.CausalLM``; or such a
             model itself.
-        root: where what models made is kept; ``None`` keeps nothing.
+        root: folder of cached features; ``None`` caches nothing.
 
     Raises:
         UserError: if ``model`` is neither.
@@ -65,7 +65,7 @@ class BlindLanguage:
 
     @cached_property
     def identity(self) -> str:
-        """What identifies the model's weights and settings.
+        """Identifies the model's weights and settings.
 
         Raises:
             UserError: if the model is missing.
@@ -83,7 +83,7 @@ class BlindLanguage:
         ``nan`` for a caption that the model cannot read, such as one that is too long.
 
         Args:
-            texts: any number, each judged once.
+            texts: any number, each distinct one scored once.
 
         Raises:
             UserError: if the model is missing, or reads nothing.
@@ -105,7 +105,7 @@ class BlindLanguage:
             sums, perplexities = self._model.log_likelihood(texts), self._model.perplexity(texts)
         except UserError:
             if len(texts) == 1:
-                self._model.log_likelihood([SHORT])  # what is wrong with the model itself is raised
+                self._model.log_likelihood([SHORT])  # an error of the model itself is raised
                 return np.full((1, 2), np.nan, np.float32)
             half = len(texts) // 2
             return np.concatenate([self._judge(texts[:half]), self._judge(texts[half:])])

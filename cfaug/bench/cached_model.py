@@ -1,9 +1,9 @@
 """A model whose embeddings, logits or scores are cached; it is loaded when one is missing.
 
-A model is its weights, the files beside them, its settings, its image transform, what its tokenizer
-makes of a long text, and the kind of device: whatever changes what is kept by more than the
-rounding of another batch. A small file under ``features/`` says which model some weights and
-settings come to, so that an evaluation whose answers are all cached loads neither model nor torch.
+A model is identified by its weights, the files beside them, its settings, its image transform, its
+tokens of a long text, and the kind of device: whatever changes its outputs by more than the
+rounding errors of a different batch. A small file under ``features/`` maps weights and settings to
+the model, so that an evaluation whose answers are all cached loads neither the model nor torch.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from cfaug.messages import say
 from cfaug.protocols import Answerer, Classifier, DualEncoder, Entailer, Matcher
 
 FORMAT = 2
-"""1 had no checksums, and what models made of deep images cut off at white."""
+"""1 had no checksums, and clipped images of more than 8 bits to white."""
 
 PROBE = " ".join(["a photo of two zebras, 3 cafés & one Übung; don't!"] * 40)
-"""Longer than any model reads, with what tokenizers treat differently."""
+"""Longer than any model reads, with characters that tokenizers treat differently."""
 
 Model = TypeVar("Model", DualEncoder, Matcher, Classifier, Entailer, Answerer)
 
 LIBRARIES = ("torch", "transformers", "open_clip_torch", "tokenizers")
-"""The libraries that load dual encoders and matchers: another version may answer otherwise."""
+"""The libraries that load dual encoders and matchers: other versions may give other answers."""
 
 
 class _CachedModel(Generic[Model]):
-    """A model that is loaded when an answer is missing, or something else is asked of it.
+    """A model that is loaded only when an answer is missing or another attribute is needed.
 
     Args:
-        load: gives the model.
+        load: loads the model.
         weights: the hash of its weights.
-        settings: the hash of all else that shapes what it says, known without loading.
-        root: where the features of all models lie.
-        limit: bytes that may lie there; the models unused for longest go first, this one never.
+        settings: the hash of everything else that affects its outputs, known without loading.
+        root: the folder of all models' features.
+        limit: most bytes there; the least recently used models are deleted first, this one never.
     """
 
     _facts: tuple[str, ...] = ("model",)
@@ -69,13 +69,13 @@ class _CachedModel(Generic[Model]):
         return self._load()
 
     def __getattr__(self, name: str) -> Any:
-        """Return what is the model's own, so that this keeps the protocol that the model keeps."""
+        """Return an attribute of the model, so that this object follows the model's protocol."""
         if name == "model" or name.startswith("_"):  # neither loading nor copying asks the model
             raise AttributeError(name)
         return getattr(self.model, name)
 
     def _about(self, pointer: Path) -> dict[str, str]:
-        """Return what is asked of the model at once: as found out before, or by loading it."""
+        """Return the facts needed before any answer, as stored earlier or by loading the model."""
         try:
             kept = json.loads(pointer.read_text())
             return {name: str(kept[name]) for name in self._facts}
@@ -89,12 +89,12 @@ class _CachedModel(Generic[Model]):
             return found
 
     def _fact(self, model: Model, name: str) -> str:
-        """Return what the model has by a name, as the text that is kept of it."""
+        """Return an attribute of the model as the text that is stored."""
         return str(getattr(model, name))
 
 
 class CachedEncoder(_CachedModel[DualEncoder]):
-    """A dual encoder whose embeddings are kept."""
+    """A dual encoder whose embeddings are cached."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -108,7 +108,7 @@ class CachedEncoder(_CachedModel[DualEncoder]):
 
 
 class CachedMatcher(_CachedModel[Matcher]):
-    """A matcher whose scores are kept."""
+    """A matcher whose scores are cached."""
 
     _facts = ("model", "kind")
 
@@ -118,12 +118,12 @@ class CachedMatcher(_CachedModel[Matcher]):
 
     @property
     def kind(self) -> str:
-        """What a score is, as of the matcher."""
+        """The kind of the matcher's scores."""
         return self._known["kind"]
 
 
 class CachedClassifier(_CachedModel[Classifier]):
-    """A classifier whose logits are kept."""
+    """A classifier whose logits are cached."""
 
     _facts = ("model", "classes")
     _libraries = (*LIBRARIES, "timm", "torchvision")
@@ -134,7 +134,7 @@ class CachedClassifier(_CachedModel[Classifier]):
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Class names in the order of the logits, as of the classifier."""
+        """The classifier's class names, in the order of the logits."""
         return tuple(json.loads(self._known["classes"]))
 
     def _fact(self, model: Classifier, name: str) -> str:
@@ -142,7 +142,7 @@ class CachedClassifier(_CachedModel[Classifier]):
 
 
 class CachedEntailer(_CachedModel[Entailer]):
-    """An entailer whose answers about images are kept."""
+    """An entailer whose answers about images are cached."""
 
     _facts = ("model", "reads")
 
@@ -162,15 +162,15 @@ class CachedEntailer(_CachedModel[Entailer]):
 
 
 class CachedAnswerer(_CachedModel[Answerer]):
-    """A vision-language model whose scores and written answers are kept."""
+    """A vision-language model whose scores and written answers are cached."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.records = KeptRecords(self.folder)
         if self.records.damaged:
             say(
-                f"{self.records.damaged} of the files in {self.folder} are damaged: what they held "
-                "is asked again"
+                f"{self.records.damaged} of the files in {self.folder} are damaged: their answers "
+                "are computed again"
             )
 
 
@@ -178,13 +178,13 @@ CACHED: dict[type, Callable[..., Any]] = {
     DualEncoder: CachedEncoder, Matcher: CachedMatcher, Classifier: CachedClassifier,
     Entailer: CachedEntailer, Answerer: CachedAnswerer,
 }  # fmt: skip
-"""The protocols of which answers are kept, and the class that keeps them."""
+"""The protocols whose answers are cached, and the class that caches them."""
 
 
 def _pointer(
     facts: tuple[str, ...], libraries: tuple[str, ...], weights: str, settings: str
 ) -> str:
-    """Name what decides a model before it is loaded, the libraries that load it among them."""
+    """Return a name for all that identifies a model before it is loaded, with library versions."""
     found = [_version(name) for name in libraries]
     gpu = Path("/dev/nvidiactl").exists()
     content = json.dumps([FORMAT, facts, weights, settings, found, gpu])
@@ -206,8 +206,8 @@ def model_key(
     Args:
         model: as loaded.
         weights: their hash.
-        settings: the hash of all else, the files beside the weights among it: equal weights give
-            other embeddings under another activation, which no tensor shows.
+        settings: the hash of everything else, including the files beside the weights: equal weights
+            give different embeddings with a different activation, which no tensor shows.
     """
     transform = getattr(model, "transform", None)  # an answerer's processor lies beside its weights
     content: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""What some benchmarks can do and others cannot; a caller finds out by ``isinstance``."""
+"""Optional capabilities of benchmarks; a caller checks for them by ``isinstance``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class LeakAware(Protocol):
     """A benchmark that knows which of its images the run was trained on.
 
     Attributes:
-        leaks: what was found; ``None`` where nothing was looked for, as of a checkpoint.
+        leaks: the images found; ``None`` if the training data are unknown, as for a checkpoint.
     """
 
     leaks: Leaks | None
@@ -37,10 +37,10 @@ class HasClasses(Protocol):
 
 @runtime_checkable
 class Prompted(Protocol):
-    """A benchmark of classifiers that can be asked of a dual encoder as well.
+    """A benchmark of classifiers that can be run on a dual encoder as well.
 
     Attributes:
-        prompted: the classes that the encoder chooses among, and how it is prompted with them.
+        prompted: the classes that the encoder chooses among, and their prompts.
     """
 
     prompted: Classes
@@ -48,10 +48,10 @@ class Prompted(Protocol):
 
 @runtime_checkable
 class AlsoAsks(Protocol):
-    """A benchmark that can be asked of models of other protocols than ``needs`` as well.
+    """A benchmark that can also be run on models of protocols other than ``needs``.
 
     Attributes:
-        also_asks: these protocols, those preferred first; ``run`` takes such a model as it is.
+        also_asks: these protocols, in order of preference; ``run`` takes such a model as it is.
     """
 
     also_asks: tuple[type, ...]
@@ -59,10 +59,10 @@ class AlsoAsks(Protocol):
 
 @runtime_checkable
 class HasPage(Protocol):
-    """A benchmark whose items have a page of their own."""
+    """A benchmark with an HTML page of its items."""
 
     def write_page(self, folder: Path, title: str) -> Path | None:
-        """Draw the items that lie in the folder of a run.
+        """Write the page of the items in the folder of a run.
 
         Args:
             folder: of the run; its items are written before.
@@ -76,7 +76,7 @@ class HasPage(Protocol):
 
 @runtime_checkable
 class HasPrimaryMetrics(Protocol):
-    """A benchmark of many metrics that names those which comparisons are corrected for.
+    """A benchmark of many metrics that names those over which comparisons are corrected.
 
     Attributes:
         primary_metrics: their names, of all of the benchmark or its largest parts.
@@ -86,34 +86,34 @@ class HasPrimaryMetrics(Protocol):
 
 
 class Problem(Protocol):
-    """Something that is wrong with the data of a benchmark; its text is a line for people.
+    """A problem of a benchmark's data; its text is a line for people.
 
     Attributes:
-        fatal: whether what has it cannot be scored.
+        fatal: whether an item with the problem cannot be scored.
     """
 
     @property
     def fatal(self) -> bool:
-        """Return whether what has it cannot be scored."""
+        """Return whether an item with the problem cannot be scored."""
         ...
 
 
 @runtime_checkable
 class ChecksData(Protocol):
-    """A benchmark whose data can be checked before any model is asked (``dry_run=true``)."""
+    """A benchmark whose data can be checked without a model (``dry_run=true``)."""
 
     def describe_data(self, context: EvaluationContext) -> Sequence[str]:
-        """Say in a few lines what the data hold."""
+        """Describe the data in a few lines."""
         ...
 
     def find_problems(self, context: EvaluationContext) -> Sequence[Problem]:
-        """Return what is wrong with the data."""
+        """Return the problems of the data."""
         ...
 
 
 @runtime_checkable
 class KeepsRankings(Protocol):
-    """A benchmark whose evaluations have ``rankings``, kept beside the items.
+    """A benchmark whose evaluations have ``rankings``, saved beside the items.
 
     Attributes:
         keeps_rankings: true.
@@ -124,7 +124,7 @@ class KeepsRankings(Protocol):
 
 @runtime_checkable
 class HasSummary(Protocol):
-    """A benchmark that says in sentences what it found, rather than in a line of numbers."""
+    """A benchmark that reports its results in sentences rather than in a line of numbers."""
 
     def summarise(self, found: Evaluation) -> Sequence[str]:
         """Return a few lines for the terminal."""
@@ -133,7 +133,7 @@ class HasSummary(Protocol):
 
 @runtime_checkable
 class KeepsPages(HasPage, Protocol):
-    """A benchmark whose pages are drawn again, from its items, where one was removed.
+    """A benchmark whose pages are written again from its items if one was removed.
 
     Attributes:
         page_files: what ``write_page`` writes beside a run's results.

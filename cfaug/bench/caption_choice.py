@@ -5,18 +5,19 @@ labelled "true" or "false". The items, one row each:
 
 * ``item``; ``cluster``: its group, the photo; ``category`` and further tags of the source;
 * ``accuracy``: 1 if every true caption scores above every false one (the image-to-text test, ITT,
-  of SugarCrepe++; augmented accuracy of hard positives); what a tie is worth is a setting, and
+  of SugarCrepe++; augmented accuracy of hard positives); the worth of a tie is a setting, and
   ``ties`` is 1 where it decided;
-* of items with several true captions ``original_accuracy`` (the first of them is asked alone),
-  ``brittleness`` and, by a dual encoder, ``text_only`` (TOT of SugarCrepe++): see
+* for items with several true captions, ``original_accuracy`` (only the first of them counts),
+  ``brittleness`` and, for a dual encoder, ``text_only`` (TOT of SugarCrepe++): see
   ``cfaug.metrics.caption_choice``;
 * ``blind_language_sum``, ``blind_language_mean``: 1 if a language model that sees no image finds
-  the true captions likelier, by log-likelihood summed or per token; ``blind_model``: by what the
-  model itself says without the image: a dual encoder's mean cosine with the other items' images, an
-  answerer's likelihood without an image. Above chance, a test can be answered without looking;
+  the true captions likelier, by log-likelihood summed or per token; ``blind_model``: the same by
+  the model itself without the image: a dual encoder's mean cosine with the other items' images, an
+  answerer's likelihood without an image. If these are above chance, the test can be answered
+  without looking;
 * ``text 0``, ``text 1``, ...: the score of each caption, null where there is none.
 
-``METRIC_macro`` is the mean over categories, all of them or those of one ``group``, and
+``METRIC_macro`` is the mean over categories, either all or those of one ``group``, and
 ``METRIC_macro_groups`` the mean over groups.
 """
 
@@ -64,7 +65,7 @@ if TYPE_CHECKING:
 
 METRICS = ("accuracy", "ties", "original_accuracy", "brittleness", "text_only",
            "blind_language_sum", "blind_language_mean", "blind_model")  # fmt: skip
-"""All that there may be."""
+"""All possible metrics."""
 
 LOWER = frozenset({"brittleness", "ties"})
 """Metrics of which lower values are better."""
@@ -72,28 +73,27 @@ LOWER = frozenset({"brittleness", "ties"})
 
 @dataclass
 class CaptionChoice(ItemSource):
-    """Accuracy of choosing the true captions of images, beside what can be guessed blind.
+    """Accuracy of choosing the true captions of images, beside that of blind models.
 
     Args:
         data: sets of captions of one image, labelled "true" and "false".
         name: what tables call it, "_choice" added; ``None`` is the folder's name.
         batch_size: images, captions, pairs or questions that go through the model together.
         without_leaks: leave out items of images that the run was trained on, or whose COCO photo it
-            was; otherwise they are only reported.
-        images: the folder of the photos that lists name; ``None`` looks in the usual places in and
-            beside ``data``.
+            was trained on; otherwise they are only reported.
+        images: the folder of the photos that are named in lists; ``None`` looks in the usual places
+            in and beside ``data``.
         missing: whether items whose photo is missing or unreadable are refused or skipped.
         form: which of several tests in one folder it is, such as ``aro_relation``; ``None``
             recognises it.
-        ties: what it is worth that a true caption scores as much as a false one: ``miss``, ``half``
-            or ``hit``.
+        ties: worth of a tie between a true and a false caption: ``miss``, ``half`` or ``hit``.
         groups: {group: categories}, for averages over groups such as replace, swap and add.
-        at_least: items that a category needs to count in the averages and to be shown.
-        drop: categories that neither count in the averages nor are shown.
+        at_least: smallest number of items with which a category counts in averages and is shown.
+        drop: categories that are neither averaged nor shown.
         tags: further columns of the source by whose values every metric is reported.
-        blind: the language model that is asked about the captions alone, a folder, a Hub id or
-            ``zoo:...``, or such a model itself; ``None`` is none.
-        question: what a model that answers questions is asked: ``plain``, ``vqascore``,
+        blind: a language model that scores the captions without images: a folder, a Hub id,
+            ``zoo:...``, or such a model itself; ``None`` for no such model.
+        question: the question to a model that answers questions: ``plain``, ``vqascore``,
             ``caption``, or a YAML file with the same keys.
     """
 
@@ -136,10 +136,10 @@ class CaptionChoice(ItemSource):
         Args:
             index: the source.
             rows: which rows, of whole sets; ``None`` is all.
-            features: where what models made is kept; ``None`` keeps nothing of ``blind``.
+            features: folder of cached features; with ``None`` scores of ``blind`` are not cached.
 
         Raises:
-            UserError: if a set is not such an item, a tag is missing, or a file or model is.
+            UserError: if a set is not such an item, or a tag, file or model is missing.
         """
         self._index, self._asked = index, rows
         self._choices = read_choices(str(self.name), index, rows)
@@ -157,8 +157,8 @@ class CaptionChoice(ItemSource):
         there = {name for name in self._categories if name is not None}
         if there and not self._counted:
             say(
-                f"{self.name}: there are no averages over categories: none of the {len(there)} has "
-                f"{self.at_least} items and is not dropped"
+                f"{self.name}: there are no averages over categories: of the {len(there)}, all are "
+                f"dropped or have fewer than {self.at_least} items"
             )
         for group, members in self.groups.items():
             absent = [name for name in members if name not in self._counted]
@@ -167,7 +167,7 @@ class CaptionChoice(ItemSource):
 
     @property
     def data_hash(self) -> str:
-        """What was asked about and how it is counted, as a hash."""
+        """A hash of what was asked and how it is counted."""
         how = [self.ties, self.at_least, {name: list(own) for name, own in self.groups.items()},
                sorted(self.drop), [self._question.question, self._question.answer],
                "" if self._language is None else self._language.identity]  # fmt: skip
@@ -177,7 +177,7 @@ class CaptionChoice(ItemSource):
         return fingerprint(content, labels, list(self.tags), repr(how), *asked)
 
     def run(self, model: Scored) -> Evaluation:
-        """Return accuracy, averages over categories and groups, and the blind rows.
+        """Return accuracy, averages over categories and groups, and the blind scores.
 
         Raises:
             UserError: if an image cannot be read, or the model's answers are not numbers.
@@ -233,7 +233,7 @@ class CaptionChoice(ItemSource):
         return hits
 
     def _hits_where_read(self, name: str, scores: np.ndarray) -> np.ndarray:
-        """Return which items are right, NaN for those with a caption that was not read."""
+        """Return which items are right; NaN for those with a caption that the model cannot read."""
         truth = self._choices.truth
         read = ~(np.isnan(scores) & (truth != ABSENT)).any(axis=1)
         if not read.all():
@@ -245,7 +245,7 @@ class CaptionChoice(ItemSource):
         return found
 
     def _blind_scores(self, scorer: CaptionScorer, items: ScoredItems) -> dict[str, np.ndarray]:
-        """Return the scores of captions whose image is not shown, float (items, captions) each."""
+        """Return the scores of captions without their images, float (items, captions) each."""
         found = {}
         if self._language is not None:
             texts, numbers = items.distinct_texts

@@ -36,7 +36,7 @@ class CaptionQuestion:
 
 
 def read_caption_question(name: str) -> CaptionQuestion:
-    """Read a question that is shipped, or a YAML file of one's own.
+    """Read a shipped question or your own YAML file.
 
     >>> read_caption_question("caption").answer
     '{caption}'
@@ -45,7 +45,7 @@ def read_caption_question(name: str) -> CaptionQuestion:
         name: one of ``SHIPPED``, or a path.
 
     Raises:
-        UserError: if there is no such file, or it has other keys or places.
+        UserError: if there is no such file, or its keys or placeholders are wrong.
     """
     file = find_prompt_file(
         name, SHIPPED, "bench/caption_questions", "benchmark.question",
@@ -60,6 +60,6 @@ def read_caption_question(name: str) -> CaptionQuestion:
     if places != [CAPTION]:
         raise UserError(
             f"{file} should have {CAPTION} once, in the question or in the answer, and no other "
-            f"place; it has {', '.join(places) or 'none'}"
+            f"placeholder; it has {', '.join(places) or 'none'}"
         )
     return CaptionQuestion(**found)

@@ -1,7 +1,7 @@
-"""Scores of every caption of an item with every image of it, whatever kind of model is asked.
+"""Scores of every caption of an item with every image of it, for any kind of model.
 
 A dual encoder embeds each distinct image and each distinct caption once. A matcher scores each
-distinct pair of the two. A model that answers questions is asked about each such pair.
+distinct pair of the two. A model that answers questions is asked once about each such pair.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
     Scored = DualEncoder | CachedEncoder | Matcher | CachedMatcher | Answerer | CachedAnswerer
 
 ITEMS_AT_ONCE = 8192
-"""Items whose embeddings are laid side by side: what is held of all is each distinct one, once."""
+"""Items whose embeddings are gathered at a time; for all items only distinct ones are held."""
 
 Key = TypeVar("Key")
 
 
 @dataclass(frozen=True)
 class ScoredItems:
-    """Items, each of as many images and of some captions.
+    """Items, each with the same number of images and any number of captions.
 
     Attributes:
         index: the source of the images.
-        rows: a row of it for each image of each item, int64 (items, images).
-        texts: the captions of each item; not all items need have as many.
+        rows: row of each image of each item, int64 (items, images).
+        texts: the captions of each item; their number may vary.
     """
 
     index: Index
@@ -52,14 +52,14 @@ class ScoredItems:
 
     @cached_property
     def most(self) -> int:
-        """How many captions an item has at most."""
+        """The largest number of captions of an item."""
         return max(map(len, self.texts))
 
     @cached_property
     def distinct_texts(self) -> tuple[list[str], np.ndarray]:
         """The distinct captions in order, and the number of each caption of each item.
 
-        The numbers are int64 (items, captions), -1 where an item has no more captions.
+        The numbers are int64 (items, captions), padded with -1.
         """
         texts, numbers = _number([text for own in self.texts for text in own])
         found = np.full((len(self.texts), self.most), -1)
@@ -76,7 +76,7 @@ class ScoredItems:
 
     @cached_property
     def counts(self) -> np.ndarray:
-        """How many captions each item has, int64 (items,)."""
+        """Number of captions of each item, int64 (items,)."""
         return np.array([len(own) for own in self.texts])
 
 
@@ -84,22 +84,22 @@ class CaptionScorer(Protocol):
     """One model, asked about some items."""
 
     def score(self) -> np.ndarray:
-        """Return every score, float (items, captions, images), larger for what belongs together.
+        """Return every score, float (items, captions, images); larger is a better match.
 
-        ``nan`` where an item has no more captions. Equal captions and images of an item score
-        exactly the same.
+        Padded with ``nan`` where an item has fewer captions. Equal captions and images of an item
+        score exactly the same.
         """
         ...
 
     def score_blind(self) -> np.ndarray | None:
-        """Return what a model says of captions without their images, float (items, captions).
+        """Return the scores of captions without their images, float (items, captions).
 
-        ``None`` where it can say nothing.
+        ``None`` if the model has no such score.
         """
         ...
 
     def compare_texts(self) -> np.ndarray | None:
-        """Return how alike the captions of an item are, float (items, captions, captions).
+        """Return the similarity of an item's captions, float (items, captions, captions).
 
         ``None`` where the model cannot compare texts.
         """
@@ -109,15 +109,15 @@ class CaptionScorer(Protocol):
 def scorer_of(
     model: Scored, items: ScoredItems, batch_size: int, question: CaptionQuestion
 ) -> CaptionScorer:
-    """Return what asks a model, by the protocol that it keeps.
+    """Return the scorer for a model's protocol.
 
     Args:
         model: a dual encoder, a matcher or an answerer, cached or not.
-        items: what it is asked about.
+        items: the items to score.
         batch_size: images, texts, pairs or questions that go through the model together.
-        question: what an answerer is asked.
+        question: the question to an answerer.
     """
-    if isinstance(model, CachedAnswerer):  # asking for more would load what is cached
+    if isinstance(model, CachedAnswerer):  # an isinstance check would load a cached model
         return AnswererScorer(model, items, batch_size, question)
     if isinstance(model, CachedMatcher):
         return MatcherScorer(model, items, batch_size)
@@ -133,7 +133,7 @@ class EncoderScorer:
 
     Args:
         encoder: the model, cached or not.
-        items: what it is asked about.
+        items: the items to score.
         batch_size: images or texts embedded at once.
     """
 
@@ -156,9 +156,9 @@ class EncoderScorer:
     def score_blind(self) -> np.ndarray | None:
         """Return the mean cosine of each caption with the images of the other items.
 
-        It estimates how well a caption scores whatever is shown, as Lin et al. (2024, "Revisiting
+        It estimates how well a caption scores whatever the image, as Lin et al. (2024, "Revisiting
         the Role of Language Priors") do with images of noise; an item's own images, and copies of
-        them, take no part. ``None`` where no other image is left.
+        them, are left out. ``None`` if no other image is left.
         """
         texts_UD, number_NK = self._texts
         images_VD, image_NM = self._images
@@ -204,7 +204,7 @@ class MatcherScorer:
 
     Args:
         matcher: the model, cached or not.
-        items: what it is asked about.
+        items: the items to score.
         batch_size: pairs scored at once.
     """
 
@@ -220,11 +220,11 @@ class MatcherScorer:
         return _spread(match_pairs(self._matcher, asked, self._size), number_NKM)
 
     def score_blind(self) -> None:
-        """Return ``None``: a matcher has to be shown an image."""
+        """Return ``None``: a matcher needs an image."""
         return
 
     def compare_texts(self) -> None:
-        """Return ``None``: a matcher compares no texts."""
+        """Return ``None``: a matcher cannot compare texts."""
         return
 
 
@@ -233,9 +233,9 @@ class AnswererScorer:
 
     Args:
         answerer: the model, cached or not.
-        items: what it is asked about.
+        items: the items to score.
         batch_size: questions that go to the model together.
-        question: what is asked.
+        question: the question to ask.
     """
 
     def __init__(
@@ -258,11 +258,11 @@ class AnswererScorer:
         return _spread(self._rank(texts, None), number_NK)
 
     def compare_texts(self) -> None:
-        """Return ``None``: there is no question that compares two captions."""
+        """Return ``None``: no question compares two captions."""
         return
 
     def _rank(self, texts: Sequence[str], rows: np.ndarray | None) -> np.ndarray:
-        """Return the log-likelihood of each caption; what is asked alike is asked together."""
+        """Return the log-likelihood of each caption, asking equal questions together."""
         asked: dict[tuple[int, str], list[int]] = {}
         answers = []
         for place, text in enumerate(texts):
@@ -305,7 +305,7 @@ def _number(values: Sequence[Key]) -> tuple[list[Key], np.ndarray]:
 def _distinct_pairs(items: ScoredItems) -> tuple[list[str], np.ndarray, np.ndarray]:
     """Return text and row of each distinct pair, and the pairs' numbers (items, captions, images).
 
-    The number is -1 where an item has no more captions.
+    Numbers are padded with -1 where an item has fewer captions.
     """
     texts, number_NK = items.distinct_texts
     rows, image_NM = items.distinct_rows
@@ -329,15 +329,16 @@ def _spread(values: np.ndarray, numbers: np.ndarray) -> np.ndarray:
 def _by_count(
     items: ScoredItems, width: int, compute: Callable[[np.ndarray, int], np.ndarray]
 ) -> np.ndarray:
-    """Return what is computed of items, together those that have equally many captions.
+    """Compute values of items, grouping those with the same number of captions.
 
     Args:
         items: all of them.
-        width: values of a caption.
-        compute: gives the values (items, captions, width) of places of items and their count.
+        width: number of values per caption.
+        compute: returns the values (items, captions, width) for item indices and their number of
+            captions.
 
     Returns:
-        float (items, captions, width), ``nan`` where an item has no more captions.
+        float (items, captions, width), padded with ``nan``.
     """
     parts = [(some, count, compute(some, count)) for some, count in _parts(items)]
     found = np.full((len(items.texts), items.most, width), np.nan, parts[0][2].dtype)

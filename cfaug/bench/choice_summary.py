@@ -1,4 +1,4 @@
-"""What the terminal is told of a choice among captions."""
+"""The terminal summary of a choice among captions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cfaug.metrics.caption_choice import FALSE, TRUE
 from cfaug.types import Evaluation
 
 SHOWN = 12
-"""Categories whose accuracy is told."""
+"""Most categories whose accuracy is shown."""
 
 WORDS = {
     "accuracy_macro": "mean over {count} categories",
@@ -24,7 +24,7 @@ WORDS = {
     "blind_language_mean": "per token",
     "blind_model": "without the image, by the model",
 }
-"""What metrics are called in a sentence."""
+"""Names of metrics in a sentence."""
 
 
 def describe_choice(
@@ -34,7 +34,7 @@ def describe_choice(
 
     Args:
         found: of ``benchmark=choice``.
-        truth_NK: what captions are, as for ``cfaug.metrics.caption_choice.choice_hits``.
+        truth_NK: labels of captions, as for ``cfaug.metrics.caption_choice.choice_hits``.
         ties: the rule.
         categories: that count in averages.
     """

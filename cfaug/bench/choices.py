@@ -13,7 +13,7 @@ from cfaug.messages import say
 from cfaug.metrics.caption_choice import ABSENT, FALSE, TRUE
 
 LABELS = {"true": TRUE, "false": FALSE}
-"""What a member's label says of its caption."""
+"""A member's labels, and what they say about its caption."""
 
 NAMED = 3
 """Items that a message names."""
@@ -37,7 +37,7 @@ class Choices:
 def read_choices(benchmark: str, index: Index, rows: np.ndarray | None) -> Choices:
     """Return the items of a source: its sets, whose members are labelled "true" or "false".
 
-    An item of which a false caption equals a true one has no answer: it is left out, and said.
+    An item with a false caption equal to a true one has no answer: it is left out with a message.
 
     Args:
         benchmark: its name, for messages.
@@ -45,7 +45,7 @@ def read_choices(benchmark: str, index: Index, rows: np.ndarray | None) -> Choic
         rows: which rows, of whole sets; ``None`` is all.
 
     Raises:
-        UserError: if a set has several images, a label is another, a set lacks a true or a false
+        UserError: if a set has several images, a label is invalid, a set lacks a true or a false
             caption, or no item is left.
     """
     chosen = np.arange(len(index)) if rows is None else np.sort(rows)
@@ -56,8 +56,8 @@ def read_choices(benchmark: str, index: Index, rows: np.ndarray | None) -> Choic
         unclear = [index.key(row) for row, own in items if _has_no_answer(own)]
         more = ", ..." if len(unclear) > NAMED else ""
         say(
-            f"{benchmark}: {len(unclear)} of {len(items)} items are left out, of which a true and "
-            f"a false caption are equal: {', '.join(unclear[:NAMED])}{more}"
+            f"{benchmark}: {len(unclear)} of {len(items)} items are left out because a true and a "
+            f"false caption are equal: {', '.join(unclear[:NAMED])}{more}"
         )
     if not kept:
         raise UserError(f"{benchmark}: {index.source} has no item to ask about")

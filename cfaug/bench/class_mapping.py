@@ -1,7 +1,7 @@
-"""Which of a model's classes each label of a test set is: by WordNet id, by name, or as written.
+"""Match the labels of a test set to a model's classes: by WordNet id, by name, or as written.
 
-Models of ImageNet call its classes by WordNet ids, by one name, by several with commas between, or
-by nothing but their number; folders of images are called by ids or by names.
+Models of ImageNet name its classes by WordNet id, by one name, by several separated by commas, or
+only by number; folders of images are named by ids or by names.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from cfaug.data.sources.class_names import WNID, class_words, imagenet_names
 from cfaug.errors import UserError
 
 ALIKE = 0.9
-"""Share of 1,000 names that must be ImageNet's, in its order, for all of them to be taken so."""
+"""Share of 1,000 names that must be ImageNet's, in its order, for all to count as ImageNet's."""
 
 NAMED = 5
 """Labels that an error names."""
 
 NEAREST = 3
-"""Classes that it offers for each."""
+"""Classes that it suggests for each."""
 
 
 def match_classes(labels: Sequence[str], classes: Sequence[str], owner: str) -> np.ndarray:
     """Return the number of each label's class in a model's own order, int64 (labels,).
 
-    A label is looked for as it is written, then as words whatever their case, then among the names
-    and WordNet ids of ImageNet.
+    A label is looked up as written, then as words ignoring case, then among the names and WordNet
+    ids of ImageNet.
 
     Args:
         labels: distinct labels of the test set.
@@ -40,8 +40,7 @@ def match_classes(labels: Sequence[str], classes: Sequence[str], owner: str) -> 
         owner: the model, for errors.
 
     Raises:
-        UserError: naming every label that is not a class or could be several, and the nearest
-            classes.
+        UserError: naming every label that matches no class or several, and the nearest classes.
     """
     rules: list[Callable[[str], set[int]]] = [_Names(classes, str), _Names(classes, _plain)]
     lost: dict[str, list[str]] = {}
@@ -62,13 +61,13 @@ def match_classes(labels: Sequence[str], classes: Sequence[str], owner: str) -> 
 
 
 def _names_imagenet(labels: Sequence[str], classes: Sequence[str]) -> bool:
-    """Say whether ImageNet's names, which take a second to read, may help."""
+    """Return whether ImageNet's names, which take a second to read, may help."""
     many = len(classes) >= len(imagenet_names())
     return many or any(WNID.fullmatch(name) for name in (*labels, *classes))
 
 
 class _Names:
-    """Classes by their names, and by each of several names with commas between."""
+    """Classes by their names, and by each of several names separated by commas."""
 
     def __init__(self, classes: Sequence[str], form: Callable[[str], str]) -> None:
         self._form = form
@@ -83,7 +82,7 @@ class _Names:
 
 
 class _ImageNet:
-    """Classes by WordNet id, whatever both sides call them."""
+    """Classes by WordNet id, whatever names both sides use."""
 
     def __init__(self, classes: Sequence[str]) -> None:
         self._by_id = _places((wnid, n) for n, wnid in enumerate(imagenet_ids(classes)) if wnid)
@@ -94,10 +93,10 @@ class _ImageNet:
 
 
 def imagenet_ids(classes: Sequence[str]) -> list[str | None]:
-    """Return the WordNet id of each class of a model, ``None`` where it has none that is certain.
+    """Return the WordNet id of each class of a model, ``None`` where it is uncertain.
 
-    A thousand classes that are called as ImageNet's, in the order of their ids, are those whatever
-    single ones are called: two are "crane" in every list.
+    A thousand classes with ImageNet's names, in the order of their ids, are ImageNet's even if
+    single names are ambiguous: two are "crane" in every list.
     """
     ids = [name if WNID.fullmatch(name) else None for name in classes]
     if any(ids):
@@ -116,7 +115,7 @@ def imagenet_ids(classes: Sequence[str]) -> list[str | None]:
 
 
 def ids_of_name(name: str) -> set[str]:
-    """Return the WordNet ids of the ImageNet classes that some list calls so."""
+    """Return the WordNet ids of the ImageNet classes that have this name in some list."""
     table = _aliases_to_ids()
     whole = table.get(_plain(name))
     return set(whole or (wnid for part in name.split(",") for wnid in table.get(_plain(part), ())))
@@ -129,7 +128,7 @@ def _aliases_to_ids() -> dict[str, set[str]]:
 
 @lru_cache(maxsize=1)
 def imagenet_aliases() -> Mapping[str, frozenset[str]]:
-    """Return what CLIP, torchvision and WordNet call ImageNet's classes, by WordNet id."""
+    """Return the names of ImageNet's classes in CLIP, torchvision and WordNet, by WordNet id."""
     from timm.data import ImageNetInfo
     from torchvision.models import ResNet18_Weights
 
@@ -142,7 +141,7 @@ def imagenet_aliases() -> Mapping[str, frozenset[str]]:
 
 
 def _plain(name: str) -> str:
-    """Return a name as lower-case words, by which names of several lists are compared.
+    """Return a name as lower-case words, to compare names of several lists.
 
     >>> _plain("Dog_Sled"), _plain("jack-o'-lantern")
     ('dog sled', 'jack o lantern')

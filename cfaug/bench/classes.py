@@ -1,4 +1,4 @@
-"""The classes of a labelled folder: its test split, its labels, and what prompts call them."""
+"""The classes of a labelled folder: its test split, its labels, and their names in prompts."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ TEST_SPLITS = ("test", "val", "validation", "valid")
 
 
 def tested_folder(source: str) -> str:
-    """Return the split of a folder of images per class that is a test, or the folder itself.
+    """Return the test split of a folder of images per class, or the folder itself.
 
-    ImageNet's ``test/`` has images but no classes; ``val/`` is what is tested on.
+    ImageNet's ``test/`` has images but no classes; ``val/`` is used for testing.
     """
     folder = split_folder(Path(source).expanduser())
     if not folder.is_dir():
@@ -45,7 +45,7 @@ def prompt_templates(templates: Sequence[str] | str, folder: Path) -> list[str]:
     """Return the templates of prompts, ``folder`` being those of a CLIP_benchmark folder.
 
     Raises:
-        UserError: if the folder has none, or one has no place for the class name.
+        UserError: if the folder has none, or one has no ``{c}`` for the class name.
     """
     given = [templates] if isinstance(templates, str) else list(templates)
     where: object = "benchmark.templates"
@@ -67,16 +67,15 @@ def prompt_templates(templates: Sequence[str] | str, folder: Path) -> list[str]:
 
 
 def classes_of(index: Index, folder: Path, file: Path | None) -> tuple[list[str], list[str]]:
-    """Return the labels to choose from, and what prompts call each.
+    """Return the labels to choose from, and their names in prompts.
 
     Args:
         index: the source.
-        folder: where ``classnames.txt`` is looked for, there or above.
-        file: the file of class names, where one is named.
+        folder: ``classnames.txt`` is looked for here and in the folder above.
+        file: the file of class names, if one is given.
 
     Raises:
-        UserError: if there is one class only, a label that is not a name, or a file that
-            does not fit.
+        UserError: if there is only one class, a label is not a name, or the file does not fit.
     """
     labels = sorted({index.label(row) or "" for row in range(len(index))} - {""})
     if len(labels) == 1:
@@ -103,9 +102,9 @@ def _is_number(name: str) -> bool:
 
 
 def _named_by(file: Path, labels: Sequence[str], folder: Path) -> tuple[list[str], list[str]]:
-    """Return (labels, names) where a file says the names: the labels as words, or in their order.
+    """Return (labels, names) from a file of names: the labels as words, or names in their order.
 
-    A file of the labels themselves may have more, which no image shows.
+    A file of the labels themselves may list more classes than the images show.
     """
     lines = read_lines(file)
     by_words = {_words(label): label for label in labels}

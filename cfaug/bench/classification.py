@@ -37,11 +37,11 @@ PAPER_TEMPLATE = "A photo of a {c}"
 
 @dataclass(frozen=True)
 class Classes:
-    """What images are to be told apart by.
+    """The classes to choose from.
 
     Attributes:
         labels: the labels to choose from.
-        names: what prompts call each.
+        names: of each label in prompts.
         templates: prompts with ``{c}`` where the name goes.
     """
 
@@ -58,14 +58,14 @@ class ZeroShot(SourceBenchmark):
         data: a labelled source.
         name: what tables call it, "_classification" added; ``None`` is the folder's name.
         batch_size: images or prompts embedded at once.
-        without_leaks: leave out images that the run was trained on, or whose COCO photo it was;
-            otherwise they are only reported.
+        without_leaks: leave out images that the run was trained on, or whose COCO photo it was
+            trained on; otherwise they are only reported.
     """
 
     kind: ClassVar[str] = "classification"
 
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
-        """Choose among the labels of the source, in words, by the paper's template."""
+        """Choose among the labels of the source, as words, with the paper's template."""
         labels = sorted({index.label(row) or "" for row in range(len(index))} - {""})
         words = [class_words(label) for label in labels]
         self.ask(index, Classes(labels, words, [PAPER_TEMPLATE]), rows)
@@ -83,7 +83,7 @@ class ZeroShot(SourceBenchmark):
             index: the source; every row has a label, which is a class.
             classes: what to choose from.
             rows: which rows; ``None`` is all.
-            labels: the label of every row of the source, where it is not the index's own.
+            labels: the label of every row of the source, if not the index's.
 
         Raises:
             UserError: if a row has no label, or one that is not among the classes.
@@ -111,14 +111,14 @@ class ZeroShot(SourceBenchmark):
 
     @property
     def data_hash(self) -> str:
-        """What was asked about, as a hash: a result is never mistaken for another test's."""
+        """A hash of what was asked, so that a result is not taken for that of another test."""
         return fingerprint(self._index.hash, self._pixels.rows, self.class_names, self._templates)
 
     def run(self, encoder: DualEncoder | CachedEncoder) -> Evaluation:
         """Return acc1, acc5 (where there are five classes) and mean per-class recall.
 
         The items are the images, with ``label`` and ``predicted``. Mean per-class recall is not a
-        mean over items; it is that of ``acc1`` over labels.
+        mean over items but the mean of ``acc1`` over labels.
         """
         prompts = embed_texts(
             encoder, fill_templates(self._templates, self.class_names), self.batch_size
@@ -145,28 +145,28 @@ class ZeroShot(SourceBenchmark):
 class Classification(ZeroShot):
     """Zero-shot classification: ImageFolder, CLIP_benchmark folder, Hub parquet, CIFAR's binaries.
 
-    Of a folder with splits the test split is asked, or the validation split. Prompts use CLIP's
-    names of the classes of ImageNet and Caltech-101, and other labels as words ("012.polar_bear" is
-    "polar bear"); where there is a ``classnames.txt``, its lines: the labels themselves, or one for
-    each label in the labels' sorted order.
+    In a folder with splits, the test split is used, or else the validation split. Prompts use
+    CLIP's names of the classes of ImageNet and Caltech-101, and other labels as words
+    ("012.polar_bear" is "polar bear"); if there is a ``classnames.txt``, they use its lines: the
+    labels themselves, or one line for each label in the labels' sorted order.
 
     Args:
         data: the folder.
         name: what tables call it, "_classification" added; ``None`` is the folder's name.
         batch_size: images or prompts embedded at once.
-        without_leaks: leave out images that the run was trained on, or whose COCO photo it was;
-            otherwise they are only reported.
+        without_leaks: leave out images that the run was trained on, or whose COCO photo it was
+            trained on; otherwise they are only reported.
         templates: prompts with ``{c}`` for the class name; ``folder`` takes CLIP_benchmark's
             zeroshot_classification_templates.txt. The default is the paper's.
-        classes: a file of class names, a line each; ``None`` is classnames.txt in the folder or
-            above it, where there is one.
+        classes: a file of class names, one per line; ``None`` uses classnames.txt in the folder or
+            above it, if there is one.
     """
 
     templates: Sequence[str] | str = (PAPER_TEMPLATE,)
     classes: str | None = None
 
     def source(self) -> str:
-        """Return the split of the folder that is a test."""
+        """Return the test split of the folder."""
         return tested_folder(super().source())
 
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:

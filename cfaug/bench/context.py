@@ -1,4 +1,4 @@
-"""What a suite may know of the run it tests: how to open data, and what was held out."""
+"""What a suite may know about the run it tests: how to open data, and what was held out."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ class EvaluationContext:
     Attributes:
         open: opens a folder, or ``shapescapes:PART`` of the run's own world.
         has_world: whether there is such a world.
-        held_out: gives an index and the rows of it that the experiment held out as its test set;
-            ``None`` where it held out none.
+        held_out: returns an index and the rows of it that the experiment held out as its test set;
+            ``None`` if it held out nothing.
         labels: the file of human labels that a name stands for: itself, or ``shapescapes:PART``,
             what the world's oracle answers for a part of pairs.
-        training: gives (index, rows) of every source the run was trained on; empty for a
+        training: returns (index, rows) of every source the run was trained on; empty for a
             checkpoint.
         trained_on: the sources whose rows the run may have trained on; empty for a checkpoint.
         counterfactual_holdout: the share of counterfactual sets the run kept out of training.
-        validation: gives an index and the rows of it the run validated on.
-        withheld: gives the groups, uint64 ascending, whose counterfactual sets the run's experiment
-            kept out of every arm; ``None`` where it kept out none.
-        read: opens a folder by a reader that is given, for what no folder shows by itself.
+        validation: returns an index and the rows of it that the run validated on.
+        withheld: returns the groups, uint64 ascending, whose counterfactual sets the run's
+            experiment kept out of every arm; ``None`` if it kept out none.
+        read: opens a folder with a given reader, if the folder does not show which reader it needs.
         has_hypotheses: whether the run learnt from labelled hypotheses.
         questions: opens a set of questions about images.
         has_questions: whether the run learnt from questions about images.
-        trained_questions: gives the images about which the run learnt from questions, each with all
-            questions that its set has; empty for a checkpoint.
-        features: where what models made is kept; ``None`` where nothing is.
+        trained_questions: returns the images about which the run learnt from questions, each with
+            all questions of its set; empty for a checkpoint.
+        features: folder of cached features; ``None`` if there is no cache.
     """
 
     open: Callable[[str], Index]
@@ -88,12 +88,12 @@ class EvaluationContext:
         """Return the rows of ``source`` whose group the run's experiment kept out of its sets.
 
         ``source`` may be another folder than the run trained on: groups are compared by name. All
-        rows of such a group count, whatever became of its sets, and whoever asks about them asks
-        every arm of the experiment the same.
+        rows of such a group count, whether or not its sets are complete, so every arm of the
+        experiment is asked about the same rows.
 
         Raises:
             UserError: if nothing was kept out, the source has no such group, or the run trained on
-                one of them all the same.
+                one of them anyway.
         """
         import numpy as np
 
@@ -145,7 +145,7 @@ class EvaluationContext:
             )
 
     def _trained_on(self, source: str) -> bool:
-        """Say whether the run trained on a source, by whatever path it was named there."""
+        """Return whether the run trained on a source, under whatever path."""
         if source in self.trained_on or is_world(source):
             return source in self.trained_on
         content = self.open(source).hash
@@ -159,8 +159,8 @@ class EvaluationContext:
     def leaks(self, source: str, rows: np.ndarray | None = None) -> Leaks | None:
         """Return the rows of ``source`` whose image or COCO photo was trained on.
 
-        ``None`` for a checkpoint, whose training nobody knows, and on the world, whose tests are
-        drawn apart from its training scenes.
+        ``None`` for a checkpoint, whose training is unknown, and on the world, whose tests are
+        drawn separately from its training scenes.
 
         Args:
             source: of the test.
@@ -176,12 +176,12 @@ class EvaluationContext:
     def without_leaks(
         self, source: str, rows: np.ndarray | None, *, whole_sets: bool = False
     ) -> tuple[np.ndarray | None, Leaks | None]:
-        """Return the rows of ``source`` that show nothing trained on, and what these still leak.
+        """Return the rows of ``source`` without images trained on, and their remaining leaks.
 
         Args:
             source: of the test.
-            rows: of it; ``None`` is all, and comes back where nothing is left out.
-            whole_sets: leave out sets, as tests of pairs do, rather than single images.
+            rows: of it; ``None`` is all, and is returned if nothing is left out.
+            whole_sets: leave out whole sets, as tests of pairs do, rather than single images.
 
         Raises:
             UserError: if nothing is left.
@@ -206,7 +206,7 @@ class EvaluationContext:
         """Return the rows of ``source`` that are the originals of ``pairs``.
 
         Raises:
-            UserError: if none is.
+            UserError: if there are none.
         """
         import numpy as np
 

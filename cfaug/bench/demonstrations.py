@@ -1,4 +1,4 @@
-"""Solved examples that stand before questions: a YAML file that has some for each category.
+"""Solved examples that are shown before questions: a YAML file with some for each category.
 
 ::
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from cfaug.question_sets import AskedImage
 
 ANY = "any"
-"""The category whose examples stand before questions of categories that have none."""
+"""The category whose examples are shown for categories without examples of their own."""
 
 KEYS = {"image", "key", "question", "options", "rationale", "answer"}
 
@@ -43,9 +43,9 @@ class SolvedExample:
     Attributes:
         question: its text.
         answer: the right one.
-        options: in order; may be none.
+        options: in order; may be empty.
         rationale: why; may be empty.
-        image: an encoded file; ``None`` for an example in words alone.
+        image: an encoded file; ``None`` for an example without an image.
         name: of the image, for messages.
     """
 
@@ -58,12 +58,12 @@ class SolvedExample:
 
     @cached_property
     def digest(self) -> str:
-        """What stands for the image's content; empty where there is none."""
+        """The digest of the image's content; empty without an image."""
         return "" if self.image is None else content_digest(self.image).hex()
 
     @property
     def content(self) -> tuple[str | tuple[str, ...], ...]:
-        """All that a model is shown of it."""
+        """All that the model is shown."""
         return self.question, self.answer, self.options, self.rationale, self.digest
 
     @cached_property
@@ -90,7 +90,7 @@ class Demonstrations:
 
     @cached_property
     def digests(self) -> set[str]:
-        """Of all images that are shown: none of them is asked about."""
+        """Digests of all images that are shown; no question is asked about these."""
         every = [one.digest for own in self.by_category.values() for one in own]
         return {digest for digest in every if digest}
 
@@ -114,7 +114,7 @@ class Demonstrations:
 
 
 def read_demonstrations(file: Path, asked: Sequence[AskedImage]) -> Demonstrations:
-    """Read a file of solved examples; their images are read, and not decoded.
+    """Read a file of solved examples; their images are read but not decoded.
 
     Args:
         file: YAML.

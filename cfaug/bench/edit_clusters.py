@@ -1,4 +1,4 @@
-"""Clusters of a stress test's edits by how their texts differ, for insights into classes."""
+"""Clusters of a stress test's edits by their differences in text, for insights into classes."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class EditClusters:
     signed difference of whole captions into ten.
 
     Args:
-        encoder: what embeds texts: a dual encoder, or a sentence encoder.
+        encoder: embeds texts: a dual encoder, or a sentence encoder.
         feature: ``abs_diff`` or ``signed_diff``.
         unit: embed the ``word`` that is replaced and the new one, or each whole ``caption``.
-        clusters: of each class at most; never more than its edits differ.
+        clusters: most clusters per class; never more than the class has distinct edits.
         seed: of K-Means.
         batch_size: texts embedded at once.
 
@@ -70,25 +70,25 @@ class EditClusters:
             raise UserError(f"benchmark.clusters.clusters={self.clusters} is invalid: 1 or more")
 
     def identity(self) -> list[str]:
-        """Return what decides the clusters beside the items, for the hash of what was asked."""
+        """Return all that decides the clusters besides the items, for the benchmark's hash."""
         settings = (self.feature, self.unit, self.clusters, self.seed)
         if isinstance(self.encoder, SentenceEmbedder):
             return [str(settings), str(self.encoder.describe())]
         return [str(settings), self.encoder.identity()]
 
     def columns(self, items: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Return the two columns that a page finds the clusters by.
+        """Return the two columns by which a page finds the clusters.
 
         Args:
             items: of a stress test.
 
         Returns:
-            ``edit_group``, int64, the number of each edit's cluster, -1 of what is not an edit; and
-            ``edit_centre``, bool, the edit nearest to a cluster's centre, which names it. Sets and
-            classes have clusters of their own.
+            ``edit_group``, int64, the number of each edit's cluster, -1 for an image that is not an
+            edit; and ``edit_centre``, bool, the edit nearest to a cluster's centre, which names it.
+            Sets and classes have clusters of their own.
 
         Raises:
-            UserError: if the encoder gives a text no direction.
+            UserError: if the encoder's embedding of a text is zero or not finite.
         """
         parts = np.asarray(items["set"], object)
         edits = np.flatnonzero((parts != ORIGINAL) & (parts != RECONSTRUCTION))
@@ -103,7 +103,7 @@ class EditClusters:
         try:
             features = difference_features(first, second, self.feature)
         except ValueError as error:
-            raise UserError(f"benchmark.clusters.encoder is of no use here: {error}") from error
+            raise UserError(f"benchmark.clusters.encoder cannot be used here: {error}") from error
         labels = list(zip(parts[edits], np.asarray(items["class"], object)[edits], strict=True))
         grouping = self._cluster(features, labels)
         groups[edits] = grouping.groups

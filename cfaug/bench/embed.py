@@ -1,4 +1,4 @@
-"""Embeddings of whole test sets: decoded once a benchmark, computed in batches, normalised."""
+"""Embeddings of whole test sets: decoded once per benchmark, computed in batches, normalised."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from cfaug.protocols import DualEncoder
 
 KEEP_BYTES = 512 * 1024 * 1024
-"""Decoded pixels kept between models; the test sets unused for longest go first."""
+"""Bytes of decoded pixels kept between models; least recently used test sets are dropped first."""
 
 DECODERS = 4
-"""Threads that decode: PIL leaves the interpreter's lock while it does."""
+"""Threads that decode: PIL releases the interpreter's lock meanwhile."""
 
 
 class _Kept:
@@ -53,7 +53,7 @@ _KEPT = _Kept()
 
 
 class Pixels:
-    """The images of an index at the given rows, as a model's transform makes them.
+    """The images of an index at the given rows, after a model's transform.
 
     Kept between models that share a transform, because decoding costs more than a small model.
     """
@@ -123,8 +123,8 @@ def embed_texts(
         encoder: the model, cached or not.
         texts: any.
         batch_size: texts embedded at once.
-        normalise: bring them to unit length; otherwise they are as the encoder gives them, for who
-            wants their mean.
+        normalise: scale them to unit length; otherwise they are as the encoder returns them, for
+            callers that need their mean.
     """
 
     def compute(places: list[int]) -> Iterator[np.ndarray]:
@@ -144,13 +144,13 @@ def _model(encoder: DualEncoder | CachedEncoder) -> DualEncoder:
 def compute_distinct(
     keys: Sequence[Hashable], compute: Callable[[list[int]], Iterator[np.ndarray]]
 ) -> np.ndarray:
-    """Return what a model makes of each key: equal ones are computed once, and so are equal.
+    """Return a model's output for each key; equal keys are computed once and have equal outputs.
 
-    What else is in a batch changes the last digits of an embedding.
+    The rest of a batch changes the last digits of an embedding.
 
     Args:
         keys: of the content of images, or texts.
-        compute: gives what it makes of positions in ``keys``, batch after batch.
+        compute: yields the outputs for positions in ``keys``, batch by batch.
     """
     first: dict[Hashable, int] = {}
     for place, key in enumerate(keys):
@@ -194,7 +194,7 @@ def _embed(
     name: Callable[[int], str],
     normalise: bool = True,
 ) -> Iterator[np.ndarray]:
-    """Yield embeddings of one batch after the other; ``name`` is of a place in all batches."""
+    """Yield embeddings batch by batch; ``name`` names an input by its position in all batches."""
     import torch
 
     done = 0
@@ -212,15 +212,15 @@ def _embed(
 
 
 def check_outputs(model: Any, found: np.ndarray, first: str = "") -> None:
-    """Refuse what a model gave if it is not all numbers, before anything is kept or counted.
+    """Refuse a model's outputs if any is NaN or infinite, before anything is cached or counted.
 
     Args:
         model: a ``torch.nn.Module``.
         found: embeddings or scores.
-        first: names the first input of which they are not numbers, where that is known.
+        first: names the first input with such an output, if known.
 
     Raises:
-        UserError: naming the damaged weights, where that is the reason, or the input.
+        UserError: naming the damaged weights if they are the reason, or else the input.
     """
     if np.isfinite(found).all():
         return
@@ -232,7 +232,7 @@ def check_outputs(model: Any, found: np.ndarray, first: str = "") -> None:
 
 @contextmanager
 def evaluating(model: Any) -> Iterator[None]:
-    """Switch a ``torch.nn.Module``'s dropout off, and back to whatever it was."""
+    """Switch a ``torch.nn.Module``'s dropout off, and restore its mode afterwards."""
     was_training = model.training
     model.eval()
     try:

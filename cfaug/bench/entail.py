@@ -1,4 +1,4 @@
-"""What an entailer says of photos and texts: each distinct pair once, each photo looked at once."""
+"""An entailer's answers about photos and texts: each distinct pair and photo is processed once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Claims:
 
     Attributes:
         photos: the photos.
-        at: which of them each text is about, int64 (texts,).
+        at: number of the photo that each text is about, int64 (texts,).
         texts: the hypotheses.
     """
 
@@ -47,14 +47,14 @@ def entail(model: Entailer | CachedEntailer, claims: Claims, batch_size: int) ->
     before it reads does so once for all texts about it.
 
     Args:
-        model: an entailer, or one that keeps what it said.
+        model: an entailer, cached or not.
         claims: the texts and their photos.
         batch_size: photos, and pairs of photo and text, that go through the model at once.
 
     Raises:
         UserError: if an answer is not finite.
     """
-    order = np.argsort(claims.at, kind="stable")  # all texts about a photo together
+    order = np.argsort(claims.at, kind="stable")  # group the texts about a photo
     sorted_claims = claims.choose(order.tolist())
     images = image_keys(claims.photos.index, claims.photos.rows)
     texts = text_keys(sorted_claims.texts)
@@ -79,7 +79,7 @@ def _batches(model: Entailer, claims: Claims, size: int) -> Iterator[np.ndarray]
     """Yield the answers to claims that are sorted by their photos."""
     import torch
 
-    assert model.transform is not None  # checked by who asks
+    assert model.transform is not None  # the caller checks them
     wanted, of_claim = np.unique(claims.at, return_inverse=True)
     photos = Pixels(claims.photos.index, claims.photos.rows[wanted])
     batches = watch(photos.batches(model.transform, size), "entailing", len(wanted), "photos", len)
@@ -96,7 +96,7 @@ def _batches(model: Entailer, claims: Claims, size: int) -> Iterator[np.ndarray]
 
 
 def _look(model: Entailer, pixels: Tensor) -> Tensor:
-    """Return what a model makes of images alone; the pixels where it reads all together."""
+    """Return a model's encoding of images, or the pixels if it reads image and text together."""
     return model.encode_images(pixels) if isinstance(model, EncodesImages) else pixels
 
 

@@ -1,20 +1,20 @@
-"""Does a model still say whether a text follows from a photo once it was changed?
+"""Does a model still judge whether a text follows from a photo after the text was changed?
 
 ``benchmark=entailment``: XMAI (Ramshetty et al., 2023), section 4.2 and Table 2. The items, one row
-a method and set, are those of :class:`cfaug.bench.text_pair_benchmark.TextPairBenchmark` and:
+per method and set, are those of :class:`cfaug.bench.text_pair_benchmark.TextPairBenchmark` and:
 
-* ``label``: the right answer to the original text, which both texts are marked by, as in the paper;
+* ``label``: the right answer to the original text, by which both texts are scored, as in the paper;
 * ``image``: digest of the photo's bytes; ``changed``: 1 if the texts differ;
-* ``predicted_original``, ``predicted``: what the model says of the text before and after;
-* ``accuracy_original``, ``accuracy``: 1 where that is the label; ``accuracy_drop``: the first less
+* ``predicted_original``, ``predicted``: the model's answers to the text before and after;
+* ``accuracy_original``, ``accuracy``: 1 where that is the label; ``accuracy_drop``: the first minus
   the second;
 * ``p_entailment_original``, ``p_entailment``, ...: probabilities of the three;
-* ``axiom_violations``: of texts that follow, and that the model says follow: 1 if it says of the
-  changed text that it contradicts, else 0 (section 4.2: an entailed text that is enriched with what
-  the photo shows should not become a contradiction); null of all others.
+* ``axiom_violations``: for texts that follow and for which the model says so: 1 if its answer to
+  the changed text is contradiction, else 0 (section 4.2: an entailed text that is enriched with
+  what the photo shows should not become a contradiction); null for all others.
 
-A source whose hypotheses nobody changed, such as SNLI-VE itself, is asked before alone: the columns
-and outcomes of what comes after are left out.
+For a source of unchanged hypotheses, such as SNLI-VE itself, the columns and outcomes of changed
+texts are left out.
 """
 
 from __future__ import annotations
@@ -74,16 +74,16 @@ class Entailment(TextPairBenchmark):
     Args:
         data: a folder of sets of two texts on one photo, whose members are labelled; several,
             ``{METHOD: FOLDER}`` or a list, are compared on the texts that all of them have. Or
-            labelled hypotheses that nobody changed; ``None`` is what the run's experiment held out
+            unchanged labelled hypotheses; ``None`` uses what the run's experiment held out
             (``data.holdout``).
         name: what tables call it, "_entailment" added; ``None`` is the folder's name, or of several
             ``entailment``.
         batch_size: photos, and pairs of photo and text, that go through the model at once.
         without_leaks: leave out sets of photos that the run was trained on.
-        answers: what people said of the texts, one of the three labels or ``unsure``, a file, or of
-            several folders ``{METHOD: FILE}``; it goes before what an oracle says.
-        photos: SNLI-VE with its photos, in which the texts of lists without photos are found, such
-            as XMAI's authors released: by premise and hypothesis. ``data`` then names such lists.
+        answers: people's answers about the texts, one of the three labels or ``unsure``: a file, or
+            ``{METHOD: FILE}`` for several folders; they take precedence over an oracle's.
+        photos: SNLI-VE with its photos, where ``data`` names lists without photos, such as those
+            that XMAI's authors released: their photos are found by premise and hypothesis.
     """
 
     batch_size: int = 64
@@ -98,7 +98,7 @@ class Entailment(TextPairBenchmark):
         """Open the sources and return the benchmark, alone.
 
         Raises:
-            UserError: if no source is given and nothing was held out, or one cannot be asked this.
+            UserError: if no source is given and nothing was held out, or a source does not fit.
         """
         if self.data is not None:
             return super().open(context)
@@ -113,10 +113,10 @@ class Entailment(TextPairBenchmark):
         return cast("list[Benchmark]", [opened.ask(opened.read_pairs("heldout", *found))])
 
     def read(self, context: EvaluationContext, method: str, source: str) -> TextPairs:
-        """Return the texts of a source, or of a list whose photos another source has.
+        """Return the texts of a source, or of a list whose photos are in another source.
 
         Raises:
-            UserError: for a list without photos, if nothing says where they are.
+            UserError: for a list without photos, if ``photos`` is not given.
         """
         file = Path(source).expanduser()
         if self.photos is not None:
@@ -197,13 +197,13 @@ class Entailment(TextPairBenchmark):
 
     @property
     def _before_alone(self) -> bool:
-        """Whether nothing was changed: hypotheses by themselves are their own other text."""
+        """Whether nothing was changed: the changed text of an unchanged hypothesis is itself."""
         return not any(
             one.is_changed.any() or (one.rows[:, 0] != one.rows[:, 1]).any() for one in self._pairs
         )
 
     def _items(self, answers: np.ndarray) -> dict[str, Any]:
-        """Return all columns; ``answers`` are of the original texts, then of each method's."""
+        """Return all columns; ``answers`` are to the original texts, then to each method's."""
         items = self.pair_columns()
         count = len(self._pairs)
         labels = np.array([ENTAILMENT.index(str(label)) for label in items["label"]])
@@ -223,7 +223,7 @@ class Entailment(TextPairBenchmark):
     def _parts(
         self, items: Mapping[str, Any], outcomes: Sequence[Outcome]
     ) -> Iterator[tuple[Mapping[str, str], np.ndarray]]:
-        """Yield the parts of the test that means are told of, with their rows."""
+        """Yield the parts of the test that are reported, with their rows."""
         for one in [o for o in outcomes if o.metric == f"accuracy{BEFORE}"]:
             rows = np.ones(len(items["label"]), bool)
             for name, value in one.by.items():
@@ -233,7 +233,7 @@ class Entailment(TextPairBenchmark):
     def _macro(
         self, items: Mapping[str, Any], rows: np.ndarray, by: Mapping[str, str]
     ) -> list[Outcome]:
-        """Return macro precision, recall and F1 of rows, and how much of each is lost."""
+        """Return macro precision, recall and F1 of rows, and the drop of each."""
         found: dict[str, MacroScores] = {part: _score(items, rows, part) for part in _sides(items)}
         outcomes = []
         for name in MACRO:

@@ -1,4 +1,4 @@
-"""Where labelled hypotheses come from: sets of two texts, SNLI-VE itself, lists without photos."""
+"""Sources of labelled hypotheses: sets of two texts, SNLI-VE itself, lists without photos."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NAMED = 3
 
 
 def holds_changes(index: Index) -> bool:
-    """Say whether a source has texts before and after a change, not hypotheses by themselves."""
+    """Return whether a source has texts before and after a change, not just hypotheses."""
     if EDIT[0] in index.extra_names and index.extra(EDIT[0]).null_count < len(index):
         return True
     sets, images = np.asarray(index.sets), np.asarray(index.images)
@@ -35,10 +35,10 @@ def holds_changes(index: Index) -> bool:
 
 
 def read_hypotheses(method: str, index: Index, rows: np.ndarray | None) -> TextPairs:
-    """Return hypotheses by themselves: each is its own text before and after.
+    """Return unchanged hypotheses: each is its own text before and after.
 
-    A hypothesis that stands twice about one photo counts once, the first time, as XMAI's authors
-    have it (42 of 17,901 in SNLI-VE's test part).
+    A hypothesis that is duplicated for a photo counts once, as for XMAI's authors (42 of 17,901 in
+    SNLI-VE's test part).
 
     Args:
         method: what tables call the source.
@@ -56,8 +56,8 @@ def read_hypotheses(method: str, index: Index, rows: np.ndarray | None) -> TextP
         first.setdefault((key, index.text(row)), row)
     if len(first) < len(chosen):
         say(
-            f"{index.source}: {len(chosen) - len(first):,} hypotheses stand twice about one photo "
-            "and count once"
+            f"{index.source}: {len(chosen) - len(first):,} hypotheses are duplicates for the same "
+            "photo and are left out"
         )
     chosen = np.array(sorted(first.values()))
     texts = tuple(index.text(int(row)) for row in chosen)
@@ -77,10 +77,10 @@ def read_hypotheses(method: str, index: Index, rows: np.ndarray | None) -> TextP
 
 
 def lacks_photos(file: Path) -> bool:
-    """Say whether a list names no photo: one of modified texts whose rows do not say which."""
+    """Return whether a list of modified texts does not name the photos."""
     try:
         rows = read_modified_captions(file).rows
-    except UserError:  # another kind of list, which whoever opens it knows
+    except UserError:  # another kind of list, which its reader will report
         return False
     return bool(rows) and all(row.image is None and row.premise == row.group for row in rows)
 

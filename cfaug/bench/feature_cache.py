@@ -1,10 +1,11 @@
-"""Embeddings, logits and matching scores kept on disk, so that a model meets nothing twice.
+"""Embeddings, logits and matching scores cached on disk, so that nothing is computed twice.
 
-``<paths.cache>/features/<model>/`` holds what one model made of images and texts, each under the
+``<paths.cache>/features/<model>/`` holds one model's outputs for images and texts, each under the
 hash of its content: suites that share images share them, and so does a second evaluation. Scores of
-pairs lie under the hash of the whole batch they were scored in, so that their last digits do not
-depend on what was asked before. A file is written aside and renamed, has its checksum in its name,
-is never changed after that, and may be deleted at any time; one that is damaged is deleted.
+pairs are stored under the hash of the whole batch they were scored in, so that their last digits do
+not depend on earlier evaluations. A file is written under a temporary name and renamed, has its
+checksum in its name, is never changed after that, and may be deleted at any time; one that is
+damaged is deleted.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ def image_keys(index: Index, rows: np.ndarray) -> list[bytes]:
 def batch_keys(images: Sequence[bytes], texts: Sequence[bytes], size: int) -> list[bytes]:
     """Return a key for each pair of an image and a text: its batch and its place there.
 
-    A score's last digits depend on the batch. No key occurs in two batches that differ, and either
-    all keys of a batch are known or none, so what is missing falls into the same batches again.
+    A score's last digits depend on the batch. No key occurs in two different batches, and either
+    all keys of a batch are known or none, so missing keys are grouped into the same batches again.
 
     Args:
         images: the images' keys.
@@ -70,15 +71,15 @@ def place_keys(content: bytes, count: int) -> list[bytes]:
     """Return a key for each place of a batch.
 
     Args:
-        content: of all of the batch.
-        count: how many places it has.
+        content: of the whole batch.
+        count: number of places in the batch.
     """
     batch = content_digest(content)
     return [content_digest(batch + place.to_bytes(4, "little")) for place in range(count)]
 
 
 class Features:
-    """What one model made of images, of texts or of pairs.
+    """One model's outputs for images, texts or pairs.
 
     Args:
         folder: of the model; made when something is added.
@@ -92,10 +93,10 @@ class Features:
             folder, f"{kind}-*.npy", lambda file: self._place_rows(_map_segment(file))
         )
         if damaged:
-            say(f"{damaged} of the files in {folder} are damaged: what they held is computed again")
+            say(f"{damaged} of the files in {folder} are damaged: the contents are recomputed")
 
     def missing(self, keys: Sequence[bytes]) -> list[int]:
-        """Return the positions of keys nothing is known of, each such key once."""
+        """Return the positions of unknown keys, each such key once."""
         first = dict[bytes, int]()
         for position, key in enumerate(keys):
             if key not in self._place:
@@ -103,12 +104,12 @@ class Features:
         return list(first.values())
 
     def get(self, keys: Sequence[bytes]) -> np.ndarray:
-        """Return what is kept under keys that are all known, float32 (keys, dim) or (keys,)."""
+        """Return the values of keys that are all known, float32 (keys, dim) or (keys,)."""
         places = [self._place[key] for key in keys]
         return np.stack([segment["vector"][row] for segment, row in places])
 
     def add(self, keys: Sequence[bytes], vectors: np.ndarray) -> None:
-        """Keep embeddings, float32 (keys, dim), or scores (keys,).
+        """Store embeddings, float32 (keys, dim), or scores (keys,).
 
         Raises:
             UserError: if they cannot be written.
@@ -132,12 +133,12 @@ def recall_or_compute(
     keys: Sequence[bytes],
     compute: Callable[[list[int]], Iterator[np.ndarray]],
 ) -> np.ndarray:
-    """Return what is kept under keys; what is not is computed, and written on the way.
+    """Return the values of keys; missing ones are computed, and written as they arrive.
 
     Args:
-        features: where it is kept.
+        features: the cache.
         keys: any.
-        compute: gives the embeddings or scores of positions in ``keys``, batch after batch.
+        compute: yields the embeddings or scores of positions in ``keys``, batch by batch.
     """
     missing = features.missing(keys)
     if missing:
@@ -149,7 +150,7 @@ def recall_or_compute(
 
 
 def _pieces(batches: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
-    """Join batches to what is worth a file: many of a fast model, one of a slow one."""
+    """Join batches until they are worth a file: many from a fast model, one from a slow one."""
     found: list[np.ndarray] = []
     since = time.monotonic()
     for batch in batches:
@@ -182,7 +183,7 @@ def _bytes(array: np.ndarray) -> bytes:
 
 @contextmanager
 def explain_refusal(folder: Path) -> Iterator[None]:
-    """Say what to do where a disk is full or refuses what may be lost.
+    """Say what to do if the disk is full or not writable.
 
     Args:
         folder: that is written to.
@@ -194,6 +195,6 @@ def explain_refusal(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise UserError(
-            f"what a model made cannot be kept in {folder}: {error.strerror}; free some "
+            f"the model's outputs cannot be cached in {folder}: {error.strerror}; free some "
             "space there, choose another paths.cache, or set feature_cache=0"
         ) from error

@@ -1,6 +1,6 @@
 """Label frequency of classification benchmarks: how many counterfactual pairs alter a class.
 
-COCO-Counterfactuals, section A.2, Table 6; see ``cfaug.metrics.frequency`` for what it is good for.
+COCO-Counterfactuals, section A.2, Table 6; see ``cfaug.metrics.frequency`` for its use.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cfaug.protocols import Benchmark
 
 FILE = "label_frequency.json"
-"""By classification benchmark: the pairs the run trained on that alter one of its classes."""
+"""Number of the run's training pairs that alter a class, by classification benchmark."""
 
 Compare = Literal["words", "lemmas"]
 CHOICES: tuple[Compare, ...] = ("words", "lemmas")
@@ -48,8 +48,8 @@ def label_frequencies(
     Args:
         pairs: the counterfactual source.
         benchmarks: of any kind; only classification has classes.
-        compare: ``words`` as they are, as the paper does, or ``lemmas``, which takes singular and
-            plural for the same and needs WordNet.
+        compare: ``words`` as they are, as the paper does, or ``lemmas``, which treats singular and
+            plural as the same word and needs WordNet.
 
     Raises:
         UserError: if there is no WordNet for ``lemmas``.
@@ -69,12 +69,12 @@ def write_label_frequencies(
 
     Args:
         folder: of the run.
-        benchmarks: what it is asked.
+        benchmarks: of the run.
         pairs: its counterfactual source.
         compare: ``words`` or ``lemmas``.
 
     Raises:
-        UserError: for another ``compare``, or ``lemmas`` without a WordNet.
+        UserError: for an unknown ``compare``, or ``lemmas`` without a WordNet.
     """
     if compare not in CHOICES:
         raise UserError(f"label_frequency={compare}: choose {', '.join(CHOICES)} or null")
@@ -101,7 +101,7 @@ def _wordnet_base() -> Callable[[str], str]:
     from cfaug.text.wordnet import WordNet
 
     wordnet = WordNet()
-    wordnet.base("word")  # an absent WordNet is said here, not in the middle
+    wordnet.base("word")  # report a missing WordNet at once, not halfway through
 
     @cache
     def base(word: str) -> str:

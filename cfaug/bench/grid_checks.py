@@ -1,4 +1,4 @@
-"""What can be wrong with a set of an attribute grid."""
+"""Find mistakes in a set of an attribute grid."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from math import prod
 def find_mistake(
     members: Sequence[Mapping[str, str]], values: Mapping[str, Sequence[str]]
 ) -> str | None:
-    """Say why members are not one for each combination of a grid; ``None`` if they are.
+    """Say why a set does not have one member per combination of its grid; ``None`` if it does.
 
     Args:
         members: the attributes of each.
@@ -31,6 +31,6 @@ def find_mistake(
     every = prod(map(len, values.values()))
     if len(found) == every:
         return None
-    # Of a grid of millions only as many are looked at as the set has.
+    # For a grid of millions of combinations, stop after the first missing one.
     such = " ".join(next(one for one in product(*values.values()) if one not in found))
     return f"incomplete: {every - len(found):,} of {every:,} missing, such as {such!r}"

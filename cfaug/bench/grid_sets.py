@@ -1,7 +1,7 @@
-"""Sets of attribute grids as columns: whose image it is, which attributes its caption asked for.
+"""Sets of attribute grids as columns: each image's subject and the attributes in its caption.
 
-Whatever made the sets (``recipe=social``, the Hub's SocialCounterfactuals, the oracle), they say
-the same of themselves (``cfaug.grids``); a question reads nothing but ``GridSets``.
+Whatever made the sets (``recipe=social``, the Hub's SocialCounterfactuals, the oracle), they
+describe themselves in the same way (``cfaug.grids``); benchmarks read only ``GridSets``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from cfaug.data.index import Index
 
 Invalid = Literal["refuse", "leave_out"]
-"""What is done about sets that are not one image for each combination of the grid."""
+"""What to do with sets that do not have one image for each combination of the grid."""
 
 NAMED = 3
 """Sets that an error names."""
@@ -51,7 +51,7 @@ class GridImages:
         name: of the grid.
         attributes: values by name, both in the grid's order.
         rows: of the index, int64 (images,), ascending.
-        sets: each image's set, the number of it in ``GridSets.set_names``, int64 (images,).
+        sets: each image's set, its number in ``GridSets.set_names``, int64 (images,).
         subjects: each image's subject, its number in ``GridSets.subjects``, int64 (images,).
         values: for each attribute the number of its value, int64 (images, attributes).
     """
@@ -67,19 +67,19 @@ class GridImages:
         """Return each image's label by some attributes.
 
         Args:
-            names: of the attributes: one for marginal labels, all for intersectional ones.
+            names: attribute names: one for marginal labels, all for intersectional ones.
 
         Returns:
             The number of each image's label, int64 (images,), and the labels: every combination,
-            the first attribute in the outer loop, values joined by a space, or by " + " where
-            two would be the same.
+            the first attribute in the outer loop, values joined by a space, or by " + " if two
+            labels would be the same.
 
         Raises:
-            UserError: for an attribute that the grid has not, or none.
+            UserError: for an attribute that the grid lacks, or if no attribute is named.
         """
         unknown = [name for name in names if name not in self.attributes]
         if unknown or not names:
-            wrong = f"{unknown[0]!r} is none" if unknown else "none is named"
+            wrong = f"{unknown[0]!r} is not one of them" if unknown else "none given"
             raise UserError(
                 f"labels of the grid {self.name}: {wrong}; choose from its attributes "
                 f"{', '.join(self.attributes)}"
@@ -104,10 +104,10 @@ class GridSets:
         grids: by name, in the order of the source.
         subjects: in lower case, in the order of the source.
         subject_types: of each subject.
-        set_names: the key of each set: what a bootstrap draws.
+        set_names: the key of each set, the unit of a bootstrap.
         set_prompts: the neutral prompt of each set, its caption without attributes.
-        set_prefixes: what the captions of each set begin with.
-        left_out: why a set is not among these, by its key.
+        set_prefixes: the prefix of each set's captions.
+        left_out: reasons why sets are left out, by key.
     """
 
     index: Index
@@ -137,19 +137,20 @@ class GridSets:
 def read_grid_sets(
     index: Index, rows: np.ndarray | None = None, invalid: Invalid = "refuse"
 ) -> GridSets:
-    """Read what the images of a source say of themselves, and look whether the sets are whole.
+    """Read the attributes of a source's images, and check that the sets are complete.
 
     A grid's combinations are those of the composition that most of its sets have.
 
     Args:
-        index: of shards, of SocialCounterfactuals' parquet files, of whatever has such sets.
+        index: of shards, of SocialCounterfactuals' parquet files, or of any other source of such
+            sets.
         rows: which rows, of whole sets; ``None`` is all.
         invalid: ``refuse`` sets that are incomplete, have a combination twice or one outside of
             their grid; or ``leave_out`` these, with the reason.
 
     Raises:
-        UserError: if a row says nothing of a grid, or nothing valid; naming the sets, if some are
-            refused, or all are left out.
+        UserError: if a row lacks valid columns of a grid; naming the sets, if some are refused or
+            all are left out.
     """
     if invalid not in get_args(Invalid):
         raise UserError(f"invalid={invalid!r} is invalid: choose {' or '.join(get_args(Invalid))}")
@@ -171,7 +172,7 @@ def _refusal(source: str, left_out: Mapping[str, str], sets: int) -> str:
 
 
 def _unshown(index: Index, row: int, name: str = SUBJECT) -> str:
-    """Say of which image nothing is known, and why where that follows from its columns."""
+    """Say which image lacks a column of its grid, and why if its other columns show it."""
     said = f"{index.image_name(row)} has no {name}: it is of no grid"
     a1, a2 = (index.extra_row(row).get(column) for column in ("a1", "a2"))
     if a1 is None or a2 is None:
@@ -183,7 +184,7 @@ def _unshown(index: Index, row: int, name: str = SUBJECT) -> str:
 
 
 class _Table:
-    """The columns of an index that grids are made of, row by row and set by set."""
+    """The columns of an index that describe grids, row by row and set by set."""
 
     def __init__(self, index: Index, rows: np.ndarray) -> None:
         missing = [name for name in (*TEXTS, ATTRIBUTES) if name not in index.extra_names]
@@ -213,7 +214,7 @@ class _Table:
         """Return the number of each row's value, int64 (rows,), and the values.
 
         Raises:
-            UserError: if one is not text.
+            UserError: if a value is not text.
         """
         import pyarrow as pa
 
@@ -227,7 +228,7 @@ class _Table:
         return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist()
 
     def _require_texts(self, name: str) -> None:
-        """Refuse a column that is not of texts alone: of such only the JSON would be read."""
+        """Refuse a column with values other than texts, which would be read as JSON."""
         import pyarrow as pa
 
         column = self.index.extra(name)
@@ -248,20 +249,20 @@ class _Table:
         return require_attributes(found, where)
 
     def of_set(self, name: str) -> list[str]:
-        """Return a text of each set: that of its first member."""
+        """Return one text per set: that of its first member."""
         codes, values = self.texts[name]
         return [values[code] for code in codes[self.first].tolist()]
 
     @cached_property
     def compositions(self) -> list[Composition]:
-        """What each set is made of: the number of each member's attributes, in order."""
+        """The composition of each set: the number of each member's attributes, in order."""
         ends = [*self.first[1:].tolist(), len(self.rows)]
         codes = self.codes.tolist()
         return [tuple(codes[a:b]) for a, b in zip(self.first.tolist(), ends, strict=True)]
 
     @cached_property
     def values(self) -> dict[str, dict[str, tuple[str, ...]]]:
-        """The values of each grid's attributes, as most of its sets have them."""
+        """The values of each grid's attributes, as in most of its sets."""
         counts: dict[str, Counter[Composition]] = {}
         for grid, composition in zip(self.of_set(GRID), self.compositions, strict=True):
             counts.setdefault(grid, Counter())[composition] += 1

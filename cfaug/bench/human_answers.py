@@ -1,4 +1,4 @@
-"""What people said of images, as ``annotate=read`` writes it: the answer most of them gave."""
+"""People's answers about images, as ``annotate=read`` writes them: the majority for each."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from cfaug.errors import UserError
 
 @dataclass(frozen=True)
 class HumanAnswers:
-    """What most people said of each image.
+    """The majority answer for each image.
 
     Attributes:
         file: where it was read.
         labels: by ``<set>_<member>``; an image on which no answer has a majority is absent.
-        disputed: how many images have no majority.
+        disputed: number of images without a majority.
         hash: sha256 of the file.
     """
 
@@ -30,7 +30,7 @@ class HumanAnswers:
     hash: str
 
     def check_images(self, names: Collection[str], source: str) -> None:
-        """Refuse answers about images that a source has not.
+        """Refuse answers about images that are not in a source.
 
         Raises:
             UserError: naming some of them.
@@ -39,7 +39,7 @@ class HumanAnswers:
         strangers = [name for name in self.labels if name not in known]
         if strangers:
             raise UserError(
-                f"{self.file} speaks of {len(strangers)} images that {source} does not hold "
+                f"{self.file} has answers about {len(strangers)} images that are not in {source} "
                 f"({', '.join(strangers[:NAMED_AT_ONCE])}): is it the file of another source?"
             )
 
@@ -49,11 +49,11 @@ def read_human_answers(file: str | Path, choices: Collection[str]) -> HumanAnswe
 
     Args:
         file: jsonl, csv or tsv with ``key``, ``member``, ``annotator`` and ``label``.
-        choices: what may be answered.
+        choices: the valid answers.
 
     Raises:
-        UserError: naming file and line of an answer that is invalid, or given twice by one person;
-            or if there are none.
+        UserError: naming file and line of an answer that is invalid or duplicated by one person; or
+            if there are no answers.
     """
     path = Path(file).expanduser().resolve()
     given: dict[str, dict[str, str]] = {}

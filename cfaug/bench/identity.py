@@ -1,4 +1,4 @@
-"""What a benchmark asks about, as a hash: a result counts for the same question only."""
+"""A hash of what a benchmark asks, so that a result counts only for the same question."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Part = str | int | Sequence[str] | np.ndarray
 
 
 def fingerprint(*parts: Part) -> str:
-    """Return 16 hex digits of source hashes, rows, class names and whatever else was chosen.
+    """Return 16 hex digits that identify source hashes, rows, class names and other choices.
 
     >>> fingerprint("a", np.arange(2)) == fingerprint("a", np.array([0, 1]))
     True

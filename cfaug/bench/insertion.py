@@ -1,21 +1,21 @@
-"""Are photos found less well by texts that a method changed: ``benchmark=insertion``.
+"""Do texts that a method changed retrieve their photos less well? ``benchmark=insertion``.
 
 XMAI (Ramshetty et al., 2023), section 4.1 and Tables 1, 3 to 6. Each text, before and after, ranks
-the photos by its cosine to them. The items, one row a method and set, have the columns of
+the photos by its cosine to them. The items, one row per method and set, have the columns of
 ``cfaug.bench.text_overlap`` and:
 
 * ``image``: digest of the photo's bytes;
 * ``mrr_original``, ``mrr``: reciprocal rank of the photo for the text before and after, among all
-  photos, each there once, equal scores by their mean; ``mrr_drop``: the first less the second;
+  photos, each counted once, ties by their mean; ``mrr_drop``: the first minus the second;
   ``rank_original``, ``rank``: 1 + the photos that score higher;
-* ``mrr_original_batches``, ``mrr_batches``, ``mrr_drop_batches``: the same in shuffled batches, as
-  ``cfaug.bench.insertion_ranks`` has it; null of what is in no batch;
+* ``mrr_original_batches``, ``mrr_batches``, ``mrr_drop_batches``: the same in shuffled batches, see
+  ``cfaug.bench.insertion_ranks``; null for sets in no batch;
 * ``similarity_text``: cosine of the two texts; ``similarity_image_original``,
-  ``similarity_image``: of each with the photo.
+  ``similarity_image``: cosine of each with the photo.
 
-Where it is known which texts are as true of their photo as before, outcomes of these alone are told
-by ``label_kept``. If such a text says more than the original one, a drop is the model's fault
-(section 4.1, the axiom for retrieval); one that says less may fit other photos as well.
+Where it is known which texts are still as true of their photo, ``label_kept`` reports outcomes for
+these alone. If such a text says more than the original, a drop is the model's fault (section 4.1,
+the axiom for retrieval); a text that says less may fit other photos as well.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ if TYPE_CHECKING:
     from cfaug.text.protocols import SentenceEmbedder
 
 PREFIX = "This is "
-"""Before every text that CLIP is asked about, in the authors' notebook."""
+"""Prefix of every text given to CLIP in the authors' notebook."""
 
 FEWEST = 2
-"""Photos among which there is something to rank."""
+"""The fewest photos that can be ranked."""
 
 METRICS: Mapping[str, Metric] = {
     "mrr_original": Metric(),
@@ -74,7 +74,7 @@ METRICS: Mapping[str, Metric] = {
 
 @dataclass
 class Insertion(WritesModelPage, TextPairBenchmark):
-    """Reciprocal ranks and similarities of texts before and after, beside what the texts share.
+    """Reciprocal ranks and similarities of texts before and after, beside the texts' overlap.
 
     Args:
         data: a folder of sets of two texts on one photo; several, ``{METHOD: FOLDER}`` or a list,
@@ -84,19 +84,19 @@ class Insertion(WritesModelPage, TextPairBenchmark):
             ``insertion``.
         batch_size: images or texts embedded at once.
         without_leaks: leave out sets of photos that the run was trained on.
-        answers: what people said of the texts (``annotate.question=caption_true``), a file, or of
-            several folders ``{METHOD: FILE}``; it goes before what an oracle says.
-        prefix: stands before every text that the model is asked about.
-        pairs_per_batch: texts and photos that are ranked among each other, beside the ranking among
-            all; 1,000 in the paper (section 4.1).
+        answers: people's answers about the texts (``annotate.question=caption_true``): a file, or
+            ``{METHOD: FILE}`` for several folders; they take precedence over an oracle's.
+        prefix: put before every text that the model is given.
+        pairs_per_batch: texts and photos that are ranked together in a batch, in addition to the
+            ranking among all; 1,000 in the paper (section 4.1).
         seed: of the batches.
         compat: ``code`` makes and ranks the batches as the released notebook does: see
             ``cfaug.bench.insertion_ranks``; ``None`` has each photo once and drops nothing.
-        sentence_encoder: what compares the two texts, all-mpnet-base-v2 in the paper (section 4.5);
-            ``None`` takes the model's own embeddings, with the prefix.
+        sentence_encoder: compares the two texts, all-mpnet-base-v2 in the paper (section 4.5);
+            ``None`` uses the model's own embeddings, with the prefix.
         synonyms: for METEOR: ``wordnet``, or a folder of it; ``None`` leaves METEOR out.
-        page: texts of each method that ``insertion.html`` shows, those that fell most; ``None``
-            writes no page.
+        page: number of texts per method that ``insertion.html`` shows, largest drops first;
+            ``None`` writes no page.
 
     Raises:
         UserError: naming a setting that is invalid, and the choices.
@@ -141,8 +141,7 @@ class Insertion(WritesModelPage, TextPairBenchmark):
         self._photo_of_set = np.array([number[key] for key in self._keys])
         if len(number) < FEWEST:
             raise UserError(
-                f"{first.source} shows {len(number)} photo: among fewer than {FEWEST} there is "
-                "nothing to rank"
+                f"{first.source} shows {len(number)} photo: ranking needs {FEWEST} or more"
             )
         _, rows = np.unique(self._photo_of_set, return_index=True)
         self._photos = Pixels(first.index, first.rows[rows, 0])
@@ -160,7 +159,7 @@ class Insertion(WritesModelPage, TextPairBenchmark):
         """Return the mean reciprocal ranks, drops and similarities of every method.
 
         Raises:
-            UserError: if an embedding is not a direction, or there is no WordNet.
+            UserError: if an embedding is zero or not finite, or there is no WordNet.
         """
         try:
             asked = list(self._measure(self._embed(encoder)))
@@ -179,13 +178,13 @@ class Insertion(WritesModelPage, TextPairBenchmark):
         return [self._pairs[0].originals, *(one.changed for one in self._pairs)]
 
     def model_page(self) -> ModelPage[InsertionItems]:
-        """Return how the page is made of the texts whose photo fell most."""
+        """Return how to make the page of the texts whose photo lost most ranks."""
         from cfaug.report.insertion_page import LIMIT, insertion_page
 
         return insertion_page(self.page or LIMIT)
 
     def page_images(self) -> ImageSource:
-        """Return the photos, by the digests that the items have."""
+        """Return the photos by their digests in the items."""
         from cfaug.report.model_pages import ImageSource
 
         index, rows = self._photos.index, self._photos.rows.tolist()
@@ -195,7 +194,7 @@ class Insertion(WritesModelPage, TextPairBenchmark):
         return ImageSource(lambda digest: index.read_image(find(digest)))
 
     def summarise(self, found: Evaluation) -> list[str]:
-        """Say a line a method: how much worse photos are found, with the tests."""
+        """Say in one line per method how much worse photos are found, with the tests."""
         from cfaug.report.insertion_page import MethodTests, verdicts
         from cfaug.report.text_pairs import InsertionItems
 
@@ -210,7 +209,7 @@ class Insertion(WritesModelPage, TextPairBenchmark):
         return Embedded(given.reshape(shape), photos, self._photo_of_set)
 
     def _measure(self, found: Embedded) -> Iterator[dict[str, np.ndarray]]:
-        """Yield the columns of each method that depend on a model, float64 (sets,)."""
+        """Yield each method's columns that depend on a model, float64 (sets,)."""
         reciprocal, ranks = rank_in_gallery(found)
         batches = rank_in_batches(found, self._batches)
         photos = found.photos[self._photo_of_set]
@@ -242,6 +241,6 @@ class Insertion(WritesModelPage, TextPairBenchmark):
 
 
 def _cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return the cosine of each row with its own, of unit vectors, float64 (rows,)."""
+    """Return the cosines of corresponding rows of unit vectors, float64 (rows,)."""
     found: np.ndarray = np.einsum("nd,nd->n", first, second, dtype=np.float64)
     return found

@@ -1,8 +1,8 @@
-"""Where the photo of each text stands: among all photos, and in batches as XMAI's authors ranked.
+"""The rank of each text's photo: among all photos, and in batches as XMAI's authors ranked.
 
 Their released notebook ranks 1,000 captions against the photos of these 1,000 pairs, in the order
-of pandas' ``sample(frac=1, random_state=0)``; a photo that several of them share is a candidate as
-often, and the best of equal scores counts (``compat: code``).
+of pandas' ``sample(frac=1, random_state=0)``; a photo that several captions share is a candidate
+that many times, and a tie takes the best rank (``compat: code``).
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ class Embedded:
 
 
 def rank_in_gallery(found: Embedded) -> tuple[np.ndarray, np.ndarray]:
-    """Rank every text's photo among all photos, of which each is there once.
+    """Rank every text's photo among all photos, each counted once.
 
     Returns:
-        Reciprocal ranks, equal scores by their mean, and ranks, 1 more than the photos that score
-        higher; float64 (kinds, sets) each.
+        Reciprocal ranks, averaged over ties, and ranks, 1 + the number of photos that score higher;
+        float64 (kinds, sets) each.
 
     Raises:
-        ValueError: if an embedding is not a direction.
+        ValueError: if an embedding is zero or not finite.
     """
-    # One kind after the other: all of them scaled to unit length at once would be held twice.
+    # One kind after the other: scaling all to unit length at once would need twice the memory.
     each = [text_standing(texts, found.photos, found.photo_of_set) for texts in found.texts]
     reciprocal = np.stack([where.reciprocal_ranks("mean") for where in each])
     return reciprocal, np.stack([where.above + 1.0 for where in each])
@@ -55,12 +55,12 @@ def rank_in_gallery(found: Embedded) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True)
 class Batches:
-    """Sets that are ranked among each other.
+    """Sets that are ranked together.
 
     Attributes:
-        places: of the sets in each batch.
-        repeated: whether a photo is a candidate as often as it has a text in the batch.
-        ties: what equal scores count.
+        places: numbers of the sets in each batch.
+        repeated: whether a photo is a candidate once for each of its texts in the batch.
+        ties: how equal scores count.
     """
 
     places: tuple[np.ndarray, ...]
@@ -73,18 +73,18 @@ def make_batches(name: str, sets: int, size: int, seed: int, compat: Compat | No
 
     Args:
         name: of the benchmark, for messages.
-        sets: how many there are.
-        size: of a batch. As near to it as batches of equal size come; ``code`` has it exactly, and
-            drops what is left.
+        sets: number of sets.
+        size: of a batch: approximate, as batches have equal sizes; exact with ``code``, which drops
+            the remainder.
         seed: of the shuffle.
-        compat: ``code`` is the authors' notebook; ``None`` has each photo once in a batch, and ties
-            by their mean.
+        compat: ``code`` follows the authors' notebook; ``None`` counts each photo once in a batch,
+            and ties by their mean.
 
     Raises:
-        UserError: if ``code`` would drop all.
+        UserError: if ``code`` would drop all sets.
     """
     if compat == "code":
-        # What pandas draws, which the published numbers depend on; not our keyed randomness.
+        # Drawn as by pandas, on which the published numbers depend, not by our keyed randomness.
         order = np.random.RandomState(seed).permutation(sets)
         whole = sets // size
         if not whole:
@@ -108,10 +108,10 @@ def rank_in_batches(found: Embedded, batches: Batches) -> np.ndarray:
         batches: the sets that are ranked together.
 
     Returns:
-        Reciprocal ranks, float64 (kinds, sets); ``nan`` of sets in no batch.
+        Reciprocal ranks, float64 (kinds, sets); ``nan`` for sets in no batch.
 
     Raises:
-        ValueError: if an embedding is not a direction.
+        ValueError: if an embedding is zero or not finite.
     """
     kinds, sets, dim = found.texts.shape
     ranks = np.full((kinds, sets), np.nan)

@@ -1,4 +1,4 @@
-"""How many items a compositional test has, and a word where the released files have others."""
+"""Count the items of a compositional test, and compare with the number in the released files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def count_items(index: Index) -> Counter[str]:
-    """Return how many items there are of each category, "" where they have none."""
+    """Return the number of items in each category; "" for items without one."""
     if CATEGORY not in index.extra_names:
         return Counter({"": int(index.sets[-1]) + 1})
     of_first = index.extra(CATEGORY).to_pylist()
@@ -23,13 +23,13 @@ def count_items(index: Index) -> Counter[str]:
 
 
 def describe_count(index: Index) -> str:
-    """Say in a sentence how many items a source has, beside the released number.
+    """Say in a sentence how many items a source has, and the released number.
 
     Args:
         index: of a compositional test.
 
     Returns:
-        "" of a test whose number nobody knows, and where there is nothing to say.
+        "" for a test whose number is unknown, or if there is nothing to say.
     """
     known = RELEASED.get(index.kind)
     if known is None:

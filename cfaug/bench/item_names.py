@@ -24,7 +24,7 @@ def name_rows(index: Index, rows: np.ndarray) -> list[str]:
 
 
 def cluster_rows(index: Index, rows: np.ndarray) -> list[str]:
-    """Return what each row was sampled with: its group, the photo or the original caption.
+    """Return the cluster of each row: its group, the photo or the original caption.
 
     Args:
         index: the source.

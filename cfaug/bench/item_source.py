@@ -1,4 +1,4 @@
-"""Where the items of a compositional test come from: its lists, and photos that lie elsewhere."""
+"""The source of a compositional test's items: its lists, and photos in another folder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Missing = Literal["refuse", "skip"]
 
 @dataclass
 class ItemSource(SourceBenchmark):
-    """A benchmark of items whose photos may lie elsewhere.
+    """A benchmark of items whose photos may be in another folder.
 
     Args:
         data: the folder of the items.
@@ -33,8 +33,8 @@ class ItemSource(SourceBenchmark):
         batch_size: images or texts computed at once.
         without_leaks: leave out items that show an image that the run was trained on; otherwise
             they are only reported.
-        images: the folder of the photos that lists name; ``None`` looks in the usual places in and
-            beside ``data``.
+        images: the folder of the photos that are named in lists; ``None`` looks in the usual places
+            in and beside ``data``.
         missing: whether items whose photo is missing or unreadable are refused or skipped.
         form: which of several tests in one folder it is, such as ``aro_relation``; ``None``
             recognises it.
@@ -59,15 +59,15 @@ class ItemSource(SourceBenchmark):
 
     @property
     def layout(self) -> str:
-        """Where the files of the form are and what its folder should hold; "" of no form."""
+        """Where to get the files of the form and how to lay them out; "" without a form."""
         return next((one.get for one in FORMS if one.kind == self.form), "")
 
     def open(self, context: EvaluationContext) -> list[Benchmark]:
         """Open the items and return the benchmark, alone.
 
         Raises:
-            UserError: if no folder is given or it holds another test, photos are missing, or it
-                cannot be asked this.
+            UserError: if no folder is given, it holds another test or does not fit, or photos are
+                missing.
         """
         source = self.source()
         if is_world(source):
@@ -85,7 +85,7 @@ class ItemSource(SourceBenchmark):
         return opened
 
     def _reader(self, folder: Path) -> ItemList | None:
-        """Return the reader of lists, where the settings say more than the folder alone."""
+        """Return the reader of lists, if the settings say more than the folder does."""
         if self.images is None and self.missing == "refuse" and self.form is None:
             return None
         if not split_home(folder)[0].is_dir():
@@ -101,7 +101,7 @@ class ItemSource(SourceBenchmark):
         return ItemList(found.item_form, images, self.missing == "skip")
 
     def _check_known(self, folder: Path) -> None:
-        """Refuse a folder that no reader knows, saying what it should hold."""
+        """Refuse a folder that no reader recognises, saying what it should contain."""
         if not self.layout or ":" in folder.name or importer_of(folder.resolve()) is not None:
             return
         try:
@@ -111,7 +111,7 @@ class ItemSource(SourceBenchmark):
             raise UserError(f"{folder} does not hold {form}: {self.layout}") from error
 
     def _check_form(self, index: Index) -> None:
-        """Refuse a folder that holds another test than the one named."""
+        """Refuse a folder that contains a test other than the one named."""
         kinds = {form.kind: form.form for form in FORMS}
         if self.form is None or index.kind in (self.form, *NEARLY.get(self.form, ())):
             return
@@ -123,7 +123,7 @@ class ItemSource(SourceBenchmark):
 
 
 NEARLY = {"aro_relation": ("aro_order",), "aro_attribution": ("aro_order",)}
-"""Forms that a test has as well."""
+"""Forms that also count as another form."""
 
 
 def _images(folder: str) -> Path:

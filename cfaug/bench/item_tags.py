@@ -1,4 +1,4 @@
-"""What a source says of whole test items: their category, and further tags to report by."""
+"""A source's tags of test items: their category, and further tags to report by."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CATEGORY = "category"
 """The tag that macro averages are taken over."""
 
 Tags = Mapping[str, Sequence[tuple[str, ...]]]
-"""Of each tag the values of each item, most often one; none where the source says nothing."""
+"""For each tag, the values of each item: usually one, none if the source gives no value."""
 
 
 def read_tags(benchmark: str, index: Index, first: np.ndarray, names: Sequence[str]) -> Tags:
@@ -39,12 +39,12 @@ def read_tags(benchmark: str, index: Index, first: np.ndarray, names: Sequence[s
     found = {name: read_tag(benchmark, index, first, name) for name in wanted}
     without = sum(not own for own in found.get(CATEGORY, []))
     if without:
-        say(f"{benchmark}: {without} of {len(first)} items have no category, and are in none")
+        say(f"{benchmark}: {without} of {len(first)} items have no category, and count in none")
     return found
 
 
 def check_tags(tags: Collection[str], metrics: Collection[str], *beginnings: str) -> None:
-    """Refuse tags that are called like another column of the items, or another part of a test.
+    """Refuse tags with the name of another column of the items or another part of a test.
 
     Args:
         tags: their names.
@@ -57,8 +57,8 @@ def check_tags(tags: Collection[str], metrics: Collection[str], *beginnings: str
     for name in tags:
         if name in (ITEM, CLUSTER, "group", "image", *metrics) or name.startswith(beginnings):
             raise UserError(
-                f"benchmark.tags: {name!r} is what the benchmark calls something of its own: "
-                "rename the column of the source"
+                f"benchmark.tags: {name!r} is a name that the benchmark uses itself: rename the "
+                "column of the source"
             )
 
 
@@ -82,7 +82,7 @@ def read_tag(benchmark: str, index: Index, rows: np.ndarray, name: str) -> list[
 
 
 def only(values: Sequence[tuple[str, ...]]) -> list[str | None]:
-    """Return one value an item, several joined, ``None`` for none: a column of items.
+    """Return one value per item, several joined by commas, ``None`` without any: a column of items.
 
     >>> only([("add",), (), ("hard", "visual")])
     ['add', None, 'hard, visual']
@@ -91,7 +91,7 @@ def only(values: Sequence[tuple[str, ...]]) -> list[str | None]:
 
 
 def parts_by(tags: Tags) -> Iterator[tuple[dict[str, str], np.ndarray]]:
-    """Yield ``by`` of an outcome and the items it is about, bool (items,), tag by tag.
+    """Yield ``by`` of an outcome and which items it is about, bool (items,), tag by tag.
 
     >>> [(by, own.tolist()) for by, own in parts_by({"tag": [("a",), ("b", "a")]})]
     [({'tag': 'a'}, [True, True]), ({'tag': 'b'}, [False, True])]

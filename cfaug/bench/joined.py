@@ -1,4 +1,4 @@
-"""What benchmarks of photos and their edits share: their shards, and what identifies them."""
+"""The common base of benchmarks of photos and their edits: their shards and their identity."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cfaug.data.index import Index
 
 IDENTIFYING = ("edit_kind", "edit_before", "edit_after")
-"""Columns of a source that change what is asked or what the items say of it."""
+"""Columns of a source that change what is asked or what the items contain."""
 
 
 @dataclass
@@ -39,10 +39,10 @@ class JoinedBenchmark(SourceBenchmark):
         data: shards of photos with their edits; the edits are the set ``edited``.
         name: what tables call it, its kind added; ``None`` is the folder's name.
         batch_size: images or texts computed at once.
-        without_leaks: leave out photos that the run was trained on, with all that was made of them.
-        random: shards of edits of random words (LANCE-R), the set ``random``; ``None`` is none.
+        without_leaks: leave out photos that the run was trained on, with everything made from them.
+        random: shards of edits of random words (LANCE-R), the set ``random``; ``None`` omits it.
         more: {name: shards} of further sets, such as the oracle's edits.
-        control: the kind of edit that changes nothing: photos only inverted and drawn again.
+        control: the kind of edit that changes nothing: photos that are only inverted and redrawn.
     """
 
     random: str | None = None
@@ -91,7 +91,7 @@ class JoinedBenchmark(SourceBenchmark):
 
     @property
     def data_hash(self) -> str:
-        """What was asked about, as a hash: a result is never mistaken for another test's."""
+        """A hash of what was asked, so that a result is not taken for that of another test."""
         told: list[Any] = [self.control, *self.settings_asked()]
         for one in self._sets:
             columns = [name for name in IDENTIFYING if name in one.index.extra_names]
@@ -99,9 +99,10 @@ class JoinedBenchmark(SourceBenchmark):
         return fingerprint(*told)
 
     def _shown(self) -> list[tuple[JoinedSets, np.ndarray]]:
-        """Return each folder, and which of its rows are items.
+        """Return each folder with a mask of the rows that are items.
 
-        Of others than the main one they are the edits, and photos of edits that only they have.
+        In folders other than the main one, items are the edits and photos that only this folder
+        has.
         """
         main, *others = self._sets
         known = {key for key, is_photo in zip(main.keys, main.is_photo, strict=True) if is_photo}
@@ -113,7 +114,7 @@ class JoinedBenchmark(SourceBenchmark):
         return found
 
     def _items(self) -> dict[str, Any]:
-        """Return the columns that name the items and the parts they belong to."""
+        """Return the columns that name the items and their parts."""
         columns = []
         for one, shown in self._shown():
             found: dict[str, Any] = {

@@ -1,8 +1,8 @@
-"""Is the right answer still the same after an edit? By an oracle, or by people.
+"""Is the right answer still the same after an edit? An oracle or people decide.
 
-A method that changes a text may change what is right of it: a wrong word makes a true caption
-false, and a hypothesis that followed becomes one that does not. Where the model's answer changes
-as well, it is the text's fault and not the model's, so such items are counted apart.
+A method that changes a text may change the right answer: a wrong word makes a true caption false,
+or a hypothesis no longer follows. If the model's answer changes as well, that is the text's fault
+and not the model's, so such items are counted separately.
 
 The oracle's answers are scores of the sets: ``truth_0`` and ``truth_1``, 1 or 0 (is the text true
 of its image?), or ``entailment_0`` and ``entailment_1``, numbers of ``cfaug.types.ENTAILMENT``.
@@ -22,17 +22,17 @@ from cfaug.types import ENTAILMENT
 Question = Literal["truth", "entailment"]
 
 UNSURE = "unsure"
-"""What people answer who cannot tell: as if nobody had answered."""
+"""The answer of people who cannot tell; it counts as no answer."""
 
 ANSWERS: Mapping[Question, Mapping[str, float]] = {
     "truth": {"yes": 1.0, "no": 0.0},
     "entailment": {label: float(number) for number, label in enumerate(ENTAILMENT)},
 }
-"""What an answer of people stands for: those of ``annotate.question=caption_true``, or a label."""
+"""Meanings of people's answers: those of ``annotate.question=caption_true``, or a label."""
 
 
 def read_right_answers(file: str, question: Question) -> HumanAnswers:
-    """Read what people said of texts, as ``annotate=read`` writes it: the majority of each.
+    """Read people's answers about texts, as ``annotate=read`` writes them: the majority for each.
 
     Args:
         file: ``labels.jsonl``, with ``key``, ``member`` (0 before, 1 after), ``annotator`` and
@@ -49,23 +49,23 @@ def read_right_answers(file: str, question: Question) -> HumanAnswers:
 def check_labels(
     pairs: TextPairs, question: Question, answers: HumanAnswers | None = None
 ) -> list[str]:
-    """Say of each set whether the right answer to its second text is that to its first.
+    """Return for each set whether the right answer to its second text is that to its first.
 
-    People's answers go before the oracle's. What nobody says of the original text is taken from the
-    data: a caption is true of its photo, a hypothesis has the label it came with. Equal texts have
-    equal answers.
+    People's answers take precedence over the oracle's. Without an answer to the original text, the
+    data decide: a caption is true of its photo, a hypothesis has its label. Equal texts have equal
+    answers.
 
     Args:
         pairs: the texts before and after.
         question: ``truth`` for captions, ``entailment`` for hypotheses.
-        answers: what people said.
+        answers: people's answers.
 
     Returns:
-        ``kept``, ``changed`` or ``unknown``, one a set.
+        ``kept``, ``changed`` or ``unknown`` for each set.
 
     Raises:
-        UserError: if the question is not one of these, people answered about other sets, or a score
-            is no answer.
+        UserError: if the question is unknown, people answered about other sets, or a score is not
+            an answer.
     """
     if question not in get_args(Question):
         raise UserError(
@@ -90,7 +90,7 @@ def check_labels(
 def _right(
     pairs: TextPairs, at: int, said: Mapping[str, str], question: Question, member: int
 ) -> float | None:
-    """Return the right answer to a text as people or the oracle say it; ``None`` if neither."""
+    """Return the right answer to a text by people or the oracle; ``None`` without either."""
     label = said.get(f"{pairs.keys[at]}_{member}", UNSURE)
     if label != UNSURE:
         return ANSWERS[question][label]
@@ -104,5 +104,5 @@ def _right(
 
 
 def _usual(label: str, question: Question) -> float | None:
-    """Return the right answer to an original text, by the data."""
+    """Return the right answer to an original text according to the data."""
     return 1.0 if question == "truth" else ANSWERS[question].get(label)

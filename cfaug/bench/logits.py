@@ -1,4 +1,4 @@
-"""What a classifier says of whole test sets: each distinct image is decoded and classified once."""
+"""Classify whole test sets: each distinct image is decoded and classified once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def classify_images(
     Images of equal bytes have equal logits.
 
     Args:
-        model: a classifier, or one that keeps what it said.
+        model: a classifier, cached or not.
         pixels: the images.
         batch_size: images classified at once.
 

@@ -1,4 +1,4 @@
-"""Scores of a matcher for images with texts: known, or computed in batches."""
+"""Scores of a matcher for images with texts: cached, or computed in batches."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Asked:
-    """The pairs that one score is of.
+    """The pairs to score for one kind of score.
 
     Attributes:
         name: of the score.
         index: the source of the images.
-        rows: of it, one a pair.
+        rows: of it, one per pair.
         texts: what each image is scored with.
     """
 
@@ -39,14 +39,14 @@ class Asked:
         return replace(self, rows=self.rows[places], texts=[self.texts[at] for at in places])
 
     def equal(self, other: Asked) -> np.ndarray:
-        """Say which pairs have the image and the text of the other's, bool (pairs,)."""
+        """Return which pairs have the same image and text as the other's, bool (pairs,)."""
         mine, theirs = (one.index.digests[one.index.images[one.rows]] for one in (self, other))
         texts = [a == b for a, b in zip(self.texts, other.texts, strict=True)]
         return (mine == theirs).all(axis=1) & np.array(texts, bool)
 
 
 def match_pairs(matcher: Matcher | CachedMatcher, asked: Asked, size: int) -> np.ndarray:
-    """Return what a matcher says of images with texts, float32 (pairs,), known or computed.
+    """Return a matcher's scores for images with texts, float32 (pairs,), cached or computed.
 
     Args:
         matcher: the model, cached or not.

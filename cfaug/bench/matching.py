@@ -1,4 +1,4 @@
-"""Matching gaps of counterfactual pairs: how much less sure a model is of them than of random ones.
+"""Matching gaps of counterfactual pairs: how much harder they are than random ones.
 
 COCO-Counterfactuals, section 4.2.2, Figure 3.
 """
@@ -38,11 +38,11 @@ class Matching(SourceBenchmark):
         data: the pairs, each of an original (C_o, I_o^s) and a counterfactual member.
         name: what tables call it, "_matching" added; ``None`` is the folder's name.
         batch_size: pairs scored at once.
-        without_leaks: leave out pairs of which the run was trained on an image, or on its COCO
-            photo; otherwise they are only reported.
+        without_leaks: leave out pairs with an image that the run was trained on, or whose COCO
+            photo it was trained on; otherwise they are only reported.
         real: the captions' real photographs (C_o, I_o), for the gaps between random pairs; ``None``
             measures the counterfactual gaps alone. A photograph is found by its caption within the
-            pair's group, or by a caption that comes once.
+            pair's group, or by a caption that is unique.
         seed: of the random pairs, keyed by pair.
     """
 
@@ -67,7 +67,7 @@ class Matching(SourceBenchmark):
             rows: which rows of ``pairs``, of whole sets; ``None`` is all.
 
         Raises:
-            UserError: if a set does not have two members, or no caption is among the photographs'.
+            UserError: if a set does not have two members, or no photograph has any of the captions.
         """
         members = paired_rows(self.name, pairs, rows).reshape(-1, 2)
         self._pairs, self._real, self._rows = pairs, real, rows
@@ -114,14 +114,14 @@ class Matching(SourceBenchmark):
         return Evaluation(self.mean_outcomes(hits), {**items, **hits, **anchors, **scores, **kind})
 
     def score(self, matcher: Matcher | CachedMatcher) -> dict[str, np.ndarray]:
-        """Ask for every score the gaps need: six a pair with a photograph, else three.
+        """Compute every score that the gaps need: six for a pair with a photograph, else three.
 
         A wrong image with the bytes of the right one, or a wrong text equal to the right one, takes
-        the right pair's score, so that the gap is exactly zero whatever batches they were in.
+        the right pair's score, so that the gap is exactly zero whatever the batches.
 
         Returns:
-            By the names of ``cfaug.metrics.matching.SCORES``, float64 (pairs,), ``nan`` where a
-            pair has no photograph.
+            Scores by the names of ``cfaug.metrics.matching.SCORES``, float64 (pairs,), ``nan``
+            where a pair has no photograph.
         """
         found: dict[str, np.ndarray] = {}
         for kind, asked in self._asked().items():
@@ -159,7 +159,7 @@ class Matching(SourceBenchmark):
         ]
 
     def _asked(self) -> dict[str, list[Asked]]:
-        """Return the questions of each kind of gap, that of the right pair first."""
+        """Return the pairs to score for each kind of gap, the right pair first."""
         pairs, first, second = self._pairs, self._first, self._second
         original, edited = _texts(pairs, first), _texts(pairs, second)
         asked: dict[str, list[Asked]] = {}

@@ -1,4 +1,4 @@
-"""What ``benchmark=`` names: an object that opens benchmarks, checked against what it promises."""
+"""Check the object that ``benchmark=`` names, which opens benchmarks, and what it opens."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Member(Protocol):
 
 
 ATTRIBUTES = ("name", "needs", "data_hash", "run")
-"""What a ``Benchmark`` has."""
+"""The attributes of a ``Benchmark``."""
 
 
 def check_member(member: object, key: str = "benchmark") -> None:
@@ -29,7 +29,7 @@ def check_member(member: object, key: str = "benchmark") -> None:
 
     Args:
         member: what a YAML names.
-        key: where it stands in the settings.
+        key: its place in the settings.
 
     Raises:
         UserError: naming the class.
@@ -46,11 +46,11 @@ def open_member(member: Member, context: EvaluationContext) -> list[Benchmark]:
 
     Args:
         member: as a YAML names it.
-        context: what it may know of the run.
+        context: of the run.
 
     Raises:
         UserError: as ``open`` does; naming a class that lacks a part of a benchmark, or a name that
-            tables would take for a part of another benchmark.
+            in tables would look like a part of another benchmark.
     """
     found: object = member.open(context)
     if not isinstance(found, list | tuple):
@@ -59,18 +59,18 @@ def open_member(member: Member, context: EvaluationContext) -> list[Benchmark]:
             f"{_name_class(found)}"
         )
     for one in found:
-        # Of the class first: asking an object computes its property, maybe a hash of all its data.
+        # Check the class first: an object's property may compute a hash of all its data.
         lacks = [name for name in ATTRIBUTES if not hasattr(type(one), name)]
         lacks = [name for name in lacks if not hasattr(one, name)]
         if lacks:
             raise UserError(
-                f"{_name_class(one)} is no benchmark, for it has no {', '.join(lacks)}: "
+                f"{_name_class(one)} is not a benchmark, as it has no {', '.join(lacks)}: "
                 "see cfaug.protocols.Benchmark"
             )
         if not isinstance(one.name, str) or NAME_OF_PART.search(one.name):
             raise UserError(
                 f"{_name_class(one)}: name={one.name!r} is invalid: it should be a text that does "
-                "not end in [...=...], as tables call a part of a benchmark"
+                "not end in [...=...], which names a part of a benchmark in tables"
             )
     return list(found)
 

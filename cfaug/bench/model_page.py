@@ -30,11 +30,11 @@ class WritesModelPage:
     page: int | None
 
     def model_page(self) -> ModelPage[Any]:
-        """Return how the page is made."""
+        """Return how to make the page."""
         raise NotImplementedError
 
     def page_images(self) -> ImageSource:
-        """Return where its pictures come from, by the names that the items have of them."""
+        """Return a reader of its pictures, by their names in the items."""
         raise NotImplementedError
 
     @property
@@ -45,7 +45,7 @@ class WritesModelPage:
         return () if self.page is None else (page_file(str(self.name)),)
 
     def write_page(self, folder: Path, title: str) -> Path | None:
-        """Show what was answered, in the folder of a run, and for all models of its experiment.
+        """Write the page of a run's answers, and that of all models of its experiment.
 
         Args:
             folder: of the run; its items are written before.
@@ -63,10 +63,10 @@ class WritesModelPage:
         """Refuse a ``page`` that is invalid.
 
         Args:
-            least: the smallest number there may be.
+            least: the smallest valid number.
 
         Raises:
-            UserError: if it is not a whole number, or a smaller one.
+            UserError: if it is not a whole number, or is smaller.
         """
         page = self.page
         if page is not None and (
@@ -77,7 +77,7 @@ class WritesModelPage:
             )
 
     def reader(self, find: Callable[[str], Found | None], source: object) -> Callable[[str], Found]:
-        """Return what finds an image by its name, and refuses one that the data have not.
+        """Return a function that finds an image by name and refuses names that are not in the data.
 
         Args:
             find: returns ``None`` for a name that is unknown.

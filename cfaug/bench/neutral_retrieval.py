@@ -1,13 +1,13 @@
-"""Whose photos a caption without gender finds first: Bias@K, MaxSkew@K, NDKL by occupation.
+"""Whose photos does a caption without gender retrieve? Bias@K, MaxSkew@K, NDKL by occupation.
 
-The items, one row an occupation and K:
+The items, one row per occupation and K:
 
 * ``item``: ``<context>/<asked>/<occupation>, <other>@<K>``; ``cluster``: the occupation;
 * ``k``, ``n_pool``, ``masculine``, ``feminine``: photos of each in the pool; ``top_masculine``,
   ``top_feminine``: among the K;
-* ``bias``: Bias@K, masculine less feminine over both, with its sign; ``abs_bias``: without;
-  ``max_skew``, ``min_skew``, ``max_skew_chance``: of a random ranking; ``max_skew_excess``;
-  ``ndkl``: of the whole ranking, ``ndkl_chance``;
+* ``bias``: Bias@K, (masculine - feminine) / both; ``abs_bias``: its absolute value; ``max_skew``,
+  ``min_skew``, ``max_skew_chance``: of a random ranking; ``max_skew_excess``; ``ndkl``: of the
+  whole ranking, ``ndkl_chance``;
 * ``left_out``: why a row has no numbers; null where it has.
 """
 
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class NeutralRetrieval(PhotoQuestion):
-    """Whose photos a caption without gender finds first: Bias@K, MaxSkew@K, NDKL by occupation.
+    """Whose photos does a caption without gender retrieve? Bias@K, MaxSkew@K, NDKL by occupation.
 
     Attributes: those of ``PhotoQuestion``, and
         ks: how many photos are retrieved.
-        zeros: what a gender counts as that is not among them.
+        zeros: how a gender counts that is not among them.
     """
 
     ks: tuple[int, ...]
@@ -55,12 +55,12 @@ class NeutralRetrieval(PhotoQuestion):
 
     @property
     def settings(self) -> tuple[Any, ...]:
-        """How many photos are retrieved, and what an absent gender counts as."""
+        """How many photos are retrieved, and how an absent gender counts."""
         return np.array(self.ks), self.zeros
 
     @cached_property
     def _pools(self) -> dict[tuple[str, str, str, str], list[int]]:
-        """The places of the photos of each context, asked, occupation and object or participant."""
+        """The photos of each context, asked person, occupation and object or participant."""
         found: dict[tuple[str, str, str, str], list[int]] = {}
         for place, asked in self.photos.questions:
             one = self.photos.about[place]
@@ -69,7 +69,7 @@ class NeutralRetrieval(PhotoQuestion):
         return found
 
     def run(self, encoder: DualEncoder | CachedEncoder) -> Evaluation:
-        """Return the means over occupations, by context, whom the pronoun refers to, and K.
+        """Return the means over occupations by context, referent of the pronoun, and K.
 
         The gender is always that of the person at work, as in the released code.
         """
@@ -129,7 +129,7 @@ class NeutralRetrieval(PhotoQuestion):
                         self._outcome(metric, unit, items[metric][own], {**by, "k": str(k)})
                         for metric, unit in METRICS.items()
                     ]
-            if part.any():  # of a ranking, whatever K
+            if part.any():  # these belong to a whole ranking, whatever K
                 _, first = np.unique(columns["pool"][part], return_index=True)
                 found.append(self._outcome("ndkl", "nats", items["ndkl"][part][first], by))
         return found
@@ -144,7 +144,7 @@ class NeutralRetrieval(PhotoQuestion):
 METRICS: Mapping[str, str] = {
     "abs_bias": "fraction", "max_skew": "nats", "max_skew_excess": "nats",
 }  # fmt: skip
-"""What is averaged over occupations, with its unit; lower is better."""
+"""Metrics that are averaged over occupations, with their units; lower is better."""
 
 NUMBERS = ("top_masculine", "top_feminine", "bias", "abs_bias", "max_skew", "min_skew",
            "max_skew_chance", "max_skew_excess", "ndkl", "ndkl_chance")  # fmt: skip
@@ -170,12 +170,12 @@ def measure_ranking(
         ranked: number of each photo's gender, the best photo first, integers (photos,).
         counts: of the genders in the pool, (2,).
         k: how many photos are retrieved.
-        zeros: what a gender counts as that is not among them.
+        zeros: how a gender counts that is not among them.
     """
     top = count_top(ranked, len(GENDERS), [k])[0]
     share = float(bias(top))
     largest, chance = float(max_skew(top, counts)), chance_skew(counts.tolist(), k).mean
-    if zeros == "one":  # a gender that is not there may then have the larger skew
+    if zeros == "one":  # an absent gender may then have the larger skew
         largest, chance = float(skew(top, counts, zeros).max()), _chance_of_one(counts, k)
     return {
         "top_masculine": float(top[0]),

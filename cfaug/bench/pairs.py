@@ -1,6 +1,6 @@
 """Two images, two captions that differ by one edit: which belongs to which (Winoground).
 
-``benchmark=pairs``. The items, one row a pair:
+``benchmark=pairs``. The items, one row per pair:
 
 * ``item``; ``cluster``: the pair's group, such as its photo;
 * ``text_score``, ``image_score``, ``group_score``: 1 if the pair is right by this score, else 0;
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
     from cfaug.data.index import Index
 
 KIND = "image_kind"
-"""The column that says what the image of a member is, such as real or synthetic."""
+"""The column with the kind of a member's image, such as real or synthetic."""
 
 WINOGROUND = ("text_score", "image_score", "group_score")
-"""The scores that every pair test has, first among the columns."""
+"""The scores of every pair test, the first columns."""
 
 DIRECTIONS: Mapping[str, int] = {
     "text_score_i0": 0, "text_score_i1": 1, "image_score_c0": 0, "image_score_c1": 1,
 }  # fmt: skip
-"""Scores of a single direction, and the number of the image that each is about."""
+"""Scores of a single direction, and the number of the image each is about."""
 
 
 @dataclass
@@ -56,17 +56,17 @@ class PairMatching(ItemSource):
         data: the pairs.
         name: what tables call it, "_pairs" added; ``None`` is the folder's name.
         batch_size: images, captions, pairs or questions that go through the model together.
-        without_leaks: leave out pairs of which the run was trained on an image, or on its COCO
-            photo; otherwise they are only reported.
-        images: the folder of the photos that lists name; ``None`` looks in the usual places in and
-            beside ``data``.
+        without_leaks: leave out pairs with an image that the run was trained on, or whose COCO
+            photo it was trained on; otherwise they are only reported.
+        images: the folder of the photos that are named in lists; ``None`` looks in the usual places
+            in and beside ``data``.
         missing: whether items whose photo is missing or unreadable are refused or skipped.
         form: which of several tests in one folder it is, such as ``aro_relation``; ``None``
             recognises it.
         details: add the group matching score and single directions, and report every score by the
-            category and kind of image that the source gives.
+            source's category and kind of image.
         tags: further columns of the source by whose values every score is reported.
-        question: what a model that answers questions is asked: ``plain``, ``vqascore``,
+        question: the question to a model that answers questions: ``plain``, ``vqascore``,
             ``caption``, or a YAML file with the same keys.
     """
 
@@ -122,7 +122,7 @@ class PairMatching(ItemSource):
 
     @property
     def data_hash(self) -> str:
-        """What was asked about, as a hash: a result is never mistaken for another test's."""
+        """A hash of what was asked, so that a result is not taken for that of another test."""
         asked = [] if self._asked is None else [self._asked]
         if not (self.details or self.tags):
             return fingerprint(self._index.hash, *asked)

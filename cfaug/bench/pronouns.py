@@ -1,13 +1,13 @@
 """Photos of people at work, asked about by captions that differ in a pronoun.
 
-The items of ``PronounResolution``, one row a photo and person whom the pronoun refers to:
+The items of ``PronounResolution``, one row per photo and referent of the pronoun:
 
-* ``item``: ``<IDX>/<asked>``; ``cluster``: digest of the photo, which several rows may show;
+* ``item``: ``<IDX>/<asked>``; ``cluster``: digest of the photo, which several rows may share;
 * ``context``: ``OO``, a person with an object, or ``OP``, two people; ``asked``: ``occupation`` or
-  ``participant``, whom the pronoun refers to; ``pair``: whether two people are perceived as of the
-  ``same`` gender or ``different``, "" of one person;
+  ``participant``, whom the pronoun refers to; ``pair``: whether two people are perceived to have
+  the ``same`` gender or ``different`` ones; "" for one person;
 * ``occupation``, ``other`` (the object or participant), ``sector``, ``specialisation``;
-* ``gender``: how annotators perceived whom the pronoun refers to;
+* ``gender``: the referent's gender as annotators perceived it;
 * ``resolution_accuracy``: whether the caption with the right pronoun is the most similar one, 0 or
   1 (a share where captions tie); ``chosen``: whose caption that is, or ``tie``;
   ``neutral_first``: whether "their" would be; ``masculine``, ``feminine``, ``neutral``: cosines.
@@ -45,7 +45,7 @@ SAME, DIFFERENT = "same", "different"
 
 COLUMNS = ("idx", "context", "occupation", "other", "gender", "other_gender", "sector",
            "specialisation")  # fmt: skip
-"""Of an index that ``VisoGenderPhotos`` read."""
+"""Columns of an index read by ``VisoGenderPhotos``."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Photos:
 
     @cached_property
     def questions(self) -> list[tuple[int, str]]:
-        """Every photo with everyone whom a pronoun may refer to: (place, ``ASKED``)."""
+        """Every photo with every possible referent of a pronoun: (place, ``ASKED``)."""
         return [
             (place, asked)
             for asked in ASKED
@@ -83,7 +83,7 @@ class Photos:
         ]
 
     def hash(self) -> str:
-        """Return a hash of the photos and of what is said of them."""
+        """Return a hash of the photos and their annotations."""
         return self.index.hash_with(COLUMNS)
 
 
@@ -95,12 +95,12 @@ def fill_template(template: str, about: Mapping[str, str], pronoun: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class PhotoQuestion:
-    """A question about photos, put as captions with a pronoun.
+    """A question about photos, asked by captions with a pronoun.
 
     Attributes:
         name: what tables call it.
-        photos: what is asked about.
-        templates: captions by whom the pronoun refers to.
+        photos: the photos to ask about.
+        templates: captions by the referent of the pronoun.
         batch_size: images or captions embedded at once.
         leaks: photos that the run was trained on.
     """
@@ -118,12 +118,12 @@ class PhotoQuestion:
 
     @property
     def settings(self) -> tuple[Any, ...]:
-        """What else an answer depends on, as ``fingerprint`` takes it."""
+        """Other settings that an answer depends on, for ``fingerprint``."""
         return ()
 
     @property
     def data_hash(self) -> str:
-        """What was asked about, as a hash."""
+        """A hash of what was asked."""
         told = json.dumps(dict(self.templates), sort_keys=True)
         return fingerprint(self.photos.hash(), self.photos.rows, told, *self.settings)
 
@@ -144,7 +144,7 @@ class PronounResolution(PhotoQuestion):
         return (int(self.neutral_choice),)
 
     def run(self, encoder: DualEncoder | CachedEncoder) -> Evaluation:
-        """Return accuracies and gaps by context, whom the pronoun refers to, and pair."""
+        """Return accuracies and gaps by context, referent of the pronoun, and pair."""
         photos = self.photos
         at = np.array([place for place, _ in photos.questions])
         texts = [
@@ -228,7 +228,7 @@ class PronounResolution(PhotoQuestion):
 
 
 def _ties(scores: np.ndarray) -> np.ndarray:
-    """Say which rows have several largest scores, bool (rows,)."""
+    """Return which rows have a tie for the largest score, bool (rows,)."""
     found: np.ndarray = (scores == scores.max(axis=1, keepdims=True)).sum(axis=1) > 1
     return found
 

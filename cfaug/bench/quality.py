@@ -29,17 +29,17 @@ from cfaug.types import ORIGINAL, RECONSTRUCTION, Evaluation, Outcome
 class ImageQuality(JoinedBenchmark):
     """FID and KID of reconstructions and edits against the photos that were edited.
 
-    ``fid_halves``, the FID of the photos' two random halves, says what of it is bias: it is above
+    ``fid_halves``, the FID between two random halves of the photos, shows the bias: it is above
     zero although nothing was changed.
 
     Args:
         data: shards of photos with their edits; the edits are the set ``edited``.
         name: what tables call it, "_quality" added; ``None`` is the folder's name.
         batch_size: images computed at once.
-        without_leaks: leave out photos that the run was trained on, with all that was made of them.
-        random: shards of edits of random words (LANCE-R), the set ``random``; ``None`` is none.
+        without_leaks: leave out photos that the run was trained on, with everything made from them.
+        random: shards of edits of random words (LANCE-R), the set ``random``; ``None`` omits it.
         more: {name: shards} of further sets, such as the oracle's edits.
-        control: the kind of edit that changes nothing: photos only inverted and drawn again.
+        control: the kind of edit that changes nothing: photos that are only inverted and redrawn.
         seed: of the random halves.
     """
 
@@ -60,7 +60,7 @@ class ImageQuality(JoinedBenchmark):
     def run(self, model: FeatureExtractor) -> Evaluation:
         """Return ``fid`` and ``kid`` of every set, ``fid_halves`` of the photos.
 
-        Photos of which there is no edit, and their reconstructions, take no part.
+        Photos without an edit, and their reconstructions, are left out.
         """
         items = self._items()
         features = np.concatenate(
@@ -82,7 +82,7 @@ class ImageQuality(JoinedBenchmark):
         there = [one for one in found if one is not None]
         if not there:
             raise UserError(
-                f"{self.data}: FID and KID compare sets of two images and more, and there is "
+                f"{self.data}: FID and KID compare sets of two or more images, and there is "
                 f"{len(original)} photo with an edit: name shards of more photos"
             )
         return Evaluation(there, items)
@@ -116,8 +116,8 @@ def _say_bias(benchmark: str, sets: Mapping[str, np.ndarray]) -> None:
         dim = next(iter(sets.values())).shape[1]
         say(
             f"{benchmark}: fewer images than the {dim} features in {', '.join(small)}: FID is far "
-            "above what it would be of many; compare it with fid_halves, and read KID, which has "
-            "no bias"
+            "above its value for many images; compare it with fid_halves, and use KID, which is "
+            "unbiased"
         )
 
 
@@ -146,11 +146,11 @@ class CaptionPerplexity(JoinedBenchmark):
     Args:
         data: shards of photos with their edits; the edits are the set ``edited``.
         name: what tables call it, "_perplexity" added; ``None`` is the folder's name.
-        batch_size: without effect; the language model has a setting of its own.
-        without_leaks: leave out photos that the run was trained on, with all that was made of them.
-        random: shards of edits of random words (LANCE-R), the set ``random``; ``None`` is none.
+        batch_size: without effect; the language model has its own setting.
+        without_leaks: leave out photos that the run was trained on, with everything made from them.
+        random: shards of edits of random words (LANCE-R), the set ``random``; ``None`` omits it.
         more: {name: shards} of further sets, such as the oracle's edits.
-        control: the kind of edit that changes nothing: photos only inverted and drawn again.
+        control: the kind of edit that changes nothing: photos that are only inverted and redrawn.
     """
 
     kind: ClassVar[str] = "perplexity"
@@ -164,7 +164,7 @@ class CaptionPerplexity(JoinedBenchmark):
     def run(self, model: LanguageModel) -> Evaluation:
         """Return ``perplexity``, the mean over captions, of every set and kind of edit.
 
-        The captions of photos without an edit count for ``original`` and ``reconstruction`` alone.
+        The captions of photos without an edit count only for ``original`` and ``reconstruction``.
         """
         items = self._items()
         texts = list(dict.fromkeys(items["text"]))

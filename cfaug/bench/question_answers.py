@@ -17,12 +17,12 @@ from cfaug.questions import Answered
 from cfaug.types import CLUSTER, ITEM, Better, Outcome
 
 BLIND, PRIOR = "blind_", "prior_"
-"""What columns and metrics begin with that are of the model without the image; of options alone."""
+"""Prefixes of columns and metrics: of the model without the image; of options alone."""
 
 UNDEFINED = {"consistency": 0.0, "phi": 0.0}
-"""What they are where all basic answers are wrong, or all answers of a kind are alike: every model
-has the same numbers, so that models can be compared. scikit-learn's ``matthews_corrcoef``, which
-is phi, does likewise."""
+"""Their values if all basic answers are wrong, or all answers of a kind are alike: every model then
+has numbers that can be compared. scikit-learn's ``matthews_corrcoef``, which is phi, does the
+same."""
 
 PAIRED = ("acc_b", "acc_c", "acc_plus")
 
@@ -34,10 +34,10 @@ class Reply:
     Attributes:
         chosen: number of the option; ``None`` if options tie, nothing was understood, or the
             question was left out.
-        left_out: why it was; empty if it was not.
-        answered: the options' scores; ``None`` of an answer in words.
-        text: what the model wrote, an answer or a rationale; ``None`` if nothing.
-        choices: by reduction, of scores.
+        left_out: the reason if the question was left out, else empty.
+        answered: the options' scores; ``None`` for a written answer.
+        text: the answer or rationale that the model wrote; ``None`` if it wrote nothing.
+        choices: number of the chosen option by reduction of scores.
     """
 
     chosen: int | None
@@ -48,7 +48,7 @@ class Reply:
 
     @property
     def flips(self) -> float:
-        """1 if another reduction chooses another option, 0 if none does; NaN without scores."""
+        """1 if another reduction chooses another option, else 0; NaN without scores."""
         return float("nan") if not self.choices else float(len({*self.choices.values()}) > 1)
 
 
@@ -58,12 +58,12 @@ def rank_reply(
     reduction: Reduction,
     blind: Answered | None = None,
 ) -> Reply:
-    """Return the option that scores choose, by every reduction that they allow.
+    """Return the option chosen by scores, for every possible reduction.
 
     Args:
         answered: scores of the options.
         options: their texts.
-        reduction: the one that counts.
+        reduction: the reduction that counts.
         blind: scores without the image, for ``pmi``.
     """
     if answered.left_out:
@@ -84,7 +84,7 @@ def _scores(answered: Answered) -> tuple[list[float], list[int]]:
 
 
 def question_columns(rows: Sequence[QuestionRow]) -> dict[str, Any]:
-    """Return the columns that depend on no model."""
+    """Return the columns that do not depend on a model."""
     return {
         ITEM: [row.name for row in rows],
         CLUSTER: [row.image.group for row in rows],
@@ -100,11 +100,11 @@ def question_columns(rows: Sequence[QuestionRow]) -> dict[str, Any]:
 def reply_columns(
     rows: Sequence[QuestionRow], replies: Sequence[Reply], prefix: str = ""
 ) -> dict[str, Any]:
-    """Return the columns of one way of asking: what was chosen, whether it is right, accuracies.
+    """Return the columns of one way of asking: the option chosen, whether it is right, accuracies.
 
     Args:
         rows: the questions.
-        replies: as many.
+        replies: one per question.
         prefix: of the columns' names.
     """
     right = np.array([
@@ -129,7 +129,7 @@ def reply_columns(
 
 
 def choice_columns(rows: Sequence[QuestionRow], replies: Sequence[Reply]) -> dict[str, Any]:
-    """Return the option that every reduction chooses, flips between them, and ties."""
+    """Return the option chosen by every reduction, flips between them, and ties."""
     kinds = dict.fromkeys(name for one in replies for name in one.choices or {})
 
     def text(row: QuestionRow, reply: Reply, kind: Reduction) -> str | None:
@@ -149,12 +149,12 @@ def choice_columns(rows: Sequence[QuestionRow], replies: Sequence[Reply]) -> dic
 
 
 def holds_pairs(rows: Sequence[QuestionRow]) -> bool:
-    """Say whether there are basic and counterfactual questions."""
+    """Return whether there are basic and counterfactual questions."""
     return {BASIC, COUNTERFACTUAL} <= {row.question.kind for row in rows}
 
 
 def _by_image(rows: Sequence[QuestionRow], right: np.ndarray) -> Iterator[tuple[int, list[int]]]:
-    """Yield of each image that counts its basic question's place, and its counterfactual ones'.
+    """Yield the places of the basic and the counterfactual questions of each image that counts.
 
     An image whose basic question was left out does not count.
     """
@@ -184,11 +184,11 @@ def _paired_columns(rows: Sequence[QuestionRow], right: np.ndarray) -> dict[str,
 def question_outcomes(
     name: str, rows: Sequence[QuestionRow], items: Mapping[str, Any]
 ) -> list[Outcome]:
-    """Return accuracies of all questions, by category and kind; totals, groups, what was left out.
+    """Return accuracies of all questions and by category and kind; totals, groups, those left out.
 
     Accuracies of all categories together are micro averages; ``total_*`` is the plain sum of the
-    categories' percentages (CFMM, section 4.1). Without counterfactual questions there is
-    ``right``, by category and kind, and what groups of two questions about two images give.
+    categories' percentages (CFMM, section 4.1). Without counterfactual questions they are
+    ``right``, by category and kind, and the accuracies of groups of two questions about two images.
 
     Args:
         name: of the benchmark.

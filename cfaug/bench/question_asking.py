@@ -1,7 +1,7 @@
-"""Questions put to a model in batches whose answers are kept, so that no question is asked twice.
+"""Ask a model questions in batches and cache the answers, so that no question is asked twice.
 
-Answers are kept under the hash of the whole batch they were given in, so that their last digits do
-not depend on what was asked before: an interrupted evaluation resumes and produces identical bytes.
+Answers are cached under the hash of the whole batch they were given in, so that their last digits
+do not depend on earlier questions: an interrupted evaluation resumes and produces identical bytes.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ class Ask:
 
     @property
     def digest(self) -> str:
-        """What stands for the image's content; empty where there is none."""
+        """The digest of the image's content; empty without an image."""
         return "" if self.image is None else self.image.digest
 
 
 class Asker:
-    """Puts questions to one model.
+    """Asks one model questions.
 
     Args:
-        model: an answerer, or one that keeps what it said.
-        batch_size: questions that go to the model together. All questions about one image do, even
-            if they are more.
+        model: an answerer, cached or not.
+        batch_size: questions that go to the model together. All questions about one image go
+            together, even if they are more.
     """
 
     def __init__(self, model: Answerer | CachedAnswerer, batch_size: int) -> None:
@@ -70,7 +70,7 @@ class Asker:
 
     @property
     def writes(self) -> bool:
-        """Whether the model answers in words of its own; loads it."""
+        """Whether the model can write answers; loads it."""
         return isinstance(self._loaded, WritesAnswers)
 
     @property
@@ -100,10 +100,10 @@ class Asker:
         return [_from_record(one) for one in self._recall(asks, "rank", answer)]
 
     def write(self, asks: Sequence[Ask], max_new_tokens: int) -> list[Answered]:
-        """Return an answer in words to every question, or why it was left out.
+        """Return a written answer to every question, or the reason why it was left out.
 
         Args:
-            asks: the questions, whose options are not looked at.
+            asks: the questions; their options are ignored.
             max_new_tokens: the most tokens of an answer.
 
         Raises:
@@ -123,7 +123,7 @@ class Asker:
             ]
 
         found = self._recall(asks, f"write {max_new_tokens}", answer)
-        # What older versions kept says no reason: a prompt was too long.
+        # Older versions stored no reason: a prompt was too long.
         return [
             Answered(text=one["text"])
             if one["text"] is not None
@@ -134,7 +134,7 @@ class Asker:
     def _recall(
         self, asks: Sequence[Ask], kind: str, answer: Callable[[Sequence[Ask]], list[Record]]
     ) -> list[Record]:
-        """Return what is kept of every question; the batches of what is not are asked."""
+        """Return the cached answer to every question; batches of uncached ones are asked."""
         keys = [self._key(ask) for ask in asks]
         batches = list(_batches(asks, keys, self._size))
         kept = {
@@ -163,7 +163,7 @@ class Asker:
                     if time.monotonic() - since > feature_cache.KEPT_SECONDS:
                         self._keep(found)
                         found, since = {}, time.monotonic()
-            finally:  # an image that cannot be decoded loses none of the answers before it
+            finally:  # save the answers before an image that cannot be decoded
                 self._keep(found)
         by_key = {keys[place]: self._kept[name] for place, name in kept.items()}
         return [by_key[key] for key in keys]
@@ -176,7 +176,7 @@ class Asker:
             self._kept.add(found)
 
     def _key(self, ask: Ask) -> bytes:
-        """Return a key for everything that an answer depends on but the model."""
+        """Return a key for everything except the model that an answer depends on."""
         asked = ask.question
         shown = [(one.question, one.answer, self._digest(one.image)) for one in
                  asked.demonstrations]  # fmt: skip
@@ -186,21 +186,21 @@ class Asker:
     def _digest(self, image: Image | None) -> str:
         if image is None:
             return ""
-        if id(image) not in self._digests:  # with the image, or its id could become another's
+        if id(image) not in self._digests:  # keep the image alive, or its id could be reused
             digest = content_digest(f"{image.mode}{image.size}".encode() + image.tobytes()).hex()
             self._digests[id(image)] = (image, digest)
         return self._digests[id(image)][1]
 
 
 def _batches(asks: Sequence[Ask], keys: Sequence[bytes], size: int) -> Iterator[Batch]:
-    """Yield the places of distinct questions, those about one image together."""
+    """Yield the places of distinct questions, grouped by image."""
     by_image: dict[str, Batch] = {}
     for place in {key: place for place, key in reversed([*enumerate(keys)])}.values():
         by_image.setdefault(asks[place].digest, []).append(place)
     groups = []
     for digest, own in sorted(by_image.items(), key=lambda item: min(item[1])):
         own.sort()
-        step = len(own) if digest else size  # what shares no image may be cut anywhere
+        step = len(own) if digest else size  # questions without image may be split anywhere
         groups += [own[start : start + step] for start in range(0, len(own), step)]
     batch: Batch = []
     for own in groups:

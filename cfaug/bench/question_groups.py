@@ -1,4 +1,4 @@
-"""Questions that belong together: what share of groups is answered without a mistake."""
+"""Groups of questions: the share of groups that are answered without a mistake."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from cfaug.question_sets import GROUPS, AskedImage, AskedQuestion
 from cfaug.types import Outcome
 
 GROUP, GROUP_PLACES = "group", ("question", "image")
-"""Names in a question's ``extra``: what it belongs to; its place among two questions and images."""
+"""Keys in a question's ``extra``: its group, and its place among two questions and two images."""
 
 SQUARE = Counter({(0, 0): 1, (0, 1): 1, (1, 0): 1, (1, 1): 1})
 """The places of a whole group, question by question."""
 
 GROUP_METRICS = ("q_acc", "f_acc")
-"""What a question's ``extra["groups"]`` may name: see ``cfaug.question_sets.GROUPS``."""
+"""Valid names in a question's ``extra["groups"]``: see ``cfaug.question_sets.GROUPS``."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class QuestionRow:
     """A question of a set, with its image.
 
     Attributes:
-        image: whose question it is.
+        image: the image the question is about.
         question: with its right answer.
-        left_out: why it is not asked; empty if it is.
+        left_out: the reason if it is not asked, else empty.
     """
 
     image: AskedImage
@@ -38,18 +38,18 @@ class QuestionRow:
 
     @property
     def name(self) -> str:
-        """What items call it."""
+        """Its name in the items."""
         return f"{self.image.key}/{self.question.id}"
 
 
 def group_columns(
     rows: Sequence[QuestionRow], right: np.ndarray, prefix: str = ""
 ) -> dict[str, np.ndarray]:
-    """Return columns of groups, 1 or 0 at the first question of each: see ``whole_groups``.
+    """Return the columns of groups, 1 or 0 at the first question of each: see ``whole_groups``.
 
     Args:
         rows: the questions.
-        right: 1, 0 or NaN of each.
+        right: 1, 0 or NaN for each.
         prefix: of the columns' names.
     """
     found = {}
@@ -69,14 +69,14 @@ def _group(row: QuestionRow, metric: str) -> str | None:
 def group_outcomes(
     name: str, rows: Sequence[QuestionRow], right: np.ndarray, prefix: str
 ) -> list[Outcome]:
-    """Return the share of groups without a mistake, and more of two questions about two images.
+    """Return the share of groups without a mistake, and NaturalBench's accuracies where they apply.
 
-    Groups of which a question was left out do not count.
+    Groups with a question that was left out do not count.
 
     Args:
         name: of the benchmark.
         rows: the questions.
-        right: 1, 0 or NaN of each.
+        right: 1, 0 or NaN for each.
         prefix: of the metrics' names.
     """
     groups: dict[str, list[tuple[tuple[object, ...], float]]] = {}

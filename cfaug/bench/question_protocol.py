@@ -1,4 +1,4 @@
-"""How questions of a set are put to a model, and what its answers choose."""
+"""How a model is asked the questions of a set, and how its answers are read."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class QuestionProtocol:
     """How questions are asked.
 
     Attributes:
-        protocol: ``rank`` ranks options; ``write`` reads which option a written answer is.
+        protocol: ``rank`` ranks options; ``write`` parses a written answer.
         reduction: of likelihoods.
         wording: the prompts.
-        option_order: of options that a prompt shows.
+        option_order: order of the options in a prompt.
         order_seed: of their shuffle.
         solved: examples by category.
-        shots: how many of them stand before a question.
+        shots: number of examples before a question.
         chain_of_thought: ``one_stage`` shows rationales in examples; ``two_stage`` has the model
             write one before options are ranked.
         max_new_tokens: the most tokens of a written answer or rationale.
@@ -49,11 +49,11 @@ class QuestionProtocol:
 
     @property
     def writes(self) -> bool:
-        """Whether the model has to write."""
+        """Whether the model has to write text."""
         return self.protocol == "write" or self.chain_of_thought == "two_stage"
 
     def shown(self, category: str) -> tuple[SolvedExample, ...]:
-        """Return the examples before a category's questions, whole enough for the prompts.
+        """Return the examples before a category's questions, with all parts that the prompts need.
 
         Args:
             category: of the questions.
@@ -85,12 +85,12 @@ class QuestionProtocol:
         return [options[place] for place in order]
 
     def put(self, row: QuestionRow, blind: bool, opening: str = "") -> Ask:
-        """Put a question as the model receives it.
+        """Return a question in the form that the model receives.
 
         Args:
             row: the question.
             blind: without any image.
-            opening: what the answer begins with, such as a rationale.
+            opening: the beginning of the answer, such as a rationale.
         """
         examples = []
         for one in self.shown(row.image.category):
@@ -118,7 +118,7 @@ class QuestionProtocol:
         """Return a reply to every question; one that is left out is not asked.
 
         Args:
-            asker: puts them to the model.
+            asker: asks the model.
             rows: the questions.
             blind: ask without any image.
             beside: replies without the image, for ``pmi``.
@@ -131,10 +131,10 @@ class QuestionProtocol:
         return self._rank_all(asker, rows, asks, blind, beside)
 
     def ask_prior(self, asker: Asker, rows: Sequence[QuestionRow]) -> list[Reply]:
-        """Rank the options of every question behind a prompt that asks nothing.
+        """Rank the options of every question after a prompt without the question.
 
         Args:
-            asker: puts them to the model.
+            asker: asks the model.
             rows: the questions.
         """
         asks = [None if row.left_out else self._put_nothing(row) for row in rows]
@@ -155,7 +155,7 @@ class QuestionProtocol:
         blind: bool,
         beside: Sequence[Reply] | None,
     ) -> list[Reply]:
-        """Have a rationale written for every question, and rank its options behind that."""
+        """Let the model write a rationale for every question, and rank its options after it."""
         asked = [row for row in rows if not row.left_out]
         texts = iter(asker.write([self.put(row, blind) for row in asked], self.max_new_tokens))
         written = [None if row.left_out else next(texts) for row in rows]
@@ -193,25 +193,25 @@ class QuestionProtocol:
         ]
 
     def _read(self, row: QuestionRow, answered: Answered) -> Reply:
-        """Return which option a written answer is."""
+        """Return which option a written answer chooses."""
         if answered.text is None:
             return Reply(None, answered.left_out)
         said = text = answered.text
-        if self.chain_of_thought:  # thought and answer are written together, with a marker between
+        if self.chain_of_thought:  # rationale and answer, separated by a marker
             said = text.rpartition(self.wording.marker)[2] if self.wording.marker in text else ""
         return Reply(parse_answer(said, row.question.options), "", None, text)
 
     def _thought(self, text: str) -> str:
-        """Return a rationale without the answer that the model may have written behind it."""
+        """Return a rationale without the answer that the model may have written after it."""
         return text.partition(self.wording.marker)[0].strip()
 
 
 def leave_out_too(replies: Sequence[Reply], seen: Sequence[Reply]) -> list[Reply]:
-    """Leave out what was left out with the image, so that both count the same questions.
+    """Leave out the questions left out with the image, so that both count the same questions.
 
     Args:
         replies: without the image.
-        seen: with it, as many.
+        seen: with it, the same questions.
     """
     return [
         replace(one, chosen=None, left_out=one.left_out or other.left_out)

@@ -1,4 +1,4 @@
-"""Retrieval both ways between the images and the captions of a source."""
+"""Retrieval in both directions between the images and the captions of a source."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Retrieval(SourceBenchmark):
-    """Recall@1/5/10 both ways: ``benchmark=retrieval benchmark.data=FOLDER``.
+    """Recall@1/5/10 in both directions: ``benchmark=retrieval benchmark.data=FOLDER``.
 
     Rows that share an image are its captions, any number of them.
 
@@ -34,20 +34,22 @@ class Retrieval(SourceBenchmark):
         data: a folder in any form ``data.real`` takes, or ``shapescapes:PART``.
         name: what tables call it, "_retrieval" added; ``None`` is the folder's name.
         batch_size: images or captions embedded at once.
-        without_leaks: leave out images that the run was trained on, or whose COCO photo it was;
-            otherwise they are only reported.
-        captions_per_image: the first so many of each image; ``None`` is all. The
-            COCO-Counterfactuals paper's Table 3 fits 1, its Table 12 all.
+        without_leaks: leave out images that the run was trained on, or whose COCO photo it was
+            trained on; otherwise they are only reported.
+        captions_per_image: use only this many captions of each image, the first ones; ``None`` uses
+            all. The COCO-Counterfactuals paper's Table 3 is consistent with 1, its Table 12 with
+            all.
         counterfactual_holdout: ask only about this share of the sets, which
             ``data.counterfactual_holdout`` kept out of training; 0.3 in the paper's Table 5.
-        human_labels: ask only about the images that the annotators of this file matched to their
-            own caption, as the paper's Tables 2 and 13; ``shapescapes:PART`` asks the oracle.
-        edited_by: ask only about the captions that the counterfactuals of this source are edits
-            of, as the paper's MS-COCO is (footnote 11).
+        human_labels: ask only about the images that the annotators in this file matched to their
+            own caption, as in the paper's Tables 2 and 13; ``shapescapes:PART`` uses the oracle's
+            answers.
+        edited_by: ask only about captions that were edited for the counterfactuals of this source,
+            as in the paper's MS-COCO (footnote 11).
 
     Raises:
         UserError: if more than one of ``counterfactual_holdout``, ``human_labels`` and
-            ``edited_by`` is given, or no caption is asked for.
+            ``edited_by`` is given, or ``captions_per_image`` is below 1.
     """
 
     captions_per_image: int | None = None
@@ -72,7 +74,7 @@ class Retrieval(SourceBenchmark):
             )
 
     def choose_rows(self, context: EvaluationContext, source: str) -> np.ndarray | None:
-        """Return the rows that the settings ask for."""
+        """Return the rows that the settings select."""
         if self.counterfactual_holdout is not None:
             return context.withheld_rows(source, self.counterfactual_holdout)
         if self.human_labels is not None:
@@ -111,14 +113,14 @@ class Retrieval(SourceBenchmark):
 
     @property
     def data_hash(self) -> str:
-        """What was asked about, as a hash: a result is never mistaken for another test's."""
+        """A hash of what was asked, so that a result is not taken for that of another test."""
         return fingerprint(self._index.hash, self._rows)
 
     def run(self, encoder: DualEncoder | CachedEncoder) -> Evaluation:
         """Return six recalls; ``n`` counts images for image to text, captions for text to image.
 
         The items are the images, then the captions; ``above`` and ``tied`` count the wrong
-        candidates that score more than the right answer, or the same.
+        candidates that score higher than the right answer, or the same.
         """
         texts = [self._index.text(int(row)) for row in self._rows]
         found = standings(
@@ -149,7 +151,7 @@ class Retrieval(SourceBenchmark):
 
 
 def _rank_within(groups: np.ndarray) -> np.ndarray:
-    """Return each element's place among equal elements, in order.
+    """Return each element's index among the elements equal to it.
 
     >>> _rank_within(np.array([7, 7, 3, 7, 3])).tolist()
     [0, 1, 0, 2, 1]

@@ -1,33 +1,34 @@
-"""Which labels does a model retrieve for prompts that ask for none: ``benchmark=skew``.
+"""Which labels does a model retrieve for neutral prompts? ``benchmark=skew``.
 
 Howard et al. (2023), sections 3 and 4. A subject's images of all prefixes and sets are ranked by
 their cosine to its neutral prompt, "A photo of a doctor"; the labels of the first K are compared
-with the pool's. A label is what the caption asked the generator for, from the sets' structured
-records, never parsed from captions.
+with the pool's. Labels are the attributes that the generator was asked for, read from the sets'
+structured records, never parsed from captions.
 
-The items are one row a grid, labelling, K and subject; ``item`` is ``<grid>/<labelling>/<subject>@
-<K>``, ``cluster`` the subject. Lists are JSON, in the order of ``labels``.
+The items are one row per grid, labelling, K and subject; ``item`` is
+``<grid>/<labelling>/<subject>@ <K>``, ``cluster`` the subject. Lists are JSON, in the order of
+``labels``.
 
 * ``subject``, ``subject_type``, ``grid``, ``labelling`` (``race_gender``, ``gender``,
   ``gender|race=White``), ``k``, ``n_pool`` images, ``n_sets``, ``n_labels``, ``labels``;
-* ``max_skew``; ``max_skew_chance`` of a random ranking of that pool, exactly, of which 95 % do not
-  exceed ``max_skew_chance_high``; ``max_skew_excess``, the difference;
+* ``max_skew``; ``max_skew_chance``, the exact expected value for a random ranking of that pool, and
+  ``max_skew_chance_high``, its 95 % quantile; ``max_skew_excess``, the difference from chance;
 * ``p_permutation``: of ``max_skew``, labels permuted within sets (or over the pool: exact);
-  ``max_skew_null``: mean over those permutations; ``p_level``: how probable a ``p_permutation`` of
-  at most 0.05 is by chance; ``p_holm``: corrected over the subjects;
+  ``max_skew_null``: mean over those permutations; ``p_level``: probability of a ``p_permutation``
+  of at most 0.05 by chance; ``p_holm``: corrected over the subjects;
 * ``max_skew_low``, ``max_skew_high``: percentile interval over sets drawn with replacement;
 * ``min_skew``, ``n_absent`` labels, ``skews`` of every label (by ``zeros``);
 * ``ndkl`` of the whole ranking, ``ndkl_chance``, ``ndkl_excess``;
-* ``bias``: of two labels, |first - second| / both; ``signed_bias``: with its sign;
-* ``gaps``, ``gap_low``, ``gap_high``, ``gap_p``: what each label's cosine is above its own set's
-  mean, paired over sets, with Student's interval; ``rank_gaps``, ...: the same of its place in the
-  set, 1 the best and 0 the last, above 1/2; ``score_gap``, ``rank_gap``: largest less smallest;
-  ``rank_gap_chance``: what to expect where labels do not matter; ``rank_gap_excess``; ``p_gap``:
+* ``bias``: for two labels, |first - second| / both; ``signed_bias``: with its sign;
+* ``gaps``, ``gap_low``, ``gap_high``, ``gap_p``: how far each label's cosine is above its set's
+  mean, paired over sets, with Student's interval; ``rank_gaps``, ...: the same for its rank in the
+  set, from 1 for the best to 0 for the last, above 1/2; ``score_gap``, ``rank_gap``: largest minus
+  smallest; ``rank_gap_chance``: expected if labels do not matter; ``rank_gap_excess``; ``p_gap``:
   Friedman's test that labels do not matter within sets; ``p_gap_holm``;
 * ``top_counts``, ``pool_counts``: of the labels; ``top``: keys of the first images, 100 at most;
-* ``left_out``: why a subject has no numbers (its pool is smaller than K), else null.
+* ``left_out``: reason why a subject has no numbers, such as a pool smaller than K; else null.
 
-The rankings have one row an image: ``item`` is its key, ``cluster`` its set's; ``grid``,
+The rankings have one row per image: ``item`` is its key, ``cluster`` that of its set; ``grid``,
 ``subject``, ``subject_type``; ``attributes`` as JSON; ``place``, 0 the best, among the subject's
 images of the grid, and ``score``, the cosine. Models are compared by them over subjects and sets.
 """
@@ -72,37 +73,37 @@ Prompts = Literal["raw_mean", "unit_mean"]
 
 @dataclass
 class Skew(WritesModelPage, SourceBenchmark):
-    """Skew of what is retrieved for neutral prompts, with what chance gives.
+    """Skew of the images retrieved for neutral prompts, compared with chance.
 
     Args:
         data: sets of attribute grids: shards of ``recipe=social``, SocialCounterfactuals' parquet.
         name: what tables call it, "_skew" added; ``None`` is the folder's name.
         batch_size: images or prompts embedded at once.
         without_leaks: leave out sets with an image that the run was trained on.
-        subjects: ``all``, or ``unseen``: those whose sets the run's experiment kept out of training
-            (``data.counterfactual_holdout``).
+        subjects: ``all``, or ``unseen``: only those whose sets the run's experiment kept out of
+            training (``data.counterfactual_holdout``).
         labellings: what the labels are, such as ``race_gender``, ``gender``, ``gender|race`` (among
             the images of each race) or ``gender|race=White``; ``None`` is all attributes together,
-            each, and each given each value of another.
-        k: how many images are retrieved, a number or a list, ``labels`` for the number of labels;
-            ``None`` is the number of combinations of the grid, as in all the paper's figures.
-        zeros: what a label counts as that is not retrieved, for MinSkew: ``smooth``, ``neg_inf``
-            (such a subject has no number), ``drop``, ``one`` or ``ref0``.
+            each by itself, and each given each value of another.
+        k: how many images are retrieved: a number, ``labels`` for the number of labels, or a list;
+            ``None`` is the number of combinations of the grid, as in all figures of the paper.
+        zeros: how a label that is not retrieved counts in MinSkew: ``smooth``, ``neg_inf`` (such a
+            subject has no number), ``drop``, ``one`` or ``ref0``.
         alpha: what ``smooth`` adds to every count.
-        permute: labels within ``sets``, which is the exact null hypothesis of matched sets, or over
-            the ``pool``, which takes all images for exchangeable and is computed, not drawn.
+        permute: permute labels within ``sets``, the exact null hypothesis of matched sets, or over
+            the ``pool``, which treats all images as exchangeable and is computed, not drawn.
         permutations: how many are drawn; p is never below 1 / (permutations + 1).
         resamples: of the bootstrap over sets.
         seed: of permutations and resamples.
-        prompts: ``raw_mean`` is the mean of the features of a subject's prompts as the model gives
-            them, as the released code has it; ``unit_mean`` brings each to unit length before.
-        templates: neutral prompts with ``{subject}``, for every subject; ``None`` is the neutral
-            prompts of its sets, one a prefix.
-        invalid: ``refuse`` sets that are not one image for each combination of their grid, or
-            ``leave_out``.
-        compat: ``released`` is the arithmetic of the paper's released code where it is wrong: NDKL,
-            MinSkew, Bias@K, and a K of at least the number of labels; ``None`` is right.
-        page: subjects of a grid of which the page has pictures at most, beside those that stand
+        prompts: ``raw_mean`` is the mean of the unnormalised features of a subject's prompts, as in
+            the released code; ``unit_mean`` scales each to unit length first.
+        templates: neutral prompts with ``{subject}``, for every subject; ``None`` uses the neutral
+            prompts of its sets, one per prefix.
+        invalid: ``refuse`` or ``leave_out`` sets that do not have one image for each combination of
+            their grid.
+        compat: ``released`` follows the paper's released code where its arithmetic is wrong: NDKL,
+            MinSkew, Bias@K, and a K of at least the number of labels; ``None`` computes them right.
+        page: most subjects per grid that the page shows with pictures, besides those that stand
             out; ``None`` writes no page.
 
     Raises:
@@ -157,7 +158,7 @@ class Skew(WritesModelPage, SourceBenchmark):
         return tuple(self.k)
 
     def choose_rows(self, context: EvaluationContext, source: str) -> np.ndarray | None:
-        """Return the rows of the subjects that are asked about."""
+        """Return the rows of the chosen subjects."""
         return context.unseen_rows(source) if self.subjects == "unseen" else None
 
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
@@ -172,7 +173,7 @@ class Skew(WritesModelPage, SourceBenchmark):
             rows: which rows, of whole sets; ``None`` is all.
 
         Raises:
-            UserError: if it holds no sets of grids, some are invalid, or no grid has a labelling.
+            UserError: if it has no sets of grids, some are invalid, or no grid has a labelling.
         """
         self._rows = np.arange(len(index)) if rows is None else np.sort(rows)
         self._sets = read_grid_sets(index, self._rows, self.invalid)
@@ -182,12 +183,12 @@ class Skew(WritesModelPage, SourceBenchmark):
 
     @property
     def sets(self) -> GridSets:
-        """The sets that are asked about."""
+        """The sets to ask about."""
         return self._sets
 
     @property
     def data_hash(self) -> str:
-        """What was asked about, as a hash: a result is never mistaken for another test's."""
+        """A hash of what was asked, so that a result is not taken for that of another test."""
         asked = [self.labellings, self._how, self.prompts, self.templates, self.invalid]
         about = self._sets.index.hash_with([*TEXTS, ATTRIBUTES])
         return fingerprint(about, self._rows, [str(one) for one in asked])
@@ -196,7 +197,7 @@ class Skew(WritesModelPage, SourceBenchmark):
         """Return the mean of every metric over subjects, and each subject's numbers.
 
         Raises:
-            UserError: if an embedding is not a direction, or no subject can be asked about.
+            UserError: if an embedding is zero or not finite, or no subject can be asked about.
         """
         queries = self._embed_prompts(encoder)
         rows = np.concatenate([grid.rows for grid in self._sets.grids.values()])
@@ -204,7 +205,7 @@ class Skew(WritesModelPage, SourceBenchmark):
         return self.judge(queries, images)
 
     def model_page(self) -> ModelPage[SkewItems]:
-        """Return how the page of what is retrieved is made."""
+        """Return how to make the page of retrieved images."""
         from cfaug.report.skew_page import SkewPageSettings, skew_page
 
         return skew_page(SkewPageSettings(limit=self.page))
@@ -226,16 +227,15 @@ class Skew(WritesModelPage, SourceBenchmark):
     def judge(
         self, queries: Mapping[tuple[str, int], np.ndarray], images: np.ndarray
     ) -> Evaluation:
-        """Judge the rankings that embeddings give.
+        """Score the rankings that follow from embeddings.
 
         Args:
-            queries: embedding (dim,) of the neutral prompts of each grid's name and subject's
-                number.
-            images: embeddings (images, dim) of all grids, one grid's after the other's.
+            queries: embedding (dim,) of the neutral prompts, by grid name and subject number.
+            images: embeddings (images, dim) of all grids, concatenated.
 
         Raises:
-            UserError: naming the image whose embedding is not a direction, or saying why no subject
-                can be asked about.
+            UserError: naming an image whose embedding is zero or not finite, or saying why no
+                subject can be asked about.
         """
         found: list[dict[str, Any]] = []
         ranked: list[RankedSubject] = []
@@ -254,7 +254,7 @@ class Skew(WritesModelPage, SourceBenchmark):
         return Evaluation(means, items, ranking_columns(self._sets, ranked))
 
     def summarise(self, found: Evaluation) -> list[str]:
-        """Say which subjects stand out after correction, and how many would by chance."""
+        """Say which subjects stand out after correction, and how many are expected to by chance."""
         drawn = self.permutations if self.permute == "sets" else 0
         return summarise(str(self.name), found.items, drawn)
 
@@ -282,7 +282,7 @@ class Skew(WritesModelPage, SourceBenchmark):
     def _embed_prompts(
         self, encoder: DualEncoder | CachedEncoder
     ) -> dict[tuple[str, int], np.ndarray]:
-        """Return one embedding a grid and subject: the mean over its neutral prompts."""
+        """Return one embedding per grid and subject: the mean over its neutral prompts."""
         asked = {
             (grid.name, number): self._prompts_of(grid, number)
             for grid in self._sets.grids.values()

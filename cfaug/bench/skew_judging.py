@@ -1,4 +1,4 @@
-"""How the rankings of a skew benchmark are judged."""
+"""Settings that say how the rankings of a skew benchmark are scored."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Permute = Literal["sets", "pool"]
 Compat = Literal["released"]
 
 MOST_PERMUTATIONS, MOST_RESAMPLES = 100_000_000, 1_000_000
-"""Permutations take time, some seconds a subject for a million; resamples are held at once."""
+"""Permutations take time, some seconds per subject for a million; resamples take memory."""
 
 LABELS = "labels"
 """A K that is the number of labels of each labelling."""
@@ -21,7 +21,7 @@ LABELS = "labels"
 
 @dataclass(frozen=True)
 class Judging:
-    """How rankings are judged: see ``cfaug.bench.skew.Skew``, whose settings these are."""
+    """How rankings are scored: these are settings of ``cfaug.bench.skew.Skew``."""
 
     k: tuple[int | str, ...] | None = None
     zeros: Zeros = "smooth"
@@ -53,11 +53,11 @@ class Judging:
                 )
 
     def ks(self, members: int, labels: int) -> list[int]:
-        """Return the Ks to ask, each once.
+        """Return the distinct values of K.
 
         Args:
-            members: combinations of the grid.
-            labels: of the labelling.
+            members: number of combinations of the grid.
+            labels: number of labels of the labelling.
         """
         asked = (members,) if self.k is None else self.k
         found = [labels if k == LABELS else int(k) for k in asked]

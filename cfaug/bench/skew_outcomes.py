@@ -20,7 +20,7 @@ MEANS: dict[str, tuple[Better, str]] = {
     "min_skew": ("higher", "nats"),
     "bias": ("lower", "share"),
 }
-"""Columns whose means over subjects are outcomes, which way is better (0 is), and their units."""
+"""Columns whose means over subjects are outcomes, their better direction (0 is best), and units."""
 
 
 def outcomes(benchmark: str, items: Mapping[str, Any]) -> list[Outcome]:

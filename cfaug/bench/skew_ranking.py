@@ -21,7 +21,7 @@ from cfaug.types import CLUSTER, ITEM, Column
 def rank_subject(
     sets: GridSets, grid: GridImages, number: int, query: np.ndarray, images: np.ndarray
 ) -> RankedSubject:
-    """Rank a subject's images; equal embeddings tie, and ties go by a hash of the image's key.
+    """Rank a subject's images; equal embeddings tie, ordered by a hash of the image's key.
 
     Args:
         sets: whose subjects and names.
@@ -43,7 +43,7 @@ def rank_subject(
     except ValueError as error:
         wrong = places[~np.isfinite(own).all(axis=1) | ~own.any(axis=1)].tolist()
         such = [f", such as {sets.index.image_name(int(grid.rows[at]))}" for at in wrong[:1]]
-        raise UserError(f"{error}{''.join(such)}; nothing can be ranked by it") from error
+        raise UserError(f"{error}{''.join(such)}; images cannot be ranked by it") from error
     return RankedSubject(
         grid=grid.name,
         members=int(np.prod([len(some) for some in grid.attributes.values()])),
@@ -57,7 +57,7 @@ def rank_subject(
 
 
 def label_grid(grid: GridImages, asked: Sequence[str] | None) -> list[GridLabels]:
-    """Return every labelling of a grid's images that is asked for.
+    """Return every requested labelling of a grid's images.
 
     Args:
         grid: whose images.
@@ -78,7 +78,7 @@ def label_grid(grid: GridImages, asked: Sequence[str] | None) -> list[GridLabels
 
 
 def ranking_columns(sets: GridSets, ranked: Sequence[RankedSubject]) -> dict[str, Column]:
-    """Return the rankings of a skew benchmark, one row an image, as ``bench.skew`` says.
+    """Return the rankings of a skew benchmark, one row per image; see ``bench.skew``.
 
     Args:
         sets: whose images are ranked.

@@ -1,6 +1,6 @@
-"""The items of a skew benchmark: one row a grid, labelling, K and subject, as ``bench.skew`` says.
+"""The items of a skew benchmark: one row per grid, labelling, K and subject; see ``bench.skew``.
 
-Nothing here asks a model: a subject is its images in order of rank.
+No model is needed here: a subject is given by its images in order of rank.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from cfaug.metrics.skew_tests import (
 from cfaug.rng import generator
 
 TOP_SHOWN = 100
-"""Images of the first K that a row names."""
+"""The most of the first K images that a row names."""
 
 INTERVAL = 0.95
 
@@ -48,7 +48,7 @@ class RankedSubject:
         places: of each image among the grid's, int64 (images,).
         sets: number of each image's set, int64 (images,).
         scores: cosine to the neutral prompt, (images,), descending.
-        names: what each image is called.
+        names: unique name of each image.
     """
 
     grid: str
@@ -121,7 +121,7 @@ def _reason(images: int, labels: int, k: int) -> str | None:
 
 
 class _Pool:
-    """The images of a subject that a labelling is about, with what does not depend on K."""
+    """The images of a subject that have a label, and all that does not depend on K."""
 
     def __init__(
         self,
@@ -233,7 +233,7 @@ def _lists(name: str, gaps: LabelGaps) -> dict[str, str]:
 
 
 def _json(values: Iterable[Any]) -> str:
-    """Return a JSON list, with null for what is not a number."""
+    """Return a JSON list, with null for NaN."""
     plain = [None if isinstance(v, float) and not math.isfinite(v) else v for v in values]
     return json.dumps(plain, ensure_ascii=False)
 
@@ -257,7 +257,7 @@ ABOUT = ("item", "cluster", "subject", "subject_type", "grid", "labelling", "k",
 """Columns that every row has."""
 
 CORRECTED = {"p_holm": "p_permutation", "p_gap_holm": "p_gap"}
-"""Columns that hold others corrected over subjects."""
+"""Columns of p corrected over subjects, by the column that they correct."""
 
 
 def item_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

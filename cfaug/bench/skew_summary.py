@@ -1,4 +1,4 @@
-"""What a skew benchmark found, in a few lines for a terminal."""
+"""The results of a skew benchmark in a few lines for a terminal."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from cfaug.report.items import Items
 from cfaug.report.skew import ALPHA, Question, SkewItems
 
 MOST = 6
-"""Questions that are told one by one."""
+"""Most questions that are reported one by one."""
 
 
 def summarise(benchmark: str, items: Mapping[str, Any], permutations: int) -> list[str]:
-    """Say which subjects stand out after correction, how many would by chance, and what is missing.
+    """Say which subjects stand out after correction, how many would by chance, what is left out.
 
     Conditional labellings are only counted.
 

@@ -1,4 +1,4 @@
-"""What benchmarks of one source share: settings that a YAML names, and the way to open them."""
+"""The common base of benchmarks of one source: settings of a YAML, and how to open them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class SourceBenchmark(ABC):
-    """A benchmark of one source; one class is the node of a YAML and, opened, the benchmark.
+    """A benchmark of one source; the class is the node of a YAML and, once opened, the benchmark.
 
     A subclass adds its settings as fields and defines ``prepare``, ``data_hash`` and ``run``.
 
@@ -33,12 +33,12 @@ class SourceBenchmark(ABC):
         data: a folder in any form ``data.real`` takes, or ``shapescapes:PART``.
         name: what tables call it, the kind added; ``None`` is the folder's name.
         batch_size: images or texts computed at once.
-        without_leaks: leave out images that the run was trained on, or whose COCO photo it was;
-            otherwise they are only reported.
+        without_leaks: leave out images that the run was trained on, or whose COCO photo it was
+            trained on; otherwise they are only reported.
 
     Attributes:
-        kind: of the benchmark, the end of its name.
-        needs: the protocol of the model that it is asked of.
+        kind: of the benchmark; its name ends in it.
+        needs: the protocol of the models that it takes.
         whole_sets: whether sets are left out whole, as tests of pairs do.
         leaks: the images that the run was trained on; ``None`` where that is not known.
     """
@@ -62,7 +62,7 @@ class SourceBenchmark(ABC):
         """Open the source and return the benchmark, alone.
 
         Raises:
-            UserError: if no folder is given, or it cannot be asked this.
+            UserError: if no folder is given, or it does not fit.
         """
         source = self.source()
         index = context.open(source)
@@ -79,7 +79,7 @@ class SourceBenchmark(ABC):
         return cast("list[Benchmark]", [opened])
 
     def source(self) -> str:
-        """Return what is opened.
+        """Return the source to open.
 
         Raises:
             UserError: if no folder is given.
@@ -103,11 +103,11 @@ class SourceBenchmark(ABC):
         """
 
     def outcome(self, metric: str, value: float, n: int) -> Outcome:
-        """Return a fraction of which higher values are better."""
+        """Return a fraction for which higher values are better."""
         return Outcome(str(self.name), metric, value, n)
 
     def mean_outcomes(self, hits: Mapping[str, np.ndarray]) -> list[Outcome]:
-        """Return the mean of each metric, over what counts for it.
+        """Return the mean of each metric over the items that count for it.
 
         Args:
             hits: {metric: float (items,)}, ``nan`` where an item does not count.
@@ -122,7 +122,7 @@ def paired_rows(name: str | None, index: Index, rows: np.ndarray | None) -> np.n
     """Return rows set by set, int64 (2 * sets,), where every set has two members.
 
     Args:
-        name: the benchmark's, for the error.
+        name: of the benchmark, for the error.
         index: the source.
         rows: which rows; ``None`` is all.
 

@@ -1,32 +1,33 @@
-"""How much worse is a classifier on edits of its test photos: ``benchmark=stress``.
+"""How much worse is a classifier on edits of its test photos? ``benchmark=stress``.
 
 LANCE (Prabhu et al., 2023), section 4. A photo, its reconstruction and its edits are one set of the
-shards. The items, one row an image, are all that pages and insights need:
+shards. The items, one row per image, contain all that pages and insights need:
 
-* ``item``: ``<set>/<key>_<member>``; ``cluster``: what was sampled with it, the photo;
+* ``item``: ``<set>/<key>_<member>``; ``cluster``: the photo;
 * ``set``: ``original`` (the photos), ``reconstruction``, ``edited`` (of ``benchmark.data``),
   ``random`` (of ``benchmark.random``) or a name of ``benchmark.more``;
-* ``photo``: item of the photo that it was made of; ``photos``: ``edited`` where there is an edit
-  of that photo in its shards (the paper's 576 photos), else ``unedited``, as are photos that only
-  ``benchmark.random`` and ``more`` have edits of;
+* ``photo``: item of the photo that it was made from; ``photos``: ``edited`` if its shards have an
+  edit of that photo (the paper's 576 photos), else ``unedited``, also for photos with edits only in
+  ``benchmark.random`` and ``more``;
 * ``kind``: of the edit: ``original``, ``reconstruction``, ``subject``, ``background``, ...;
-* ``class``: the label; ``class_name``: what the model calls it, in words; ``class_number``: in its
-  logits;
-* ``before``, ``after``: words of the edit; ``text_before``, ``text``: the photo's caption, and its
-  own;
-* ``acc1``, ``acc5``: hits, 0 or 1 (a share where classes tie); ``rank``: 1 + classes above its own;
-* ``p``: probability of its class; ``p_photo``, ``p_reconstruction``: of its photo, and of that
-  photo's reconstruction; ``delta_p``: |p_photo - p|; ``p_drop``: p_photo - p;
-* ``photo_acc1``, ``photo_acc5``: hits of its photo; ``paired_drop1``, ``paired_drop5``: those less
-  its own; ``net_drop1``, ``net_drop5``: of the reconstruction of its photo less its own;
+* ``class``: the label; ``class_name``: the model's name of it, in words; ``class_number``: its
+  index in the logits;
+* ``before``, ``after``: words of the edit; ``text_before``, ``text``: captions of the photo and of
+  the image;
+* ``acc1``, ``acc5``: hits, 0 or 1 (a share where classes tie); ``rank``: 1 + the number of classes
+  above its own;
+* ``p``: probability of its class; ``p_photo``, ``p_reconstruction``: the same for its photo and for
+  that photo's reconstruction; ``delta_p``: |p_photo - p|; ``p_drop``: p_photo - p;
+* ``photo_acc1``, ``photo_acc5``: hits of its photo; ``paired_drop1``, ``paired_drop5``: those minus
+  its own hits; ``net_drop1``, ``net_drop5``: hits of the photo's reconstruction minus its own;
 * ``top1`` to ``top5``, ``top1_p`` to ``top5_p``: the most probable classes, as many as there are;
 * ``source``: the folder, as it was named; ``key``, ``member``: set and number of the image there;
   ``image``: digest of its bytes; ``prompt``, ``f``: of the edit's ``extra``, where it has them;
 * ``edit_group``, ``edit_centre``: where edits were clustered by their texts, the number of each
-  edit's cluster, -1 of what is not an edit, and whether it is the edit that names the cluster.
+  edit's cluster, -1 for other images, and whether it is the edit that names the cluster.
 
-What an item has not is null: ``p_photo`` and what follows from it on a photo itself, ``net_drop1``
-on a reconstruction as well.
+Columns that do not apply are null: ``p_photo`` and those computed from it for a photo itself,
+``net_drop1`` for a reconstruction as well.
 """
 
 from __future__ import annotations
@@ -68,38 +69,39 @@ if TYPE_CHECKING:
 Compat = Literal["released"]
 
 RELEASED_TOP = 5
-"""Classes among which LANCE's released code looks for the truth; beyond, its probability is 0."""
+"""Classes among which LANCE's released code looks for the truth; its probability is 0 elsewhere."""
 
 IMAGENET = "imagenet"
-"""What ``benchmark.classes`` calls ImageNet's 1,000 classes, by CLIP's names."""
+"""Value of ``benchmark.classes`` for ImageNet's 1,000 classes, by CLIP's names."""
 
 
 @dataclass
 class Stress(JoinedBenchmark):
-    """Accuracy on photos, their reconstructions and their edits, paired and as the paper has it.
+    """Accuracy on photos, their reconstructions and their edits, paired and as in the paper.
 
     Args:
         data: shards of photos with their edits; the edits are the set ``edited``.
         name: what tables call it, "_stress" added; ``None`` is the folder's name.
         batch_size: images classified at once.
-        without_leaks: leave out photos that the run was trained on, with all that was made of them.
-        random: shards of edits of random words (LANCE-R), the set ``random``; ``None`` is none.
+        without_leaks: leave out photos that the run was trained on, with everything made from them.
+        random: shards of edits of random words (LANCE-R), the set ``random``; ``None`` omits it.
         more: {name: shards} of further sets, such as the oracle's edits.
-        control: the kind of edit that changes nothing: photos only inverted and drawn again.
-        parts: what ``edited`` and the other sets are also told by: ``kind``, ``class``.
-        restrict: choose among the labels of the test alone, not among all classes of the model, as
+        control: the kind of edit that changes nothing: photos that are only inverted and redrawn.
+        parts: columns by which ``edited`` and the other sets are also reported: ``kind``,
+            ``class``.
+        restrict: choose only among the labels of the test, not among all classes of the model as
             the paper does.
-        compat: ``released`` takes the probability of a class that is not among the five most
-            probable for 0, as LANCE's released code does; ``None`` is the paper's.
-        classes: what a dual encoder chooses among: ``None`` is the labels of the test,
-            ``imagenet`` its 1,000 classes, or a file with a line for each class. A classifier has
-            classes of its own.
+        compat: ``released`` sets the probability of a class that is not among the five most
+            probable to 0, as LANCE's released code does; ``None`` follows the paper.
+        classes: the classes a dual encoder chooses among: ``None`` is the labels of the test,
+            ``imagenet`` its 1,000 classes, or a file with a line for each class. A classifier uses
+            its own classes.
         templates: of a dual encoder's prompts, with ``{c}`` for the class name.
-        clusters: groups the edits of each class by how their texts differ, for insights into
+        clusters: groups the edits of each class by their differences in text, for insights into
             classes; ``None`` groups equal words.
-        page: edits that ``stress.html`` shows at most.
-        apply: words of the command that applies one intervention to a whole class, as the page
-            shows it, with ``{kind}``, ``{before}``, ``{after}`` and ``{label}`` where they go.
+        page: most edits that ``stress.html`` shows.
+        apply: words of the command, shown on the page, that applies one intervention to a whole
+            class, with ``{kind}``, ``{before}``, ``{after}`` and ``{label}`` where they go.
     """
 
     parts: Sequence[Part] = ("kind",)
@@ -137,7 +139,7 @@ class Stress(JoinedBenchmark):
         return self
 
     def _prompted(self) -> Classes:
-        """Return what a dual encoder is prompted with."""
+        """Return the classes and templates for a dual encoder."""
         templates = prompt_templates(self.templates, Path(str(self.data)))
         if self.classes is None:
             return Classes(self._labels, prompt_names(self._labels), templates)
@@ -166,7 +168,7 @@ class Stress(JoinedBenchmark):
         if self.restrict:
             logits, classes = logits[:, numbers], [classes[n] for n in numbers]
             numbers = np.arange(len(numbers))
-        named = make_distinct([class_words(name) for name in classes])  # a WordNet id says little
+        named = make_distinct([class_words(name) for name in classes])  # not WordNet ids
         number = dict(zip(self._labels, numbers.tolist(), strict=True))
         top = RELEASED_TOP if self.compat == "released" else None
         columns = []
@@ -194,7 +196,7 @@ class Stress(JoinedBenchmark):
             write_drops(folder, title, items)
         places = {
             name: (one.index, int(row))
-            for one in reversed(self._sets)  # where several have a photo, the main one's
+            for one in reversed(self._sets)  # if several have a photo, use that of the main one
             for name, row in zip(item_names(one), one.rows, strict=True)
         }
 

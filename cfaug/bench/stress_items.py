@@ -1,4 +1,4 @@
-"""The items of a stress test: one row an image, as ``cfaug.bench.stress`` says."""
+"""The items of a stress test: one row per image; see ``cfaug.bench.stress``."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from cfaug.bench.answers import Answers
 
 PASSED_ON = {"prompt": "prompt", "f": "p"}
-"""Columns of a source that are passed on where it has them: the perturber's prompt, and the share
-of denoising steps with the photo's own self-attention, which ``Draw`` calls p."""
+"""Columns that are copied from a source if it has them: the perturber's prompt, and the share of
+denoising steps with the photo's own self-attention, ``p`` of ``Draw``."""
 
 
 def item_columns(one: JoinedSets, answers: Answers, shown: np.ndarray) -> dict[str, Any]:
     """Return the columns of the items of one folder.
 
     Args:
-        one: its photos and what was made of them.
+        one: its photos and their edits.
         answers: to all of them.
-        shown: which of them are items, bool (images,).
+        shown: mask of those that are items, bool (images,).
     """
     photo = np.searchsorted(one.rows, one.photos)
     control = np.where(one.controls < 0, -1, np.searchsorted(one.rows, one.controls))
@@ -50,7 +50,7 @@ def item_columns(one: JoinedSets, answers: Answers, shown: np.ndarray) -> dict[s
 
 
 def item_names(one: JoinedSets) -> list[str]:
-    """Return what the item of each row is called."""
+    """Return the name of each row's item."""
     return [f"{part}/{key}" for part, key in zip(one.parts, one.keys, strict=True)]
 
 
@@ -81,10 +81,10 @@ def _names(one: JoinedSets, photo: np.ndarray) -> dict[str, Any]:
 def _differences(
     answers: Answers, one: JoinedSets, photo: np.ndarray, control: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Return what each image has less than its photo and its reconstruction.
+    """Return each image's differences from its photo and its reconstruction.
 
-    ``nan`` stands where there is nothing to compare with: of photos, and of what has no
-    reconstruction or is one.
+    ``nan`` if there is nothing to compare with: for photos, for reconstructions, and for images
+    without a reconstruction.
     """
 
     def of_photo(values: np.ndarray) -> np.ndarray:
@@ -123,7 +123,7 @@ def choose(values: Any, shown: np.ndarray) -> Any:
 
 
 def concatenate_columns(pieces: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Put items together; ``None`` where one of them lacks a column."""
+    """Concatenate items; ``None`` where one of them lacks a column."""
     names = dict.fromkeys(name for piece in pieces for name in piece)
     found: dict[str, Any] = {}
     for name in names:

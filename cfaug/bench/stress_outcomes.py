@@ -17,25 +17,25 @@ MEANS: dict[str, Better] = {
     "paired_drop1": "lower", "paired_drop5": "lower", "net_drop1": "lower", "net_drop5": "lower",
     "p": "higher", "delta_p": "lower", "p_drop": "lower",
 }  # fmt: skip
-"""Columns of the items whose means are outcomes, and which way is better."""
+"""Columns of the items whose means are outcomes, and their better direction."""
 
 ACCURACY = ("acc1", "acc5")
 
 FIRST = ("acc1", "drop1", "paired_drop1", "net_drop1", "delta_p")
-"""What is said of whole sets first: who prints a line prints these."""
+"""Metrics of whole sets that are reported first, as in a one-line summary."""
 
 
 def outcomes(benchmark: str, items: Mapping[str, Any], parts: Sequence[Part]) -> list[Outcome]:
     """Return the means of each set and its parts, and the paper's unpaired drops.
 
-    ``drop1`` and ``drop5`` are LANCE's equation 3 with the sign turned, so that a fall is positive:
-    accuracy on the photos of which there is an edit, less that on the images of a set. They are
-    means of two sets and so no means over items.
+    ``drop1`` and ``drop5`` are LANCE's equation 3 with the opposite sign, so that a fall is
+    positive: accuracy on the photos that have an edit, minus that on the images of a set. They
+    compare means of two sets, so they are not means over items.
 
     Args:
         benchmark: its name.
         items: as ``cfaug.bench.stress`` describes them.
-        parts: what the sets other than photos and reconstructions are also told by.
+        parts: columns by which sets other than photos and reconstructions are also reported.
     """
     columns = {name: np.asarray(values) for name, values in items.items()}
     sets = list(dict.fromkeys(columns["set"].tolist()))

@@ -15,21 +15,21 @@ if TYPE_CHECKING:
     from cfaug.data.index import Index
 
 EDITED, RANDOM = "edited", "random"
-"""What a stress test calls the edits of its main folder, and edits of random words."""
+"""Names of the edits of a stress test's main folder, and of edits of random words."""
 
 KIND = "edit_kind"
-"""The column of an index with the kind of a member's edit, null for what is not edited."""
+"""The column of an index with the kind of a member's edit, null if it is not edited."""
 
 
 @dataclass(frozen=True)
 class JoinedSets:
-    """One folder of photos, each with what was made of it.
+    """One folder of photos, each with its reconstruction and edits.
 
     Attributes:
-        name: of the part of the test that its edits are.
+        name: of the part of the test that its edits form.
         index: the source.
         rows: of it, int64 (images,), set by set.
-        photos: the row of the photo that each was made of, or is, int64 (images,).
+        photos: the row of each image's photo, which for a photo is its own, int64 (images,).
         controls: the row of that photo's reconstruction, -1 where there is none, int64 (images,).
         kinds: of the edit of each; ``original`` for a photo.
         control: the kind of a reconstruction.
@@ -55,14 +55,14 @@ class JoinedSets:
 
     @cached_property
     def has_edit(self) -> np.ndarray:
-        """Which rows are of a photo of which there is at least one edit, bool (images,)."""
+        """Which rows belong to a photo with at least one edit, bool (images,)."""
         return np.isin(self.photos, self.photos[self.is_edit])
 
     @cached_property
     def counted(self) -> list[str]:
-        """``edited`` for what is of a photo with an edit, else ``unedited``.
+        """``edited`` for images of a photo with an edit, else ``unedited``.
 
-        The latter are also the photos of a folder beside the main one: drops are measured against
+        Photos of folders other than the main one are also ``unedited``: drops are measured against
         the main one's.
         """
         counts = self.has_edit & ((self.name == EDITED) | ~self.is_photo)
@@ -71,7 +71,7 @@ class JoinedSets:
 
     @cached_property
     def keys(self) -> list[str]:
-        """The key of each row, by which folders know that a photo is the same."""
+        """The key of each row, which identifies a photo across folders."""
         return [self.index.key(int(row)) for row in self.rows]
 
     @cached_property
@@ -98,7 +98,7 @@ def read_joined(name: str, index: Index, rows: np.ndarray | None, control: str) 
     """Find in each set the photo, its reconstruction and its edits.
 
     Args:
-        name: of the part of the test that the edits are.
+        name: of the part of the test that the edits form.
         index: the source; the first member of a set that is not edited is its photo.
         rows: which rows, of whole sets; ``None`` is all.
         control: the kind of a reconstruction.
@@ -114,15 +114,15 @@ def read_joined(name: str, index: Index, rows: np.ndarray | None, control: str) 
     if several.any():
         first = int(np.flatnonzero(np.isin(place, np.flatnonzero(several)))[0])
         raise UserError(
-            f"{index.source}: {int(several.sum())} of {len(sets)} sets have not exactly one photo, "
-            f"such as that of {index.key(int(rows[first]))}: a set should hold a photo and its "
-            "edits, as `python generate.py recipe=lance` makes them"
+            f"{index.source}: {int(several.sum())} of {len(sets)} sets do not have exactly one "
+            f"photo, such as that of {index.key(int(rows[first]))}: a set should hold a photo and "
+            "its edits, as `python generate.py recipe=lance` makes them"
         )
     of_set = np.full(len(sets), -1)
     of_set[place[is_photo]] = rows[is_photo]
     control_of_set = np.full(len(sets), -1)
     is_control = kinds == control
-    control_of_set[place[is_control][::-1]] = rows[is_control][::-1]  # of several the first
+    control_of_set[place[is_control][::-1]] = rows[is_control][::-1]  # the first of several
     found = JoinedSets(name, index, rows, of_set[place], control_of_set[place], kinds, control)
     if not found.is_edit.any():
         raise UserError(
@@ -141,7 +141,8 @@ def read_joined(name: str, index: Index, rows: np.ndarray | None, control: str) 
 def check_same_photos(first: JoinedSets, other: JoinedSets) -> None:
     """Refuse two folders in which one key names photos of different classes.
 
-    They were made of different sources: what only numbers its photos names others by the same keys.
+    Such folders were made from different sources: sources that only number their photos use the
+    same keys for different ones.
 
     Raises:
         UserError: naming the folders, the photo and its classes.

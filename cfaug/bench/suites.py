@@ -1,4 +1,4 @@
-"""Which benchmarks a run is asked: the config nodes behind ``benchmark=``. No torch at import."""
+"""Choose a run's benchmarks: the config nodes behind ``benchmark=``. Does not import torch."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ Absent = Literal["refuse", "say"]
 class Suite:
     """Benchmarks by name, on the embedded world and on folders of real data.
 
-    A member that cannot be opened is an error; it is never skipped silently. A suite may say of
-    members whose folder is not there how to lay it out, and ask the others.
+    A member that cannot be opened is an error; it is never skipped silently. A suite may instead
+    report members whose folder is missing, with its layout, and ask the others.
 
     Args:
         world: {name: member} on the tests of the run's own world.
-        folders: {name: member} on folders the user has.
+        folders: {name: member} on the user's folders.
         where: ``world``, ``folders``, or ``auto``: the world for a run on the world.
         only: the names to ask; ``None`` is all.
         skip: names to leave out.
-        absent: what becomes of a member whose folder is not there: ``refuse``, or ``say`` to ask
-            the others; of members in ``only`` it is always refused.
-        layouts: {name: where the data are and how to lay them out}, of members that do not say it
-            themselves (``layout``).
+        absent: what to do if a member's folder is missing: ``refuse``, or ``say`` so and ask the
+            others; for members in ``only`` it is always refused.
+        layouts: {name: where to get the data and how to lay them out}, for members without a
+            ``layout`` of their own.
 
     Raises:
-        UserError: for a name the suite has not, or a member that cannot be opened.
+        UserError: for a name that is not in the suite, or a member that cannot be opened.
     """
 
     world: Mapping[str, Member] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class Suite:
             called = [one.name for one in opened]
             if called != [name]:
                 themselves = ", ".join(called) or "nothing"
-                raise UserError(f"the suite's member {name} calls itself {themselves}")
+                raise UserError(f"the suite's member {name} has the name {themselves}")
             found += opened
         if missing:
             lines = [f"{name}: {error}" for name, error in missing.items()]
@@ -108,12 +108,12 @@ class Suite:
         if absent:
             said = "\n".join(f"  {name}: {line}" for name, line in absent.items())
             if not found:
-                raise UserError(f"nothing is left to ask, for no data is there:\n{said}")
+                raise UserError(f"nothing is left to ask, as all data are missing:\n{said}")
             say_once(f"{len(absent)} of {len(chosen)} tests are not asked:\n{said}")
         return found
 
     def _absent(self, chosen: Mapping[str, Member]) -> dict[str, str]:
-        """Return a line for each member whose folder is not there and may be missing."""
+        """Return a line for each member whose folder is missing and may be."""
         if self.absent == "refuse" or self.only is not None:
             return {}
         found = {}
@@ -149,13 +149,14 @@ class Suite:
 class HeldOut:
     """What the experiment held out (``data.holdout``): the same for every arm.
 
-    Retrieval between images and captions; zero-shot classification where the captions say nothing
-    but the class, as those of class folders do: many images share each of them.
+    Retrieval between images and captions; zero-shot classification if the captions only name the
+    class, as for class folders, where many images share each caption.
 
     Args:
         batch_size: images or captions embedded at once.
-        validation: of a run that held out nothing, ask the rows it validated on, which differ from
-            arm to arm and chose the run's checkpoint. Otherwise such a run is refused.
+        validation: for a run that held out nothing, use the rows it validated on, although they
+            differ from arm to arm and selected the run's checkpoint. Otherwise such a run is
+            refused.
     """
 
     batch_size: int = 256
@@ -165,7 +166,7 @@ class HeldOut:
         """Return one benchmark: ``heldout_retrieval``, ``validation_classification`` and the like.
 
         Raises:
-            UserError: if nothing was held out and the rows validated on are not to be asked.
+            UserError: if nothing was held out and ``validation`` is false.
         """
         found = context.held_out()
         kind = "heldout"
@@ -190,7 +191,7 @@ class HeldOut:
 
 
 def _only_classes(index: Index, rows: np.ndarray) -> list[str] | None:
-    """Return the classes of a source whose captions say nothing else; ``None`` where they do."""
+    """Return the classes of a source whose captions only name the class, else ``None``."""
     for row in rows:
         label = index.label(int(row))
         if label is None or index.text(int(row)) != class_caption(label):
@@ -200,10 +201,11 @@ def _only_classes(index: Index, rows: np.ndarray) -> list[str] | None:
 
 @cache
 def _say_what_validation_is() -> None:
-    """Say it once a process."""
+    """Log the message once per process."""
     say(
-        "nothing was held out as a test set (data.holdout=0), so what is asked are the rows that "
-        "each run validated on: other rows in every arm, and its checkpoint was chosen by them",
+        "nothing was held out as a test set (data.holdout=0), so each run is evaluated on the "
+        "rows that it validated on: they differ between arms, and its checkpoint was chosen by "
+        "them",
     )
 
 
@@ -212,15 +214,15 @@ class Auto:
     """The world's tests for a run on the world; the test set held out for one on your own data.
 
     Args:
-        world: the suite that a run on the world is asked.
-        own: what any other run is asked.
-        hypotheses_world: what a run is asked that learnt from labelled hypotheses of the world;
-            ``None`` asks ``world``.
-        hypotheses: what any other run is asked that learnt from labelled hypotheses; ``None`` asks
+        world: the suite for a run on the world.
+        own: the suite for any other run.
+        hypotheses_world: the suite for a run that learnt from labelled hypotheses of the world;
+            ``None`` uses ``world``.
+        hypotheses: the suite for any other run that learnt from labelled hypotheses; ``None`` uses
             ``own``.
-        questions_world: what a run is asked that learnt from questions about the world's pictures;
-            ``None`` asks ``world``.
-        questions: what any other run is asked that learnt from questions; ``None`` asks ``own``.
+        questions_world: the suite for a run that learnt from questions about the world's pictures;
+            ``None`` uses ``world``.
+        questions: the suite for any other run that learnt from questions; ``None`` uses ``own``.
     """
 
     world: Member
@@ -239,7 +241,7 @@ class Auto:
                 check_member(member, f"benchmark.{name}")
 
     def open(self, context: EvaluationContext) -> list[Benchmark]:
-        """Return what fits the run."""
+        """Return the benchmarks that fit the run."""
         usual = self.world if context.has_world else self.own
         taught = None
         if context.has_hypotheses:

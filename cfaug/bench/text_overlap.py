@@ -1,14 +1,14 @@
-"""How much of a text do methods leave: ``benchmark=text_overlap``, which asks no model.
+"""How much of a text do methods preserve? ``benchmark=text_overlap``, which needs no model.
 
-XMAI (Ramshetty et al., 2023), Tables 1, 2, 4 and 5: BLEU-4, METEOR, and the words that were
-inserted. The items, one row a method and set:
+XMAI (Ramshetty et al., 2023), Tables 1, 2, 4 and 5: BLEU-4, METEOR and inserted words. The items,
+one row per method and set:
 
 * ``item``: ``<method>/<set>``; ``cluster``: its photo; ``method``; ``key``: of the set, by which
-  methods are compared; ``source``: the folder or file, as it was named;
-* ``kind``: of the edit, null where nothing was changed; ``label``: the class, where there is one;
+  methods are compared; ``source``: the folder or file, as given;
+* ``kind``: of the edit, null if nothing was changed; ``label``: the class, if there is one;
 * ``text_before``, ``text``; ``label_kept``: see ``cfaug.bench.label_check``;
-* ``bleu``, ``meteor``; ``inserted_words``: how many; ``novel``: 1 if there is any (Table 5, "r/i");
-  ``changed``: 1 if the texts differ at all ("any").
+* ``bleu``, ``meteor``; ``inserted_words``: their number; ``novel``: 1 if there are any (Table 5,
+  "r/i"); ``changed``: 1 if the texts differ at all ("any").
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from cfaug.bench.context import EvaluationContext
 
 WORDNET = "wordnet"
-"""What ``benchmark.synonyms`` calls WordNet wherever it lies on this machine."""
+"""Value of ``benchmark.synonyms`` for the WordNet found on this machine."""
 
 OVERLAP: Mapping[str, Metric] = {
     "bleu": Metric(),
@@ -61,13 +61,13 @@ def overlap_columns(pairs: TextPairs, synonyms: str | None) -> dict[str, np.ndar
     known = None
     if synonyms is not None:
         known = Synonyms(None if synonyms == WORDNET else synonyms).single_words
-        known("dog")  # or a folder without WordNet is found out only by texts that need a synonym
+        known("dog")  # so that a folder without WordNet is reported before a text needs a synonym
     return measure_overlap(pairs.originals, pairs.changed, known)
 
 
 @dataclass
 class TextOverlap(TextPairBenchmark):
-    """BLEU-4, METEOR and inserted words of texts and what methods made of them.
+    """BLEU-4, METEOR and inserted words of texts before and after methods changed them.
 
     Args:
         data: sets of two texts, captions that were only edited (``stage=captions``), or a list of
@@ -75,8 +75,8 @@ class TextOverlap(TextPairBenchmark):
             compared on the captions that all of them have.
         name: what tables call it, "_text_overlap" added; ``None`` is the folder's name.
         batch_size: without effect.
-        without_leaks: leave out sets of photos that a run was trained on, where a run is named.
-        answers: what people said of the texts, a file or ``{METHOD: FILE}``.
+        without_leaks: leave out sets of photos that a run was trained on, if a run is given.
+        answers: people's answers about the texts, a file or ``{METHOD: FILE}``.
         synonyms: for METEOR: ``wordnet``, or a folder of it; ``None`` leaves METEOR out.
     """
 

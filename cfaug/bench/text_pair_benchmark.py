@@ -1,4 +1,4 @@
-"""What benchmarks of texts and what methods made of them share: several folders, asked together."""
+"""The common base of benchmarks of texts before and after methods changed them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cfaug.protocols import Benchmark
 
 METHOD, LABEL_KEPT = "method", "label_kept"
-"""Columns of the items that outcomes are told by."""
+"""Columns of the items by which outcomes are reported."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,12 @@ class TextPairBenchmark(SourceBenchmark):
     Args:
         data: a folder of sets of two texts on one photo; several, ``{METHOD: FOLDER}`` or a list,
             are compared on the captions that all of them have.
-        name: what tables call it, its kind added; ``None`` is the folder's name, or of several the
-            kind alone.
+        name: what tables call it, its kind added; ``None`` is the folder's name, or just the kind
+            for several folders.
         batch_size: images or texts computed at once.
         without_leaks: leave out sets of photos that the run was trained on.
-        answers: what people said of the texts (``labels.jsonl`` of ``annotate=read``), a file, or
-            of several folders ``{METHOD: FILE}``; it goes before what an oracle says.
+        answers: people's answers about the texts (``labels.jsonl`` of ``annotate=read``): a file,
+            or ``{METHOD: FILE}`` for several folders; they take precedence over an oracle's.
     """
 
     data: str | Sequence[str] | Mapping[str, str] | None = None  # type: ignore[assignment]
@@ -73,10 +73,10 @@ class TextPairBenchmark(SourceBenchmark):
     question: ClassVar[Question] = "truth"
 
     def sources(self) -> list[tuple[str, str]]:
-        """Return (method, folder) of everything that is opened; a method may be empty.
+        """Return (method, folder) of every source; a method may be empty.
 
         Raises:
-            UserError: if none is given, or one is not text.
+            UserError: if no source is given, or one is not text.
         """
         given = self.data
         if isinstance(given, Mapping):
@@ -96,8 +96,7 @@ class TextPairBenchmark(SourceBenchmark):
         """Open the folders and return the benchmark, alone.
 
         Raises:
-            UserError: if no folder is given, one cannot be asked this, or they have no captions in
-                common.
+            UserError: if no folder is given, one does not fit, or they have no captions in common.
         """
         sources = self.sources()
         opened = copy.copy(self)
@@ -110,7 +109,7 @@ class TextPairBenchmark(SourceBenchmark):
         return cast("list[Benchmark]", [opened.ask(*pairs)])
 
     def read(self, context: EvaluationContext, method: str, source: str) -> TextPairs:
-        """Return the texts of one folder; of the first, what it leaks as well.
+        """Return the texts of one folder; for the first one, find its leaks as well.
 
         Args:
             context: of the run.
@@ -118,7 +117,7 @@ class TextPairBenchmark(SourceBenchmark):
             source: the folder.
 
         Raises:
-            UserError: if captions were edited there, and no sets made of them.
+            UserError: if the folder has edited captions but no sets made from them.
         """
         folder = Path(source).expanduser()
         if folder.is_dir() and holds_edited_captions(folder):
@@ -177,10 +176,10 @@ class TextPairBenchmark(SourceBenchmark):
         unknown = [name for name in files if name not in methods]
         if unknown:
             raise UserError(
-                f"benchmark.answers: {unknown[0]!r} is no method: choose from {', '.join(methods)}"
+                f"benchmark.answers: {unknown[0]!r} is not a method: choose {', '.join(methods)}"
             )
         said = {name: read_right_answers(file, self.question) for name, file in files.items()}
-        for one in pairs:  # all of a folder may be answered about, also what others lack
+        for one in pairs:  # answers may be about sets that other folders lack
             if one.method in said:
                 names = [f"{key}_{member}" for key in one.keys for member in (0, 1)]
                 said[one.method].check_images(names, one.source)
@@ -188,7 +187,7 @@ class TextPairBenchmark(SourceBenchmark):
 
     @cached_property
     def label_checks(self) -> dict[str, list[str]]:
-        """Whether the right answer was kept, by method: see ``check_labels``."""
+        """Whether the right answer was preserved, by method: see ``check_labels``."""
         return {
             one.method: check_labels(one, self.question, self._said.get(one.method))
             for one in self._pairs
@@ -200,14 +199,14 @@ class TextPairBenchmark(SourceBenchmark):
 
     @property
     def data_hash(self) -> str:
-        """What was asked about, as a hash: a result is never mistaken for another test's."""
+        """A hash of what was asked, so that a result is not taken for that of another test."""
         told: list[Any] = [one.hash for one in self._pairs]
         told += [one.method for one in self._pairs]
         told += self.label_checks.values()
         return fingerprint(*told, *map(str, self.settings_asked()))
 
     def pair_columns(self) -> dict[str, Any]:
-        """Return the columns of the items that name them: one row a method and set."""
+        """Return the columns that name the items: one row per method and set."""
         found: dict[str, list[Any]] = {
             name: []
             for name in (ITEM, CLUSTER, METHOD, "key", "source", "kind", "label", "text_before",
@@ -227,10 +226,10 @@ class TextPairBenchmark(SourceBenchmark):
         return found
 
     def means(self, items: Mapping[str, Any], metrics: Mapping[str, Metric]) -> list[Outcome]:
-        """Return the mean of each metric by method, of all items and of those whose answer is kept.
+        """Return the mean of each metric by method, for all items and for those with kept answers.
 
-        Then the shares of items whose right answer is kept, changed or unknown. What is said of all
-        is not said again of the kept ones where nothing but equal texts is known to be kept.
+        Then the shares of items whose right answer is kept, changed or unknown. Means over the kept
+        items are omitted if only equal texts are known to be kept.
 
         Args:
             items: with a column of each metric.

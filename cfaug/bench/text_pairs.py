@@ -1,9 +1,9 @@
-"""Texts with what a method made of each, as benchmarks ask about them: sets of one photo, or lists.
+"""Texts before and after a method changed them: sets of one photo, or lists.
 
-A set has two members on one image: the original text, and the changed one, which equals it where
-the method found nothing to do. A list of modified captions (``cfaug.data.sources
-.modified_captions``) and captions that were only edited (``generate.py stage=captions``) have no
-images, and are enough for whatever asks about texts alone.
+A set has two members on one image: the original text, and the changed one, which is equal if the
+method changed nothing. A list of modified captions (``cfaug.data.sources .modified_captions``) and
+captions that were only edited (``generate.py stage=captions``) have no images; benchmarks of texts
+alone accept them.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from cfaug.messages import say
 EDIT = ("edit_kind", "edit_before", "edit_after")
 
 NO_ROWS = np.empty((0, 2), np.int64)
-"""Of texts without an index."""
+"""Rows of texts without an index."""
 
 
 @dataclass(frozen=True)
 class TextPairs:
-    """What one method made of texts.
+    """Texts before and after one method changed them.
 
     Attributes:
         method: what tables call it.
-        source: the folder or file, as it was named.
+        source: the folder or file, as given.
         keys: of the sets: methods are compared on sets of the same key.
         originals: the texts before.
         changed: the texts after.
-        clusters: what each was sampled with, its photo.
-        kinds: of the edits; empty where nothing was changed.
+        clusters: the photo of each.
+        kinds: of the edits; empty if nothing was changed.
         labels: the class of each, empty where it has none.
-        index: of the sets; ``None`` of a list.
-        rows: of the index: of the original and of the changed text, int64 (sets, 2); (0, 2) of a
+        index: of the sets; ``None`` for a list.
+        rows: of the index: of the original and of the changed text, int64 (sets, 2); (0, 2) for a
             list.
         hash: of the content.
     """
@@ -84,13 +84,13 @@ class TextPairs:
         folder = None if self.index is None else Path(self.index.source).expanduser()
         if self.index is None or folder is None or self.index.kind != "shards":
             return ({},) * len(self)
-        if not folder.is_dir():  # a part of the world by its name: its texts are nobody's edits
+        if not folder.is_dir():  # a part of the world, given by name: its texts are not edits
             return ({},) * len(self)
         found = read_scores(folder)
         return tuple(found.get(key, {}) for key in self.keys)
 
     def choose(self, places: Sequence[int]) -> TextPairs:
-        """Return some of them, in this order.
+        """Return the given sets, in this order.
 
         Args:
             places: numbers of the sets.
@@ -118,12 +118,13 @@ def read_text_pairs(method: str, index: Index, rows: np.ndarray | None = None) -
 
     Args:
         method: what tables call the method that changed them; empty takes the kind of its edits,
-            or the folder's name where they are of several.
+            or the folder's name if there are several kinds.
         index: of the sets.
         rows: which rows, of whole sets; ``None`` is all.
 
     Raises:
-        UserError: if there is no set, or one has not two texts on one image, or shares its key.
+        UserError: if there is no set, a set does not have two texts on one image, or a key is
+            duplicated.
     """
     keys, pairs = pair_rows(index, rows)
     kinds = _kinds(index, pairs[:, 1])
@@ -149,7 +150,7 @@ def read_caption_list(method: str, file: Path) -> TextPairs:
 
     Args:
         method: what tables call the method; empty takes the file's name.
-        file: as ``read_modified_captions`` reads it; rows that repeat one are left out, and said.
+        file: as ``read_modified_captions`` reads it; duplicated rows are left out with a message.
 
     Raises:
         UserError: as ``read_modified_captions`` does.
@@ -177,25 +178,25 @@ def read_caption_list(method: str, file: Path) -> TextPairs:
 
 
 def holds_edited_captions(folder: Path) -> bool:
-    """Say whether captions were edited in a folder and no sets made of them."""
+    """Return whether a folder has edited captions but no sets made from them."""
     return bool(committed_captions(folder)) and not list_committed(folder)
 
 
 def read_edited_captions(method: str, folder: Path) -> TextPairs:
-    """Read captions with what an editor made of each: texts without images.
+    """Read captions before and after an editor changed them: texts without images.
 
     Args:
         method: what tables call the method; empty takes the kind of its edits, or the folder's name
-            where they are of several.
+            if there are several kinds.
         folder: of ``generate.py stage=captions``; captions that were rejected are left out.
 
     Raises:
-        UserError: if there is no proposal, or one has not two texts.
+        UserError: if there is no proposal, or one does not have two texts.
     """
     found = [one for _, edited in read_all_edits(folder) for one in edited.proposals]
     wrong = [one.key for one in found if len(one.texts) != 2]
     if wrong or not found:
-        reason = f"{wrong[0]!r} has not two texts" if wrong else "no caption was edited"
+        reason = f"{wrong[0]!r} lacks two texts" if wrong else "no caption was edited"
         raise UserError(
             f"{folder}: {reason}; the recipes xmai, deletion, eda, checklist and clare make a text "
             "before and after"
@@ -220,14 +221,14 @@ def read_edited_captions(method: str, folder: Path) -> TextPairs:
 
 
 def share_captions(pairs: Sequence[TextPairs]) -> list[TextPairs]:
-    """Return what every method was asked: sets of the same keys, in the first method's order.
+    """Return the sets that all methods share, in the first method's order.
 
-    Sets that some lack are left out of all, and counted in a message: methods are compared on the
-    same captions.
+    Sets that some methods lack are left out of all, and counted in a message, so that methods are
+    compared on the same captions.
 
     Raises:
-        UserError: if two methods have one name, none of the captions are common to all, or a key
-            names other captions or photos in another folder.
+        UserError: if two methods have the same name, no caption is common to all, or a key names
+            different captions or photos in different folders.
     """
     names = [one.method for one in pairs]
     for name, count in Counter(names).items():
@@ -282,6 +283,6 @@ def _kinds(index: Index, rows: np.ndarray) -> tuple[str, ...]:
 
 
 def _name(source: str, kinds: Sequence[str]) -> str:
-    """Return the only kind of edit, or what the folder is called."""
+    """Return the only kind of edit, or the folder's name."""
     found = {kind for kind in kinds if kind}
     return found.pop() if len(found) == 1 else Path(source).name

@@ -1,9 +1,9 @@
-"""VisoGender (Hall et al., 2023): pronouns of people at work, resolved and not asked for.
+"""VisoGender (Hall et al., 2023): pronoun resolution and neutral retrieval for people at work.
 
 ``benchmark=visogender`` is two questions about the same photos: ``PronounResolution``, whether a
 caption with "his" or one with "her" is more similar to a photo, and ``NeutralRetrieval``, whose
-photos a caption with "their" finds first. The labels are how annotators perceived somebody's gender
-presentation, of which they tell two apart; they are not what somebody is.
+photos a caption with "their" retrieves first. The labels are annotators' perceptions of gender
+presentation, in two categories; they do not say what somebody's gender is.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ TEMPLATES: Mapping[str, str] = {
     "occupation": "The {person} and {pronoun} {other}",
     "participant": "The {other} and {pronoun} {person}",
 }
-"""Captions by whom the pronoun refers to, as the released code has them."""
+"""Captions by the referent of the pronoun, as in the released code."""
 
 
 @dataclass
 class VisoGender:
-    """Resolution accuracy, its gender gap, and bias of retrieval, on photos the user has.
+    """Resolution accuracy, its gender gap, and bias of retrieval, on the user's photos.
 
     Args:
         data: VisoGender's tsv files, one or several.
-        images: the folder of the photos, each called by its IDX, in whatever folders below it.
+        images: the folder of the photos, each named by its IDX, in any subfolders.
         name: what tables call it, "_resolution" and "_retrieval" added.
         batch_size: images or captions embedded at once.
-        without_missing: leave out photos that are missing or cannot be read; otherwise they are
-            an error. Addresses die, and nobody has all photos.
+        without_missing: leave out photos that are missing or cannot be read; otherwise they are an
+            error. Many URLs are dead, so nobody has all photos.
         without_leaks: leave out photos that the run was trained on; otherwise they are only
             reported.
-        templates: captions by whom the pronoun refers to, with ``{person}`` (the occupation),
+        templates: captions by the referent of the pronoun, with ``{person}`` (the occupation),
             ``{pronoun}`` and ``{other}`` (the object or participant).
         neutral_choice: offer "their" as a third caption to choose, as the released code does; it is
             never right.
         ks: how many photos are retrieved.
-        zeros: what a gender counts as that is not among them, see ``cfaug.metrics.skew.Zeros``;
-            ``one`` is the paper's rule, as if one photo showed it.
+        zeros: how a gender counts that is not among them, see ``cfaug.metrics.skew.Zeros``; ``one``
+            is the paper's rule, as if one photo showed it.
 
     Raises:
         UserError: if a template lacks a part, or a number is invalid.
@@ -98,13 +98,13 @@ class VisoGender:
         """Open the photos, and return both questions about them.
 
         Raises:
-            UserError: if a file or the folder is not named or cannot be read.
+            UserError: if a file or the folder is not given or cannot be read.
         """
         files = [self.data] if isinstance(self.data, str) else list(self.data or ())
         if not files or self.images is None:
             raise UserError(
                 "benchmark=visogender needs benchmark.data=FILE.tsv (or a list of such files) and "
-                "benchmark.images=FOLDER, in which the photos are called by their IDX, such as "
+                "benchmark.images=FOLDER, in which the photos are named by their IDX, such as "
                 "OO_1.jpg"
             )
         if context.read is None:

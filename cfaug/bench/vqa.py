@@ -1,28 +1,29 @@
-"""Does a model answer questions about images, and counterfactual ones as well? ``benchmark=vqa``.
+"""Does a model answer questions about images, and counterfactual ones too? ``benchmark=vqa``.
 
-CFMM (section 3.4): options are ranked by their likelihood behind image and question. The items, one
-row a question:
+CFMM (section 3.4): options are ranked by their likelihood after image and question. The items, one
+row per question:
 
 * ``item``: ``<image>/<question>``; ``cluster``: the image's group; ``image``: digest of its bytes;
 * ``category``, ``kind``, ``question``; ``options``: JSON; ``answer``: the right option;
-* ``chosen``: the model's option, null where several are the most likely or none was understood;
-  ``right``: 1 if that is the answer, else 0; null where the question was left out;
-* ``left_out``: why it was: ``demonstration`` (its image is in a solved example), ``no_answer``,
-  ``one_option``, ``equal_options``, ``context`` (longer than the model reads), ``special_token``
-  (a text holds one of the model's, such as ``<image>``), ``no_token`` (an option has none behind
-  the prompt), ``rationale`` (the model wrote none), ``blind_left_out`` (``pmi`` alone); empty if
-  it was not;
+* ``chosen``: the model's option, null on a tie or if the answer was not understood; ``right``: 1 if
+  that is the answer, else 0; null where the question was left out;
+* ``left_out``: the reason for that: ``demonstration`` (its image is in a solved example),
+  ``no_answer``, ``one_option``, ``equal_options``, ``context`` (longer than the model reads),
+  ``special_token`` (a text holds one of the model's, such as ``<image>``), ``no_token`` (an option
+  has no token after the prompt), ``rationale`` (the model wrote no rationale), ``blind_left_out``
+  (only with ``pmi``); otherwise empty;
 * ``nll``, ``tokens``: of each option, JSON; ``chosen_token_mean``, ``chosen_sum``,
   ``chosen_char_norm``, ``chosen_pmi``; ``flips``: 1 if these differ; ``ties``: 1 if the most likely
   option is not alone, which counts as wrong;
-* ``blind_*``: the same model asked without the image; ``prior_*``: options alone, behind a prompt
-  that asks nothing;
+* ``blind_*``: the same model asked without the image; ``prior_*``: options alone, after a prompt
+  without the question;
 * ``acc_b``, ``acc_c``, ``acc_plus``, ``strict``: see ``cfaug.metrics.answering``, where there are
-  basic and counterfactual questions; null in the rows that do not count;
-* ``q_acc``, ``f_acc``: of sets with such groups, whether all answers to a question about several
-  images, or about a figure, are right, in the row of the first: see ``cfaug.question_sets.GROUPS``;
-* ``written``, and ``unparsed``: 1 if no option was understood, which counts as wrong: of answers in
-  the model's own words (``protocol: write``); ``rationale``: its chain of thought.
+  basic and counterfactual questions; null in rows that do not count;
+* ``q_acc``, ``f_acc``: for sets with such groups, whether all answers to a question about several
+  images, or about a figure, are right, in the row of the first question: see
+  ``cfaug.question_sets.GROUPS``;
+* ``written``, and ``unparsed``: 1 if no option was understood, which counts as wrong: for written
+  answers (``protocol: write``); ``rationale``: its chain of thought.
 """
 
 from __future__ import annotations
@@ -75,12 +76,12 @@ if TYPE_CHECKING:
     from cfaug.report.question_page import ShownAnswers
 
 SAID = ("acc_b", "acc_c", "acc_plus", "strict", "phi", "right", "q_acc", "f_acc", "g_acc")
-"""What the terminal is told of all questions."""
+"""Metrics of all questions in the terminal summary."""
 
 
 @dataclass
 class VisualQuestions(WritesModelPage):
-    """Accuracy of a model's answers to questions about images, beside what it answers blind.
+    """Accuracy of a model's answers to questions about images, with and without the image.
 
     Args:
         data: a question set in any form that ``cfaug.data.sources.question_sets`` reads.
@@ -89,22 +90,23 @@ class VisualQuestions(WritesModelPage):
         protocol: ``rank`` ranks the options by likelihood; ``write`` has the model write, and reads
             which option that is.
         reduction: of likelihoods: ``token_mean``, ``sum``, ``char_norm``, or ``pmi`` against the
-            blind model. Blind and prior rows are ranked by ``token_mean`` where it is ``pmi``.
+            blind model. With ``pmi``, blind and prior answers are ranked by ``token_mean``.
         wording: prompts: ``plain``, ``short``, ``listed``, or a YAML file with the same keys.
-        option_order: of options that a prompt shows: ``given``, or ``shuffled``.
+        option_order: order of the options in a prompt: ``given``, or ``shuffled``.
         order_seed: of the shuffle.
-        demonstrations: YAML file of solved examples by category. Their images are never asked
-            about, whatever ``shots`` is.
+        demonstrations: YAML file of solved examples by category. No questions are asked about their
+            images, whatever ``shots`` is.
         shots: solved examples before each question.
-        chain_of_thought: ``one_stage`` shows rationales in solved examples and ranks right behind
-            the question; ``two_stage`` has the model write one first, and ranks behind that.
+        chain_of_thought: ``one_stage`` shows rationales in solved examples and ranks right after
+            the question; ``two_stage`` lets the model write one first, and ranks after that.
         max_new_tokens: the most tokens of a written answer or rationale.
         blind: ask the model without the image, too.
         prior: rank the options without a question, too.
         batch_size: questions that go to the model together.
-        without_leaks: leave out images that the run learnt questions about, or whose COCO photo it
-            did; otherwise they are only reported.
-        page: images that ``<name>.html`` shows with their questions; ``None`` writes no page.
+        without_leaks: leave out images, or COCO photos of images, about which the run learnt
+            questions; otherwise they are only reported.
+        page: number of images that ``<name>.html`` shows with their questions; ``None`` writes no
+            page.
 
     Raises:
         UserError: naming a setting that is invalid, and the choices.
@@ -158,11 +160,11 @@ class VisualQuestions(WritesModelPage):
         if self.chain_of_thought == "one_stage" and not self.shots:
             raise UserError(
                 "benchmark.chain_of_thought=one_stage needs benchmark.shots=1: without an example "
-                "no thought is shown"
+                "no rationale is shown"
             )
         if self.chain_of_thought == "two_stage" and self.protocol == "write":
             raise UserError(
-                "benchmark.protocol=write writes thought and answer together: choose "
+                "benchmark.protocol=write writes rationale and answer together: choose "
                 "benchmark.chain_of_thought=one_stage, or benchmark.protocol=rank"
             )
 
@@ -184,10 +186,10 @@ class VisualQuestions(WritesModelPage):
         return cast("list[Benchmark]", [opened])
 
     def _find_leaks(self, context: EvaluationContext) -> None:
-        """Look for images that the run learnt questions about, and leave them out if asked to.
+        """Find images about which the run learnt questions, and leave them out if asked to.
 
         Raises:
-            UserError: if none other is left.
+            UserError: if no other image is left.
         """
         if not (trained := context.trained_questions()):
             return
@@ -214,7 +216,7 @@ class VisualQuestions(WritesModelPage):
             raise UserError(f"benchmark.data={self.data}: no question set can be opened here")
         images = list(context.questions(self.data))
         if not images:
-            raise UserError(f"{self.data} holds no question")
+            raise UserError(f"{self.data} has no question")
         for one in images:
             basic = one.of_kind(BASIC)
             if one.of_kind(COUNTERFACTUAL) and len(basic) > 1:
@@ -236,7 +238,7 @@ class VisualQuestions(WritesModelPage):
         ]
 
     def find_problems(self, context: EvaluationContext) -> list[QuestionProblem]:
-        """Return what is wrong with the questions, such as an answer in the condition."""
+        """Return problems of the questions, such as an answer in the condition."""
         return validate(self.read(context))
 
     @property
@@ -246,7 +248,7 @@ class VisualQuestions(WritesModelPage):
 
     @cached_property
     def data_hash(self) -> str:
-        """What is asked, and how, as a hash."""
+        """A hash of what is asked, and how."""
         columns = question_columns(self._rows)
         numbers = [str(row.question.answer) for row in self._rows]
         told = [[one.content for one in self._asked_as.shown(name)] for name in self._categories]
@@ -262,7 +264,7 @@ class VisualQuestions(WritesModelPage):
         )  # fmt: skip
 
     def run(self, model: Answerer | CachedAnswerer) -> Evaluation:
-        """Ask the model, and return accuracies beside those of the blind model.
+        """Ask the model, and return accuracies with and without the image.
 
         Raises:
             UserError: if the model cannot answer in words and is asked to, as ``Answerer.answer``
@@ -299,7 +301,7 @@ class VisualQuestions(WritesModelPage):
         return Evaluation(question_outcomes(str(self.name), self._rows, items), items)
 
     def summarise(self, found: Evaluation) -> list[str]:
-        """Say the accuracies of all questions, seen and blind, and how many do not count."""
+        """Report the accuracies of all questions, with and without images, and those left out."""
         whole = {one.metric: one for one in found.outcomes if not one.by}
         lines = [
             "  ".join(f"{n} {whole[n].value:.3f}" for n in SAID if n in whole),
@@ -323,13 +325,13 @@ class VisualQuestions(WritesModelPage):
         ]
 
     def model_page(self) -> ModelPage[ShownAnswers]:
-        """Return how the page of questions and answers is made."""
+        """Return how to make the page of questions and answers."""
         from cfaug.report.question_page import question_page
 
         return question_page(self.page)
 
     def page_images(self) -> ImageSource:
-        """Return the images by the digests that the items have."""
+        """Return the images by their digests in the items."""
         from cfaug.report.model_pages import ImageSource
 
         shown = {one.image.digest: one.image for one in self._images if one.image is not None}

@@ -22,19 +22,19 @@ Factor = Literal["subject", "colour", "background"]
 class WorldClassification(ZeroShot):
     """Zero-shot classification of a test whose captions name every factor.
 
-    Subjects are prompted with the world's own templates, colours and backgrounds with a template
-    for every subject, so that no subject is favoured.
+    Subjects are prompted with the world's own templates; colours and backgrounds with a template
+    for each subject, so that no subject is favoured.
 
     Args:
         data: ``shapescapes:PART``, a test, or ``shapescapes:PART@STYLE``.
         name: what tables call it, "_classification" added.
         batch_size: images or prompts embedded at once.
         without_leaks: without effect: the world's tests are drawn apart from its training scenes.
-        factor: what is to be told: ``subject``, ``colour`` or ``background``.
-        among: the values to choose from; images of others are left out. ``None`` is all.
+        factor: the factor to predict: ``subject``, ``colour`` or ``background``.
+        among: the values to choose from; images with other values are left out. ``None`` uses all.
 
     Raises:
-        UserError: for a factor or a value the world has not.
+        UserError: for an unknown factor or value.
     """
 
     factor: Factor = "subject"
@@ -65,7 +65,7 @@ class WorldClassification(ZeroShot):
 
 
 def _language(factor: Factor) -> tuple[Mapping[str, str], Sequence[str]]:
-    """Return what captions say for each value of a factor, and the templates around it."""
+    """Return the words in captions for each value of a factor, and the prompt templates."""
     from cfaug.shapescapes.vocabulary import COLOURS, PLACES, PROMPTS, SUBJECTS
 
     if factor == "subject":

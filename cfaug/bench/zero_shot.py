@@ -23,7 +23,7 @@ class ZeroShotClassifier:
 
     Args:
         encoder: the dual encoder, cached or not.
-        asked: the classes, what prompts call each, and the prompts' templates.
+        asked: the classes, their names in prompts, and the prompts' templates.
         batch_size: prompts embedded at once.
     """
 
@@ -52,7 +52,7 @@ class ZeroShotClassifier:
     def classify_images(self, pixels: Pixels, batch_size: int) -> np.ndarray:
         """Return the logits of the images of an index, float32 (images, classes).
 
-        Embeddings that are kept are not computed again.
+        Cached embeddings are not computed again.
         """
         return self._scores(embed_images(self._encoder, pixels, batch_size))
 

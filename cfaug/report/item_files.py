@@ -125,7 +125,7 @@ class ItemAnswers:
         files: as they were named.
         items: how the items are named, (items,).
         metrics: {name: values, float64 (files, items)}, ``nan`` where an item does not count.
-        clusters: what each item was sampled with, (items,); ``None`` if by itself.
+        clusters: the cluster each item was sampled in, (items,); ``None`` if by itself.
         parts: {value of the columns of ``by``, joined: which items, bool (items,)}.
         left_out: columns that are right or wrong and the same in all files.
     """

@@ -1,4 +1,4 @@
-"""``items/<benchmark>.parquet``: what one model answered to every test item, one row an item.
+"""``items/<benchmark>.parquet``: what one model answered to every test item, one row per item.
 
 ``item`` names the test item, ``cluster`` what was sampled with it (an image, a set). A metric that
 is a mean over items has a column of its own name: the mean of its values is the number in

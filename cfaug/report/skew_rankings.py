@@ -1,6 +1,6 @@
 """Models compared over subjects and sets: from the rankings that ``benchmark=skew`` keeps.
 
-The items have one row a subject, so that they say how far a comparison depends on which subjects
+The items have one row per subject, so that they say how far a comparison depends on which subjects
 were asked about. Which sets each subject had is a second source of chance. Both are drawn here:
 subjects, and within each its sets, the same for every model.
 """
@@ -49,7 +49,7 @@ class SkewRankings:
     """The images of every subject in order of rank.
 
     Attributes:
-        items: one row an image, as ``cfaug.bench.skew`` says.
+        items: one row per image, as ``cfaug.bench.skew`` says.
 
     Raises:
         UserError: if they are not those of ``benchmark=skew``.

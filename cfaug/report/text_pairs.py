@@ -1,4 +1,4 @@
-"""Items about texts and what methods made of them: one row a set and method, read by method.
+"""Items about texts and what methods made of them: one row per set and method, read by method.
 
 The columns are those of ``benchmark=insertion``, ``text_overlap`` and ``entailment``. Nothing here
 asks a model: tables, tests and pages all follow from the items.

@@ -396,7 +396,7 @@ def test_what_is_not_averaged_is_said(encoder, one_true, capsys):
     assert "the group add lacks add_obj" in (said := capsys.readouterr().err)
     assert "the group swap" not in said
     found = asked(one_true, at_least=9).run(encoder)
-    assert "no averages over categories: none of the 3 has 9 items" in capsys.readouterr().err
+    assert "of the 3, all are dropped or have fewer than 9 items" in capsys.readouterr().err
     assert not {one.metric for one in found.outcomes if one.metric.endswith("_macro")}
 
 
@@ -405,7 +405,7 @@ def test_a_tag_that_is_called_like_a_metric_is_refused(tmp_path):
     captions = [(member.text, label) for member, label in zip(one.members, ("true", "false"),
                                                               strict=True)]  # fmt: skip
     index = open_sets([choice("k", one.images["0"], captions, accuracy="yes")], tmp_path)
-    with pytest.raises(UserError, match="'accuracy' is what the benchmark calls"):
+    with pytest.raises(UserError, match="'accuracy' is a name that the benchmark uses"):
         asked(index, tags=["accuracy"])
 
 

@@ -78,7 +78,7 @@ def test_settings_that_cannot_be_are_refused():
     ):
         with pytest.raises(UserError, match=said):
             EditClusters(Embedder(), **change)
-    with pytest.raises(UserError, match=r"encoder is of no use here.*zero vector"):
+    with pytest.raises(UserError, match=r"encoder cannot be used here.*zero vector"):
         EditClusters(Embedder(zero="blue")).columns(stress_items().items.columns)
 
 

@@ -146,7 +146,7 @@ def test_what_is_damaged_is_said_once_and_computed_again(tmp_path, capsys, harm)
     assert capsys.readouterr().err == ""
     assert np.array_equal(recall_or_compute(Features(tmp_path, "text"), keys, compute), vectors)
     said = capsys.readouterr().err
-    assert said == f"1 of the files in {tmp_path} are damaged: what they held is computed again\n"
+    assert said == f"1 of the files in {tmp_path} are damaged: the contents are recomputed\n"
     assert Features(tmp_path, "text").missing(keys) == []
     assert capsys.readouterr().err == ""
 

@@ -68,7 +68,9 @@ def test_labels_are_marginal_or_intersectional(opened):
     assert codes.tolist() == [*range(6), *range(6)]
     codes, labels = grid.label(["gender", "race"])
     assert [labels[code] for code in codes[:2]] == ["male White", "female White"]
-    with pytest.raises(UserError, match="'age' is none; choose from its attributes race, gender"):
+    with pytest.raises(
+        UserError, match="'age' is not one of them; choose from its attributes race, gender"
+    ):
         grid.label(["age"])
     with pytest.raises(UserError, match="none is named"):
         grid.label([])

@@ -289,7 +289,7 @@ def test_people_s_answers_count_where_the_oracle_knows_nothing(root, tmp_path, e
     assert list(labels.values()) == ["changed"] * 2 + ["kept"] * 3 + ["unknown"] * 3
     for data, answers, said in (
         (None, file, r"is one file for 2 methods: give \{METHOD: FILE\}, with xmai, eda"),
-        (None, {"other": file}, "'other' is no method: choose from xmai, eda"),
+        (None, {"other": file}, "'other' is not a method: choose xmai, eda"),
     ):
         with pytest.raises(UserError, match=said):
             ask(root, answers=answers, **({} if data is None else {"data": data}))
@@ -325,7 +325,7 @@ def test_settings_that_are_invalid(root, settings, said):
 
 def test_what_cannot_be_ranked_is_refused(tmp_path):
     write_shards([text_set(0, "x"), text_set(1, "x")], tmp_path / "one_photo")
-    with pytest.raises(UserError, match="shows 1 photo: among fewer than 2 there is nothing"):
+    with pytest.raises(UserError, match="shows 1 photo: ranking needs 2 or more"):
         ask(tmp_path, data=str(tmp_path / "one_photo"))
     edit = Edit("eda", "", "big")
     texts = edited(tmp_path / "texts", proposal(["a dog", "a big dog"], [None, edit], "c", "p"))

@@ -127,7 +127,9 @@ def test_a_suite_asks_what_is_there_and_says_what_is_not(context, tmp_path: Path
 
 
 def test_a_suite_of_which_nothing_is_there(context, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"no data is there:(?s:.*)gated(?s:.*)make it yourself"):
+    with pytest.raises(
+        UserError, match=r"all data are missing:(?s:.*)gated(?s:.*)make it yourself"
+    ):
         suite(tmp_path, absent="say").open(context)
 
 

@@ -90,7 +90,7 @@ def test_invalid_answers_are_refused(read, tmp_path):
     with pytest.raises(UserError, match="label='maybe' is invalid: choose from yes, no, unsure"):
         read_right_answers(file, "truth")
     strangers = answers_file(tmp_path / "other.jsonl", [(7, 1, "a", "yes")])
-    with pytest.raises(UserError, match=r"speaks of 1 images.*caption-7_1"):
+    with pytest.raises(UserError, match=r"has answers about 1 images.*caption-7_1"):
         check_labels(pairs, "truth", read_right_answers(strangers, "truth"))
     with pytest.raises(UserError, match="choose from entailment, neutral, contradiction, unsure"):
         read_right_answers(strangers, "entailment")

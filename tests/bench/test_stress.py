@@ -270,7 +270,10 @@ def test_sets_without_a_photo_or_a_class_are_refused(tmp_path):
     headless = replace(whole, members=whole.members[1:])
     unlabelled = replace(whole, members=tuple(replace(m, label=None) for m in whole.members))
     for n, (one, said) in enumerate(
-        [(headless, "1 of 1 sets have not exactly one photo"), (unlabelled, "photos have no class")]
+        [
+            (headless, "1 of 1 sets do not have exactly one photo"),
+            (unlabelled, "photos have no class"),
+        ]
     ):
         write_shards([one], tmp_path / str(n))
         index = open_index(tmp_path / str(n), tmp_path / "index")

@@ -181,7 +181,7 @@ def test_what_is_no_member_of_a_suite_is_named_before_anything_is_opened():
     [
         (None, "Opens.open should return a list of benchmarks, not builtins.NoneType"),
         (Named("a"), r"Opens.open should return a list of benchmarks, not \S*Named"),
-        ([object()], "object is no benchmark, for it has no name, needs, data_hash, run"),
+        ([object()], "object is not a benchmark, as it has no name, needs, data_hash, run"),
         ([Named("own [edit=a]")], r"Named: name='own \[edit=a\]' is invalid"),
         ([Named(None)], "Named: name=None is invalid"),
     ],
@@ -198,7 +198,7 @@ def test_what_a_member_may_not_open_is_named(context, found, said):
 def test_a_member_is_opened_as_it_is(context, name):
     found = [Named(name), Lazy()]
     assert open_member(Opens(found), context) == found
-    with pytest.raises(UserError, match=r"member own calls itself .*, lazy$"):
+    with pytest.raises(UserError, match=r"member own has the name .*, lazy$"):
         Suite(folders={"own": Opens(found)}, where="folders").open(context)
 
 

@@ -481,7 +481,7 @@ def test_an_invalid_setting_is_named_with_the_choices(settings, said):
 def test_what_cannot_be_opened_is_said():
     with pytest.raises(UserError, match=r"needs benchmark\.data=FILE"):
         opened(IMAGES, data=None)
-    with pytest.raises(UserError, match="holds no question"):
+    with pytest.raises(UserError, match="has no question"):
         opened([])
     two = [IMAGES[0].questions[0], replace(IMAGES[0].questions[0], id="b2"),
            *IMAGES[0].questions[1:]]  # fmt: skip
