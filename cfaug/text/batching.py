@@ -1,4 +1,4 @@
-"""Which texts go through a model together."""
+"""Batches of texts of similar length."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 
 
 def by_length(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
-    """Yield the rows in batches of like length, the longest first, padding included in ``tokens``.
+    """Yield the rows in batches of similar length, longest first, of up to ``tokens`` with padding.
 
-    The longest come first so that what does not fit into memory fails at once. A row longer than
-    ``tokens`` is a batch of its own.
+    The longest come first so that a lack of memory shows at once. A row longer than ``tokens`` is a
+    batch of its own.
 
     >>> list(by_length([2, 5, 2, 3], 6))
     [[1], [3, 0], [2]]

@@ -1,7 +1,7 @@
 """Grids of captions as files: prefixes x subjects x every combination of attributes.
 
-One file describes one grid (SocialCounterfactuals, section 2.1); those of the paper are shipped, in
-``caption_grids/``, and a user's own has the same form::
+One file describes one grid (SocialCounterfactuals, section 2.1); the paper's are shipped in
+``caption_grids/``, and users' own have the same form::
 
     subject_type: occupation
     subjects: [doctor, nurse]        # or a shipped list, or FILE.txt beside this one, a line each
@@ -31,7 +31,8 @@ from cfaug.types import Example
 SUFFIXES = (".yaml", ".yml")
 
 MOST_MEMBERS = 1_000
-"""Captions of one set, each of which is a row of one image model; the paper's largest has 84."""
+"""Limit of captions of one set, each a row of an image model's batch; the paper's largest has
+84."""
 
 MOST_SETS = 1_000_000
 
@@ -48,9 +49,9 @@ class CaptionGrid:
         prefixes: what captions begin with.
         template: with ``{prefix}``, ``{subject}`` and every attribute in braces.
         neutral: the same without attributes.
-        attributes: for each, its values and what captions say for them, in order.
+        attributes: for each, its values and their words in captions, in order.
         subjects: in order.
-        left_out: duplicates among the subjects that are not there again, as the list has them.
+        left_out: left-out duplicates of subjects, as the list spells them.
     """
 
     name: str
@@ -80,8 +81,8 @@ class CaptionGrid:
     def examples(self) -> Iterator[Example]:
         """Yield an example for each subject and prefix, all prefixes of a subject together.
 
-        The text has the attributes in braces; ``extra`` is what ``cfaug.grids`` says of a member,
-        with all values of every attribute in place of the member's own.
+        The text has the attributes in braces; ``extra`` has the fields of a member in
+        ``cfaug.grids``, with all values of every attribute in place of the member's own.
         """
         seen: Counter[str] = Counter()
         attributes = {name: dict(values) for name, values in self.attributes.items()}
@@ -101,7 +102,7 @@ class CaptionGrid:
                 )  # fmt: skip
 
     def line(self) -> str:
-        """Say in one line what the grid is, and name what is left out."""
+        """Return one line on the grid, naming the left-out duplicates."""
         said = (
             f"grid {self.name}: {self.captions:,} captions in {self.sets:,} sets of "
             f"{self.members}, {len(self.subjects):,} subjects ({self.subject_type}); first: "
@@ -125,11 +126,12 @@ def read_grid(grid: str, *, keep_duplicates: bool = False) -> CaptionGrid:
 
     Args:
         grid: the name of a shipped one, or a YAML file.
-        keep_duplicates: take every subject as the list has it, although it was there before in
-            other letters, and as it is printed, although it is known to be wrong.
+        keep_duplicates: keep subjects that repeat an earlier one, ignoring case, and known
+            misprints as printed.
 
     Raises:
-        UserError: naming the file and what is wrong with it, or the shipped grids.
+        UserError: naming the file and what is wrong with it, or the shipped grids if there is no
+            such grid.
     """
     named = grid in shipped_grids()
     if not named and not grid.lower().endswith(SUFFIXES):
@@ -163,10 +165,10 @@ def _neutral(read: GridFile) -> str:
 
 
 def _check_template(grid: CaptionGrid, path: Path) -> None:
-    """Refuse templates that do not name all they must, once.
+    """Refuse templates that lack a required name or repeat one.
 
     Raises:
-        UserError: naming the file, the template and what it must name.
+        UserError: naming the file, the template and the required names.
     """
     for what, template, wanted in (
         ("template", grid.template, ["subject", *grid.attributes]),
@@ -198,7 +200,7 @@ def _check_size(grid: CaptionGrid, path: Path) -> None:
 
 
 def _check_captions(grid: CaptionGrid, path: Path) -> None:
-    """Refuse a template that says the same of two combinations."""
+    """Refuse a template that gives two combinations the same caption."""
     known = {"prefix": grid.prefixes[0], "subject": grid.subjects[0]}
     neutral = fill(grid.neutral, known)
     seen: dict[str, str] = {}
@@ -219,7 +221,7 @@ def _check_captions(grid: CaptionGrid, path: Path) -> None:
 
 
 def _leave_out_duplicates(subjects: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return each subject once, whatever its capitals, and those that were there before."""
+    """Return each subject once, ignoring case, and the duplicates."""
     kept: dict[str, str] = {}
     left_out = []
     for one in subjects:
@@ -231,7 +233,7 @@ def _leave_out_duplicates(subjects: Sequence[str]) -> tuple[tuple[str, ...], tup
 
 
 def _unused(key: str, seen: Counter[str]) -> str:
-    """Return a key that is not taken, numbered from the second on."""
+    """Return an unused key, numbered from the second subject on."""
     found = key
     while found in seen:
         seen[key] += 1

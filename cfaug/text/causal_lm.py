@@ -1,4 +1,4 @@
-"""A causal language model: what texts cost it, together where they begin alike, and what follows.
+"""A causal language model: scores of texts, with shared prefixes computed once, and continuations.
 
 Configuration names it ``cfaug.text.models.CausalLM``.
 """
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 
 
 LOGITS = 1_000_000
-"""Logits computed at once: 4 MB, which stays in a processor's cache."""
+"""Number of logits computed at once: 4 MB, which stay in a processor's cache."""
 
 
 @dataclass(frozen=True)
 class CausalLM(Pretrained):
-    """A causal language model: GPT-2 and its like (gpt2-large in B.1.1).
+    """A causal language model such as GPT-2 (gpt2-large in B.1.1).
 
     Args:
-        share_prefixes: compute once what texts begin with in common (``cfaug.text.prefixes``),
-            which needs a model that takes positions and a mask of its own; ``False`` for others.
+        share_prefixes: compute the common beginnings of texts once (``cfaug.text.prefixes``), which
+            needs a model that takes custom positions and a custom mask; ``False`` for others.
         add_start_token: put the beginning-of-text token before every text, so that its first token
-            is scored as well. COCO-Counterfactuals does not say which it did; this is the default
-            of Hugging Face's ``evaluate`` too. ``False`` leaves the first token out of every score,
-            and changes which candidate has the lowest perplexity for 22 % of captions.
+            is scored as well. COCO-Counterfactuals does not say whether it did; it is the default
+            of Hugging Face's ``evaluate``, too. ``False`` leaves the first token out of every
+            score, and changes which candidate has the lowest perplexity for 22 % of captions.
     """
 
     share_prefixes: bool = True
@@ -53,8 +53,8 @@ class CausalLM(Pretrained):
         """Return exp of the mean negative log-likelihood per scored token: (texts,).
 
         Raises:
-            UserError: if a text has no token that is scored, if the model cannot share prefixes, or
-                if its tokenizer has no beginning-of-text token and ``add_start_token`` asks for it.
+            UserError: if a text has no token to score, if the model cannot share prefixes, or if
+                its tokenizer lacks the beginning-of-text token that ``add_start_token`` needs.
         """
         every = self._rows(texts)
         for text, row in zip(texts, every, strict=True):
@@ -71,10 +71,10 @@ class CausalLM(Pretrained):
         """Return the natural log of the probability of each text: float64 (texts,).
 
         Args:
-            texts: what is scored.
-            contexts: what stands directly before each text and is not scored, with the space
-                between the two; ``None`` is nothing. Both are tokenised together; a token that
-                joins the two counts as the text's.
+            texts: the texts to score.
+            contexts: text directly before each text that is not scored, with the space between the
+                two; ``None`` is no context. Both are tokenised together; a token that joins the two
+                counts as the text's.
 
         Raises:
             UserError: if a context and its text are longer than the model can read; otherwise as
@@ -88,12 +88,12 @@ class CausalLM(Pretrained):
     def generate(self, prompts: Sequence[str], max_new_tokens: int) -> list[str]:
         """Continue each prompt, greedily; the prompt itself is not returned.
 
-        Prompts of equal length go through the model together, so that nothing is padded.
+        Prompts of equal length form a batch, so that nothing is padded.
 
         Args:
-            prompts: any texts; one too long for the model loses its end.
-            max_new_tokens: the most that are added to a prompt; fewer where the model ends its text
-                or can read no more.
+            prompts: any texts; one that is too long for the model is cut at its end.
+            max_new_tokens: limit of tokens added to a prompt; fewer if the model ends its text or
+                reaches its length limit.
         """
         import torch
 
@@ -122,7 +122,7 @@ class CausalLM(Pretrained):
         return list(self.tokenizer.batch_decode(new, skip_special_tokens=True))
 
     def _rows(self, texts: Sequence[str], *, cut: bool = True) -> list[list[int]]:
-        """Return each text's tokens, the beginning-of-text token first where it is asked for.
+        """Return each text's tokens, with the beginning-of-text token first if it is asked for.
 
         Raises:
             UserError: if there is no such token, or a text that may not be cut is too long.
@@ -145,7 +145,7 @@ class CausalLM(Pretrained):
         return [[*first, *ids] for ids in found]
 
     def _sums(self, every: Sequence[Sequence[int]], starts: Sequence[int]) -> NDArray[np.float64]:
-        """Return each text's negative log-likelihood from the token at its start on, in nats."""
+        """Return each text's negative log-likelihood from its start token on, in nats."""
         if self.share_prefixes:
             self._check_sharing()
         return self._surprise(every, starts, self.share_prefixes)
@@ -153,7 +153,7 @@ class CausalLM(Pretrained):
     def _surprise(
         self, every: Sequence[Sequence[int]], starts: Sequence[int], share: bool
     ) -> NDArray[np.float64]:
-        """Return each text's negative log-likelihood from the token at its start on."""
+        """Return each text's negative log-likelihood from its start token on."""
         planned = list(trees(every, min(NODES, self._tokens_at_once) if share else 0))
         sums = np.zeros(len(every))
         from_token = np.asarray(starts)
@@ -173,7 +173,7 @@ class CausalLM(Pretrained):
         with torch.inference_mode():
             states = self._states(stacked, share)[stacked.rows, stacked.followed]
             tokens = torch.from_numpy(stacked.tokens[child]).to(self._place)
-            # Only what is followed by something needs the head, the widest product of all.
+            # Only nodes with successors need the head, the most expensive product.
             costs[child] = self._costs(states, stacked.slots, tokens)
         return costs
 
@@ -208,14 +208,14 @@ class CausalLM(Pretrained):
             first, last = np.searchsorted(slots, (start, start + size))
             rows = torch.from_numpy(slots[first:last] - start).to(logits.device)
             chosen = logits[rows, tokens[first:last]]
-            # In place: a second copy of the logits costs more than the sum.
+            # In place: copying the logits costs more than the sum.
             top = logits.amax(-1, keepdim=True)
             totals = logits.sub_(top).exp_().sum(-1).log_() + top.squeeze(-1)
             found.append(totals[rows] - chosen)
         return torch.cat(found).double().cpu().numpy() if found else np.empty(0)
 
     def _check_sharing(self) -> None:
-        """Refuse a model that does not keep the branches of a tree apart, once a process."""
+        """Refuse a model that mixes the branches of a tree; checked once per process."""
         wrong = "its perplexities change when texts share what they begin with"
         try:
             apart = self._keeps_branches_apart

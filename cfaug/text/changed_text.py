@@ -1,4 +1,4 @@
-"""A caption beside one changed text of it: the proposal of editors that leave the image alone."""
+"""A caption and one changed text: the proposal of editors that leave the image alone."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from cfaug.text.sentence import normalise
 from cfaug.types import Edit, Edited, Example, Proposal
 
 CHANGES, REASON = "changes", "reason"
-"""What a changed text's member on disk says of itself: the changes made, or why there are none."""
+"""Details of a changed text's member on disk: the changes made, or why there are none."""
 
 EMPTY = "empty_text"
-"""Why a text of white space has no proposal."""
+"""Reason of a text of white space, which has no proposal."""
 
 
 def propose_change(
@@ -25,22 +25,22 @@ def propose_change(
     reason: str,
     keep_unchanged: bool = True,
 ) -> Edited:
-    """Return the proposal of two texts: an example's first text, and what became of it.
+    """Return the proposal of two texts: an example's first text, and the changed text.
 
-    White space is normalised in both. Texts that then are equal differ by no edit, whatever was
-    done on the way, as when two equal words were exchanged.
+    White space is normalised in both. Texts that are then equal have no edit, even if something was
+    done, such as exchanging two equal words.
 
     Args:
-        example: whose first text was changed.
+        example: the example whose first text was changed.
         changed: the changed text.
-        kind: of the edit, such as ``deletion``.
-        changes: what was done, one JSON object a change, in order.
-        reason: why the text is unchanged, in one word for counts; ignored where it is changed.
-        keep_unchanged: whether a text that nothing could be done to still has its proposal, of the
-            same text twice: tables over all captions average over those, too.
+        kind: kind of the edit, such as ``deletion``.
+        changes: the changes in order, one JSON object each.
+        reason: why the text is unchanged, in one word for counts; ignored if it is changed.
+        keep_unchanged: whether a text that could not be changed still has a proposal, of the same
+            text twice: tables over all captions average over those, too.
 
     Returns:
-        One proposal, or none with the reason as the stage that nothing survived.
+        One proposal, or none, with the reason as the stage at which it was rejected.
     """
     original, changed = normalise(example.text), normalise(changed)
     if not original or not changed:
@@ -63,5 +63,5 @@ def propose_change(
 def _edit(kind: str, original: str, changed: str) -> Edit:
     """Return the edit: the run of words by which the texts differ, else the texts themselves."""
     before, after = replaced_run(original, changed)
-    # Words that differ in case alone, or in the space between them, are equal to that difference.
+    # The difference ignores case and the space between words.
     return Edit(kind, before, after) if before or after else Edit(kind, original, changed)

@@ -1,4 +1,4 @@
-"""What a class is called, and what else names it: synonyms, and the kinds above and below."""
+"""Names of classes: their own words, synonyms, and more general and more specific words."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from cfaug.text.wordnet import Synset, WordNet
 from cfaug.weights import sha256_text
 
 WNID = re.compile(r"n(\d{8})")
-"""How ImageNet names a class: the place of its sense in WordNet 3.0."""
+"""ImageNet's name of a class: the offset of its sense in WordNet 3.0."""
 
 SENSES = 2
-"""Senses of a word that are looked at, the most frequent first."""
+"""Number of senses of a word that are considered, the most frequent first."""
 
 
 @dataclass(frozen=True)
 class ClassWords:
-    """Finds the names of classes, and whether words of a caption name one.
+    """Finds the names of classes, and tells whether words of a caption name a class.
 
     Args:
-        wordnet: gives synonyms and kinds; ``None`` takes a class by its own name alone.
-        file: a JSON object with names by label, for labels that are not words; they come before
-            WordNet's.
-        kinds: whether a more general word (``animal`` for ``dog``), or a more special one, names
-            the class as well; needs a WordNet.
+        wordnet: source of synonyms and kinds; ``None`` uses only a class's own name.
+        file: a JSON object of names by label, for labels that are not words; these names come
+            before WordNet's.
+        kinds: whether a more general word (``animal`` for ``dog``), or a more specific one, also
+            names the class; needs a WordNet.
     """
 
     wordnet: WordNet | None = None
@@ -39,7 +39,7 @@ class ClassWords:
     kinds: bool = True
 
     def names(self, label: str) -> tuple[str, ...]:
-        """Return what a class is called, in lower case, its label's words first.
+        """Return the names of a class, in lower case, the label's own words first.
 
         >>> ClassWords().names("dog_sled, dogsled")
         ('dog sled', 'dogsled')
@@ -53,13 +53,13 @@ class ClassWords:
         return tuple(dict.fromkeys(name for name in clean if name)) or (label.lower(),)
 
     def known(self, label: str) -> bool:
-        """Say whether a vocabulary has the label, where there is one to ask."""
+        """Return whether the vocabulary has the label; ``True`` without a vocabulary."""
         return label in self._file or self.wordnet is None or bool(self._senses(label))
 
     def overlap(self, words: str, label: str) -> float:
-        """Return the share of a class's name that some words say, from 0 to 1; the best name's.
+        """Return the largest share of one of a class's names that some words cover, from 0 to 1.
 
-        1 where a noun among them is a more general or a more special word for the class.
+        It is 1 if a noun among the words is a more general or a more specific word for the class.
 
         >>> ClassWords().overlap("two dogs", "dog sled")
         0.5
@@ -76,12 +76,12 @@ class ClassWords:
         return best
 
     def mentioned(self, caption: str, label: str) -> bool:
-        """Say whether a caption has one of the class's names, in any number."""
+        """Return whether a caption has one of the class's names, in singular or plural."""
         said = self.lemmas(caption)
         return any(_contains(said, lemmas) for lemmas in map(self.lemmas, self.names(label)))
 
     def lemmas(self, text: str) -> tuple[str, ...]:
-        """Return the words of a text in the form a dictionary lists them under."""
+        """Return the words of a text in their dictionary form."""
         return tuple(self._lemma(word) for word in _words(text))
 
     def _lemma(self, word: str) -> str:
@@ -129,7 +129,7 @@ class ClassWords:
         return found
 
     def describe(self) -> dict[str, str]:
-        """Return where names come from, a file with the hash of what it says."""
+        """Return the sources of names, a file with the hash of its content."""
         parts = ["the label's own words"]
         if self.file is not None:
             named = json.dumps(dict(self._file), sort_keys=True)

@@ -1,7 +1,7 @@
-"""Whether an edit is of the kind that was asked for: a stated rule, for any English caption.
+"""Checks whether an edit is of the requested kind, by explicit rules for any English caption.
 
 LANCE's authors judged 500 edits by hand (Table 3); the rules here judge every edit, by what changed
-and where it stands. Captions of ShapeScapes are judged exactly (``cfaug.shapescapes.variations``).
+and where. Captions of ShapeScapes are judged exactly (``cfaug.shapescapes.variations``).
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from cfaug.text.sentence import Slot, split
 from cfaug.text.variations import CaptionEdit, Verdict
 
 KIND_CORRECT, LABEL_KEPT = "kind_correct", "label_kept"
-"""The notes of checks: whether an edit is of its kind, and whether it kept the label."""
+"""The notes of checks: whether an edit is of its kind, and whether it keeps the label."""
 
 OTHER_KIND = "another kind"
 
 _OF = re.compile(r"^\W*(?:an?|the)\s+(?:[\w-]+\s+){1,5}?of\s+", re.IGNORECASE)
 _DESCRIBES = ("JJ", "VBN", "VBG", "RB", "CC", "NN", "CD")
-"""Tags of what stands before a noun and describes it."""
+"""Tags of words that stand before a noun and describe it."""
 
 
 @dataclass(frozen=True)
 class StructureCheck:
-    """Says whether an edit changes what its kind names, and nothing else.
+    """Checks whether an edit changes what its kind names, and nothing else.
 
-    ``subject``: the first noun is another, all else is the same. ``object``: another noun is.
-    ``adjective``: only words that describe a noun were added or exchanged. ``background``: a
-    preposition's phrase behind the subject was added or exchanged, or one in front of it added.
-    ``domain``: what the picture is said to be is another, what it shows is the same. Other kinds
-    are not judged. The note is ``kind_correct``; nothing is rejected unless ``reject`` says so.
+    ``subject``: only the first noun changed. ``object``: only another noun changed. ``adjective``:
+    only words that describe a noun were added or exchanged. ``background``: a prepositional phrase
+    after the subject was added or exchanged, or one before it was added. ``domain``: only the
+    medium of the picture changed. Other kinds are not judged. The note is ``kind_correct``; nothing
+    is rejected unless ``reject`` is set.
 
     Args:
         tagger: of parts of speech.
-        reject: whether an edit of another kind is rejected, where the check stands among guards.
+        reject: whether an edit of another kind is rejected if the check is used as a guard.
     """
 
     tagger: Tagger
@@ -47,7 +47,7 @@ class StructureCheck:
     name = "structure"
 
     def judge(self, edits: Sequence[CaptionEdit]) -> list[Verdict]:
-        """Say of each edit whether it is of its kind."""
+        """Return a verdict on whether each edit is of its kind."""
         texts = [split(text) for edit in edits for text in (edit.caption, edit.text)]
         tags = self.tagger.tag([sentence.words for sentence in texts])
         found = iter([find_phrases(*pair) for pair in zip(texts, tags, strict=True)])
@@ -77,20 +77,20 @@ def _object(before: Phrases, after: Phrases) -> bool:
 
 
 def _swapped(before: Phrases, one: Slot, after: Phrases, other: Slot) -> bool:
-    """Say whether a noun with what describes it is another, and all else is the same."""
+    """Return whether only a noun, with the words that describe it, has changed."""
     parts = [_cut(before, one), _cut(after, other)]
     heads = [p.sentence.words[slot.last].lower() for p, slot in ((before, one), (after, other))]
     return parts[0] == parts[1] and heads[0] != heads[1]
 
 
 def _cut(phrases: Phrases, noun: Slot) -> tuple[list[str], list[str]]:
-    """Return the words before a noun and what describes it, and those behind it."""
+    """Return the words before a noun with its describing words, and the words after it."""
     words = [word.lower() for word in phrases.sentence.words]
     return _plain(words[: phrases.begin(noun)]), _plain(words[noun.last + 1 :])
 
 
 def _plain(words: Sequence[str]) -> list[str]:
-    """Return words without indefinite articles and full stops, which follow from others."""
+    """Return words without indefinite articles and full stops, which depend on other words."""
     return [word for word in words if word not in ("a", "an", ".")]
 
 
@@ -127,7 +127,7 @@ def _background(before: Phrases, after: Phrases) -> bool:
 
 
 def _after_preposition(phrases: Phrases, word: int) -> bool:
-    """Say whether a word is a preposition, or stands in the phrase of one."""
+    """Return whether a word is a preposition, or part of a prepositional phrase."""
     words = [one.lower() for one in phrases.sentence.words]
     while word > 0 and words[word] not in PREPOSITIONS:
         if phrases.tags[word].startswith("VB") or words[word] in (",", "and"):
@@ -147,14 +147,14 @@ def _domain(before: Phrases, after: Phrases) -> bool:
 
 
 def _said(text: str) -> list[str]:
-    """Return the words of a text, articles and a beginning such as "there is" apart."""
+    """Return the words of a text without articles and a beginning such as "there is"."""
     words = [match.group().lower() for match in WORD.finditer(text)]
     words = [word for word in words if word not in ARTICLES and re.match(r"\w", word)]
     return words[2:] if words[:1] in (["there"], ["this"]) and len(words) > 2 else words
 
 
 def _one_change(before: Phrases, after: Phrases) -> tuple[list[int], list[int]] | None:
-    """Return the words that went and came in the one change there is; ``None`` for several."""
+    """Return the old and the new words of the only change; ``None`` if there are several."""
     text, edited = before.sentence.text, after.sentence.text
     changes = [
         one
@@ -172,7 +172,7 @@ def _words(text: str, span: tuple[int, int]) -> list[str]:
 
 
 def _inside(phrases: Phrases, span: tuple[int, int]) -> list[int]:
-    """Return the words that lie in a span of characters, full stops at its end apart."""
+    """Return the words in a span of characters, without full stops at its end."""
     spans = phrases.sentence.spans
     found = [i for i, (start, end) in enumerate(spans) if start < span[1] and end > span[0]]
     while found and phrases.sentence.words[found[-1]] in ".,":

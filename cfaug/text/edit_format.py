@@ -1,8 +1,8 @@
-"""How a tuned language model is asked for edited captions, and how its answer is read.
+"""The prompt format of a tuned language model for edited captions, and the parser of its answers.
 
 The wrapper is Alpaca's (Taori et al., 2023) with ``### Variations:`` for the answer's header, as in
-LANCE's released code: an instruction, the caption, and one variation a line. Training and asking
-share this module, so that a model is asked in the words it was trained with.
+LANCE's released code: an instruction, the caption, and one variation a line. Training and inference
+share this module, so that a model is prompted in the words it was trained with.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cfaug.files import require_regular, write_json
 from cfaug.text.edit_prompts import EditPrompt, read_prompts
 
 FILE = "edit_format.json"
-"""Beside the weights of a model that was tuned."""
+"""The file of the format beside the weights of a tuned model."""
 
 INSTRUCTION, INPUT = "{instruction}", "{input}"
 
@@ -28,10 +28,10 @@ ALPACA = (
     "context. Write a response that appropriately completes the request.\n\n"
     f"### Instruction:\n{INSTRUCTION}\n\n### Input:\n{INPUT}\n\n### Variations:\n"
 )
-"""For models of 1,000 tokens and more."""
+"""Template for models with a context of 1,000 tokens and more."""
 
 SHORT = f"{INSTRUCTION}: {INPUT}\n### Variations:\n"
-"""For tiny models, whose instructions are the names of the prompts."""
+"""Template for tiny models, whose instructions are the names of the prompts."""
 
 _NUMBER = re.compile(r"^\s*(?:\(?\d{1,3}[.):]\s*|[-*•–]\s+)")
 _QUOTES = "\"'“”‘’"
@@ -39,12 +39,12 @@ _QUOTES = "\"'“”‘’"
 
 @dataclass(frozen=True)
 class EditFormat:
-    """The words a tuned model is asked in.
+    """The wording in which a tuned model is prompted.
 
     Attributes:
         template: with ``{instruction}`` and ``{input}``; the answer follows directly.
-        prompts: by name; the instruction is all of a prompt but the line of its caption.
-        named: take a prompt's name for its instruction, which tiny models learn as well.
+        prompts: prompts by name; the instruction is the prompt without the line of its caption.
+        named: use a prompt's name as its instruction, which is easier for tiny models.
     """
 
     template: str = ALPACA
@@ -64,21 +64,21 @@ class EditFormat:
         return cls(SHORT, named=True)
 
     def prompt(self, name: str, caption: str) -> str:
-        r"""Return what is put before the answer.
+        r"""Return the text before the answer.
 
         >>> EditFormat.short().prompt("adjective", "a red ball")
         'adjective: a red ball\n### Variations:\n'
 
         Args:
-            name: of a prompt, or a kind, which stands for the first prompt of its kind.
-            caption: that is to be edited.
+            name: name of a prompt, or a kind, which selects the first prompt of that kind.
+            caption: the caption to edit.
 
         Raises:
             UserError: if there is no such prompt.
         """
         prompt = self.find(name)
         said = prompt.name if self.named else prompt.instruction
-        # Not format(): a caption may hold braces.
+        # Not format(): a caption may contain braces.
         before, _, rest = self.template.partition(INSTRUCTION)
         between, _, after = rest.partition(INPUT)
         return f"{before}{said}{between}{prompt.input(caption)}{after}"
@@ -87,7 +87,7 @@ class EditFormat:
         """Return the prompt of a name, or the first of a kind.
 
         Raises:
-            UserError: if there is none, naming those there are.
+            UserError: if there is none, naming the available ones.
         """
         kinds = [one for one in self.prompts.values() if one.kind == name]
         found = self.prompts.get(name) or next(iter(kinds), None)
@@ -99,7 +99,7 @@ class EditFormat:
         return found
 
     def response(self, variations: Sequence[str]) -> str:
-        r"""Return what a model is to answer: one variation a line, numbered.
+        r"""Return the target answer: one variation a line, numbered.
 
         >>> EditFormat.short().response(["a blue ball", "a small red ball"])
         '1. a blue ball\n2. a small red ball'
@@ -112,7 +112,7 @@ class EditFormat:
         write_json(folder / FILE, self.content(), sort_keys=False)
 
     def content(self) -> dict[str, Any]:
-        """Return what ``write`` writes."""
+        """Return the content of the file that ``write`` writes."""
         prompts = {name: one.text for name, one in self.prompts.items()}
         return {"template": self.template, "prompts": prompts, "named": self.named}
 
@@ -144,14 +144,14 @@ def parse_variations(answer: str) -> tuple[str, ...]:
     ('A red cat.', 'a blue cat')
 
     Args:
-        answer: as a model gave it. What looks like another header ends it.
+        answer: a model's raw answer. A line that looks like another header ends it.
     """
     body = answer.split("\n###")[0]
     return unique(_strip(line) for line in body.splitlines())
 
 
 def unique(texts: Iterable[str]) -> tuple[str, ...]:
-    """Return texts, white space normalised, without empty ones and repetitions (case aside).
+    """Return texts, white space normalised, without empty ones and repetitions (ignoring case).
 
     >>> unique(["a  cat", "A cat", "", "a dog"])
     ('a cat', 'a dog')
@@ -165,7 +165,7 @@ def unique(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def _strip(line: str) -> str:
-    """Take the number before a line and the quotes around it away."""
+    """Remove the number before a line and the quotes around it."""
     text = _NUMBER.sub("", line).strip()
     if len(text) > 1 and text[0] in _QUOTES and text[-1] in _QUOTES:
         return text[1:-1].strip()

@@ -1,4 +1,4 @@
-"""How good edits and their guards are: LANCE's Table 3, for whatever writes the edits.
+"""Measures of edits and their guards: LANCE's Table 3, for any writer of edits.
 
 Counted from the notes that checks leave on every edit, proposed or rejected.
 """
@@ -15,23 +15,23 @@ from cfaug.text.label_guard import CHANGES_LABEL
 from cfaug.types import Edited
 
 FAILED = (UNCHANGED, TOO_LONG)
-"""Reasons that make an edit one that did not succeed, without any check."""
+"""Reasons with which an edit counts as unsuccessful, without any check."""
 
 OVERALL = "overall"
 
 
 @dataclass(frozen=True)
 class EditMeasures:
-    """What was counted of one kind of edit.
+    """The counts of one kind of edit.
 
     Attributes:
         kind: of edit, or ``overall``.
-        edits: that were judged: variations that a model wrote, repeated ones once.
-        correct: those that are of the kind that was asked for.
-        labelled: edits of which it is known whether they keep the label.
-        kept: those that keep it.
-        caught: those that change it, and were rejected for it.
-        rejected: all that were rejected for it.
+        edits: number of judged edits: a model's variations, repeated ones once.
+        correct: edits of the requested kind.
+        labelled: edits for which it is known whether they keep the label.
+        kept: edits that keep the label.
+        caught: edits that change the label and were rejected for it.
+        rejected: all edits that were rejected for the label.
     """
 
     kind: str
@@ -64,11 +64,11 @@ class EditMeasures:
 
 
 def measure_edits(edited: Sequence[Edited]) -> list[EditMeasures]:
-    """Return the measures of each kind, by name, and at last of all kinds together.
+    """Return the measures of each kind, by name, and finally of all kinds together.
 
     Args:
-        edited: what an ``InstructedEdit`` with checks made of captions. Edits without any check's
-            note are not counted; without any such edit the list is empty.
+        edited: results of an ``InstructedEdit`` with checks. Edits without a check's note are not
+            counted; if no edit has one, the list is empty.
     """
     kinds: dict[str, list[_Judged]] = {}
     for one in edited:
@@ -83,7 +83,7 @@ def measure_edits(edited: Sequence[Edited]) -> list[EditMeasures]:
 
 
 def table_lines(measures: Sequence[EditMeasures]) -> list[str]:
-    """Return the measures as the rows of a Markdown table, in per cent; "-" where none counts."""
+    """Return the measures as rows of a Markdown table, in per cent; "-" if nothing was counted."""
     lines = [
         "| kind | edits | of that kind % | keep the label % | filter precision % | recall % |",
         "|---|---:|---:|---:|---:|---:|",
@@ -97,7 +97,7 @@ def table_lines(measures: Sequence[EditMeasures]) -> list[str]:
 
 @dataclass(frozen=True)
 class _Judged:
-    """An edit with what is known of it."""
+    """An edit with its judgements."""
 
     kind: str
     reason: str
@@ -124,7 +124,7 @@ def _judged(edited: Edited) -> Iterator[_Judged]:
 
 def _count(kind: str, edits: Sequence[_Judged]) -> EditMeasures:
     labelled = [one for one in edits if LABEL_KEPT in one.notes]
-    # Of a kind that no check judges, an edit that failed says nothing of the others.
+    # For a kind that no check judges, failed edits tell nothing about the others.
     judged = any(KIND_CORRECT in one.notes for one in edits)
     rejected = [one for one in labelled if one.reason == CHANGES_LABEL]
     return EditMeasures(

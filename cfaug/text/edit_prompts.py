@@ -1,9 +1,9 @@
 """Prompts that ask a language model for edited captions: files, one for each way of editing.
 
 ``background-weather.txt`` asks for edits of the kind ``background``: a kind may have several
-prompts, told apart by what follows the hyphen. ``<caption>`` stands where the caption is put. Two
-sets are shipped, both LANCE's (Prabhu et al., 2023, Table 5): ``examples`` for models that were
-taught nothing, ``plain`` without the worked examples, the instructions of a model that is tuned.
+prompts, distinguished by the part after the hyphen. ``<caption>`` is the placeholder of the
+caption. Two sets are shipped, both LANCE's (Prabhu et al., 2023, Table 5): ``examples`` for models
+that were not tuned, and ``plain`` without the worked examples, as instructions of a tuned model.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cfaug.files import require_regular
 SHIPPED = ("examples", "plain")
 CAPTION = "<caption>"
 PHOTO = re.compile(r"^\s*an?\s+(?:photo|photograph)\s+of\s+", re.IGNORECASE)
-"""How captions begin that a prompt is not to begin once more (``A photo of <caption>``)."""
+"""Beginnings of captions that are not repeated after a prompt's own (``A photo of <caption>``)."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*(-[a-z0-9_-]+)?")
 
@@ -30,9 +30,9 @@ class EditPrompt:
     """One way to ask for edits.
 
     Attributes:
-        name: of its file: the kind of the edits, and behind a hyphen what tells the prompts of one
-            kind apart.
-        text: with ``<caption>`` where the caption is put.
+        name: name of its file: the kind of the edits, and after a hyphen a name that distinguishes
+            the prompts of one kind.
+        text: the prompt, with the placeholder ``<caption>``.
 
     Raises:
         UserError: if the name is invalid, or ``<caption>`` is missing or duplicated.
@@ -54,12 +54,12 @@ class EditPrompt:
 
     @property
     def kind(self) -> str:
-        """The kind of the edits it asks for."""
+        """The kind of the requested edits."""
         return self.name.partition("-")[0]
 
     @property
     def instruction(self) -> str:
-        """What stands before the line of the caption."""
+        """The part before the line of the caption."""
         return self.text[: self._line].strip()
 
     def say(self, caption: str) -> str:
@@ -72,27 +72,27 @@ class EditPrompt:
         return f"{before}{self._fit(before, caption)}{after}"
 
     def input(self, caption: str) -> str:
-        """Return the line of the caption alone, for models that have a place of its own for it."""
+        """Return only the line of the caption, for models with a separate field for it."""
         before, _, after = self.text[self._line :].partition(CAPTION)
         return f"{before}{self._fit(before, caption)}{after}".strip()
 
     @property
     def _line(self) -> int:
-        """Where the line of the caption begins."""
+        """The place where the line of the caption begins."""
         return self.text.rfind("\n", 0, self.text.index(CAPTION)) + 1
 
     def _fit(self, before: str, caption: str) -> str:
-        """Return the caption, less what the prompt says already."""
+        """Return the caption without the words that the prompt already has."""
         said = PHOTO.search(before[before.rfind("\n") + 1 :].rpartition(". ")[2])
         return PHOTO.sub("", caption) if said else caption
 
 
 def read_prompts(where: str | Path, kinds: Sequence[str] | None = None) -> tuple[EditPrompt, ...]:
-    """Return the prompts of a set that is shipped, or of a folder of ``.txt`` files, by name.
+    """Return the prompts of a shipped set, or of a folder of ``.txt`` files, by name.
 
     Args:
         where: ``examples``, ``plain``, or a folder.
-        kinds: those asked for, in this order; ``None`` is every one.
+        kinds: the requested kinds, in this order; ``None`` is all.
 
     Raises:
         UserError: if the folder has none, a file is invalid, or a kind has no prompt.

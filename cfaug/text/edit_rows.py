@@ -1,10 +1,10 @@
-"""Rows that a language model is tuned on to edit captions: a caption, a kind and one edit each.
+"""Training rows of a language model that edits captions: a caption, a kind and one edit each.
 
     {"caption": "a red ball", "kind": "adjective", "edit": "a blue ball"}
 
 One JSON object a line; ``kind`` is the name of a prompt (``background-weather``) or a kind
-(``background``, its first prompt). Other keys are allowed and not read. The edits of one caption by
-one prompt are one answer, in their order: the prompts ask for variations, a line each.
+(``background``, its first prompt). Other keys are ignored. The edits of one caption by one prompt
+form one answer, in their order: the prompts ask for variations, a line each.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COLUMNS = ("caption", "kind", "edit")
 
 @dataclass(frozen=True)
 class EditAnswer:
-    """What a model is to answer to one prompt about one caption.
+    """The target answer to one prompt about one caption.
 
     Attributes:
         caption: white space normalised.
@@ -46,12 +46,12 @@ def group_rows(
 
     Args:
         rows: (``FILE, line N``, row), as ``cfaug.data.sources.lists.json_lines`` yields them.
-        asked: the format whose prompts ``kind`` names.
+        asked: the format with the prompts that ``kind`` names.
         owner: the file, for errors.
 
     Raises:
         UserError: naming the line of a row that is invalid or duplicated; naming the file, if it
-            holds none.
+            has no rows.
     """
     lines: dict[tuple[str, str, str], str] = {}
     found: dict[tuple[str, str], list[str]] = {}
@@ -79,7 +79,7 @@ def group_rows(
 
 
 def write_rows(file: Path, answers: Iterable[EditAnswer]) -> None:
-    """Write answers as ``group_rows`` takes them, one edit a line."""
+    """Write answers in the form that ``group_rows`` reads, one edit a line."""
     rows = (
         dict(zip(COLUMNS, (one.caption, one.prompt, edit), strict=True))
         for one in answers
@@ -92,9 +92,9 @@ def write_rows(file: Path, answers: Iterable[EditAnswer]) -> None:
 def split_by_caption(
     answers: Sequence[EditAnswer], share: float, seed: int
 ) -> tuple[list[EditAnswer], list[EditAnswer]]:
-    """Hold out a share of the captions with all that is asked of them, rounded, at least one.
+    """Hold out a share of the captions with all their answers, rounded, at least one caption.
 
-    No caption is on both sides, however it is written: "A photo of a cat" and "a cat" are one.
+    No caption is on both sides, whatever its spelling: "A photo of a cat" and "a cat" are the same.
 
     Args:
         answers: as ``group_rows`` gives them.
@@ -102,7 +102,7 @@ def split_by_caption(
         seed: draws the captions.
 
     Returns:
-        The answers that are trained on, and those that are held out.
+        The answers for training, and the held-out ones.
 
     Raises:
         UserError: if nothing is left to train on.
@@ -121,7 +121,7 @@ def split_by_caption(
 
 
 def caption_key(caption: str) -> str:
-    """Return what two ways of writing one caption have in common.
+    """Return a key that all spellings of one caption share.
 
     >>> caption_key("A photo of a Cat.") == caption_key("a cat")
     True
@@ -137,7 +137,7 @@ def _text(row: Mapping[str, Any], name: str, where: str) -> str:
     """Return a column's text, white space normalised.
 
     Raises:
-        UserError: if it is missing, or holds no text.
+        UserError: if it is missing, or is not a text.
     """
     if name not in row:
         raise UserError(f"{where}: {name!r} is missing: {_form()}")

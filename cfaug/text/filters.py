@@ -1,4 +1,4 @@
-"""Which edits serve, and which of them is taken."""
+"""Filters of candidate edits, and rankers that choose among the remaining ones."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def _new_tags(tagger: Tagger, candidates: Sequence[Candidate]) -> list[str]:
 
 @dataclass(frozen=True)
 class PartOfSpeech:
-    """Keeps candidates whose new word is of the part of speech that is replaced (section 3.1)."""
+    """Keeps candidates whose new word has the replaced word's part of speech (section 3.1)."""
 
     tagger: Tagger
     name: ClassVar[str] = "part_of_speech"
 
     def keep(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Return those whose new word has a tag of the kind asked for."""
+        """Return those whose new word has a tag of that part of speech."""
         tags = _new_tags(self.tagger, candidates)
         return [
             candidate
@@ -50,10 +50,10 @@ class PartOfSpeech:
 
 @dataclass(frozen=True)
 class SimilarityBand:
-    """Keeps candidates whose caption is near the original, but not too near (B.1.1).
+    """Keeps candidates whose caption is similar to the original, but not too similar (B.1.1).
 
     Args:
-        encoder: of sentences; the paper's is all-MiniLM-L6-v2.
+        encoder: a sentence encoder; the paper's is all-MiniLM-L6-v2.
         low: cosines must lie above it.
         high: and below it: the interval is open.
     """
@@ -70,7 +70,7 @@ class SimilarityBand:
             )
 
     def keep(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Return those within the band, with a note ``similarity``."""
+        """Return those within the band, with their ``similarity`` as a note."""
         texts = {c.original.text: None for c in candidates}
         texts |= {c.edited.text: None for c in candidates}
         rows = {text: i for i, text in enumerate(texts)}
@@ -94,7 +94,7 @@ class SimilarityBand:
 
 @dataclass(frozen=True)
 class NotASibling:
-    """Drops candidates that another caption of the same image already says.
+    """Drops candidates that equal another caption of the same image.
 
     The other captions are ``example.extra["siblings"]``, a list of texts; without it nothing is
     dropped. Not in the paper.
@@ -103,7 +103,7 @@ class NotASibling:
     name: ClassVar[str] = "sibling"
 
     def keep(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Return those that differ from every sibling, case and white space aside."""
+        """Return those that differ from every sibling, ignoring case and white space."""
         siblings = {
             c.row: {normalise(str(text)).lower() for text in c.example.extra.get("siblings", ())}
             for c in candidates
@@ -117,7 +117,7 @@ class NotASibling:
 
 @dataclass(frozen=True)
 class LowestPerplexity:
-    """Takes the candidate a causal language model finds least surprising (gpt2-large in B.1.1).
+    """Ranks candidates by the perplexity of a causal language model (gpt2-large in B.1.1).
 
     Ties go to the lower rank of the masked language model, then to the earlier noun.
     """
@@ -125,7 +125,7 @@ class LowestPerplexity:
     model: LanguageModel
 
     def rank(self, groups: Sequence[Sequence[Candidate]]) -> list[list[Candidate]]:
-        """Return each group by rising perplexity; notes ``perplexity_0`` and ``perplexity_1``."""
+        """Return each group by rising perplexity; adds notes ``perplexity_0``, ``perplexity_1``."""
         texts = {c.original.text: None for group in groups for c in group}
         texts |= {c.edited.text: None for group in groups for c in group}
         values = self.model.perplexity(list(texts)) if texts else np.empty(0)
@@ -156,16 +156,16 @@ class LowestPerplexity:
 
 @dataclass(frozen=True)
 class KeyedChoice:
-    """Takes a random candidate, each as likely: for worlds where no caption is a surprise.
+    """Ranks candidates at random: for worlds in which no caption is surprising.
 
     Args:
-        seed: with the caption's key, of the draw.
+        seed: seed of the draw, together with the caption's key.
     """
 
     seed: int = 0
 
     def rank(self, groups: Sequence[Sequence[Candidate]]) -> list[list[Candidate]]:
-        """Return each group in an order that depends on the seed and the caption's key alone."""
+        """Return each group in an order that depends only on the seed and the caption's key."""
         return [
             [group[i] for i in self._order(group[0].example.key, len(group))] for group in groups
         ]

@@ -15,7 +15,7 @@ from cfaug.text.sentence import Sentence, Slot, replace, split
 from cfaug.types import Edit, Edited, Example, Proposal
 
 NAMED = 5
-"""Classes that an error names."""
+"""Number of classes that an error names."""
 
 Where = Literal["end", "start"]
 
@@ -24,16 +24,16 @@ OTHER_CLASS, NOT_THERE = "another class", "words not found"
 
 @dataclass(frozen=True)
 class FixedEdit:
-    """An editor that makes one and the same change to every caption it fits.
+    """An editor that makes the same change to every caption to which it applies.
 
     Args:
-        kind: of the edit, such as ``domain``; what pages and metrics tell edits by.
+        kind: kind of the edit, such as ``domain``, by which pages and metrics group edits.
         after: the new words.
-        before: the words that they take the place of, where these first stand in a caption, in any
-            case; "a" before them becomes "an" where the new words want it. Empty: ``after`` is
-            added to the caption.
-        where: words that are added stand at the ``end`` of the caption, or at its ``start``.
-        labels: only examples of these classes; empty is all.
+        before: the words to replace, at their first occurrence in a caption, ignoring case; "a"
+            before them becomes "an" where the new words need it. Empty: ``after`` is added to the
+            caption.
+        where: added words go to the ``end`` of the caption, or to its ``start``.
+        labels: classes whose examples are edited; empty is all.
 
     Raises:
         UserError: naming what is invalid.
@@ -63,10 +63,10 @@ class FixedEdit:
             )
 
     def check_source(self, examples: Sequence[Example]) -> None:
-        """Refuse classes that no example is of: nothing would be edited for their sake.
+        """Refuse classes without any example, for which nothing would be edited.
 
         Raises:
-            UserError: naming them, and the classes there are.
+            UserError: naming them, and the existing classes.
         """
         there = sorted({one.label for one in examples if one.label is not None})
         for label in self.labels:
@@ -101,7 +101,7 @@ class FixedEdit:
         return f"{self.before} -> {self.after}" if self._before else f"+ {self.after}"
 
     def _apply(self, sentence: Sentence) -> tuple[str, Edit | None]:
-        """Return the edited text and the edit; ``None`` where its words are not there."""
+        """Return the edited text and the edit; ``None`` if the text lacks the words to replace."""
         if not self._before:
             return self._add(sentence.text), Edit(self.kind, "", self.after)
         lowered = [word.lower() for word in sentence.words]

@@ -1,4 +1,4 @@
-"""The YAML file of a caption grid, and the word lists it names: checked, nothing of it executed."""
+"""Reads the YAML file of a caption grid and its word lists: checked, never executed."""
 
 from __future__ import annotations
 
@@ -26,24 +26,25 @@ RESERVED = ("prefix", "subject")
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 MOST_BYTES = 16 * 2**20
-"""Of a grid's file or a list: a million subjects are fewer."""
+"""Limit of bytes of a grid's file or a list; a million subjects need fewer."""
 
 MOST_CHARACTERS = 200
-"""Of a text: it becomes part of keys and of captions, which models cut off at some 70 words."""
+"""Limit of characters of a text: it becomes part of keys and of captions, which models truncate at
+about 70 words."""
 
 ARROW = "->"
-"""In a list: stands between a line as it was printed and the values that it should have been."""
+"""In a list, separates a line as printed from its corrected values."""
 
 
 @dataclass(frozen=True)
 class GridFile:
-    """What a file says.
+    """The content of a file.
 
     Attributes:
         name: of the grid.
         subject_type: what its subjects are.
         subjects: as they are printed.
-        corrections: what a printed subject should have been.
+        corrections: corrected subjects by printed subject.
         prefixes: of captions.
         template: of captions.
         neutral: the template without attributes, where the file has one.
@@ -60,7 +61,7 @@ class GridFile:
     attributes: Mapping[str, Mapping[str, str]]
 
     def corrected(self) -> tuple[str, ...]:
-        """Return the subjects, those that are wrong in print as they should have been."""
+        """Return the subjects, with misprints corrected."""
         return tuple(s for one in self.subjects for s in self.corrections.get(one, (one,)))
 
 
@@ -68,8 +69,8 @@ def read_grid_file(path: Path) -> GridFile:
     """Read a file.
 
     Raises:
-        UserError: naming the file and its culprit: no UTF-8, no YAML, a tag, a key that is unknown,
-            missing or duplicated, a value that is not text, empty or duplicated.
+        UserError: naming the file and the culprit: invalid UTF-8 or YAML, a tag, a key that is
+            unknown, missing or duplicated, a value that is not text, empty or duplicated.
     """
     found = _mapping(_load(path), str(path))
     unknown = [key for key in found if key not in KEYS]
@@ -105,11 +106,11 @@ def read_grid_file(path: Path) -> GridFile:
 
 
 def _load(path: Path) -> Any:
-    """Return what a YAML file holds: plain values, each key once."""
+    """Return the content of a YAML file: plain values, each key once."""
     import yaml
 
     class Loader(yaml.SafeLoader):
-        """The safe loader, which knows no tag that makes an object."""
+        """The safe loader, without any tag that constructs an object."""
 
     def construct(loader: Loader, node: yaml.MappingNode) -> dict[Any, Any]:
         keys = Counter(one.value for one, _ in node.value if isinstance(one.value, str))
@@ -155,13 +156,13 @@ def _text(found: Any, where: str, *, braces: bool = False) -> str:
     """Return a text on one line.
 
     Raises:
-        UserError: if it is something else, empty, or has braces where they mean nothing.
+        UserError: if it is not a text, is empty, or has braces outside a template.
     """
     if not isinstance(found, str):
         raise UserError(
             f"{where} should be a text, not {reprlib.repr(found)}: put it in quotes if it is one"
         )
-    text = normalize("NFC", normalise(found))  # an accent is written in two ways that look alike
+    text = normalize("NFC", normalise(found))  # accents have two encodings
     if not text:
         raise UserError(f"{where} is empty")
     if len(text) > MOST_CHARACTERS:
@@ -207,7 +208,7 @@ def _attribute(name: Any, path: Path) -> str:
 
 
 def _values(found: Any, path: Path, name: str) -> Mapping[str, str]:
-    """Return the values of an attribute, and what captions say for them."""
+    """Return the values of an attribute, and their words in captions."""
     where = f"{path}: attributes: {name}"
     if isinstance(found, dict):
         said = {
@@ -226,10 +227,10 @@ def _values(found: Any, path: Path, name: str) -> Mapping[str, str]:
 def _words(
     found: Any, path: Path, name: str
 ) -> tuple[tuple[str, ...], Mapping[str, tuple[str, ...]]]:
-    """Return the words of a list, and what those should have been that are wrong in print.
+    """Return the words of a list, and the corrections of misprinted ones.
 
     Args:
-        found: a list, the name of a shipped one, or that of a .txt file beside the grid's.
+        found: a list, the name of a shipped list, or of a .txt file beside the grid's file.
         path: of the grid.
         name: of the key, for messages.
     """

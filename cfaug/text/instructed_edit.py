@@ -1,8 +1,8 @@
-"""Edits of named kinds: captions varied by a model that is told what to change (LANCE, 3.1).
+"""Edits of named kinds: captions varied by a model that is told which part to change (LANCE, 3.1).
 
-Every kind of edit has one prompt or several (``cfaug.text.edit_prompts``); a model, rules or a
-server writes variations; guards reject those that change the label or nothing; what is left is
-drawn from by chance. Every rejected edit is kept with its reason.
+Every kind of edit has one or more prompts (``cfaug.text.edit_prompts``); a model, rules or a server
+writes variations; guards reject those that change the label, or nothing; the proposals are drawn at
+random from the rest. Every rejected edit is kept with its reason.
 """
 
 from __future__ import annotations
@@ -20,40 +20,40 @@ from cfaug.types import Edit, Edited, Example, Proposal, Rejected
 from cfaug.weights import sha256_text
 
 NO_WORDS = "words"
-"""The stage that a caption without words does not survive: its captioner said nothing."""
+"""The stage at which a caption without words is rejected: its captioner returned nothing."""
 
 LONGEST = 1500
-"""Words of a caption that is edited: what is longer was never said of a photo, and every variation
-is a copy of the whole."""
+"""Limit of words of a caption to edit: longer texts do not describe a photo, and every variation is
+a copy of the whole."""
 
 TOO_MANY_WORDS = "max_words"
-"""The stage that a longer one does not survive."""
+"""The stage at which a longer one is rejected."""
 
 UNCHANGED, DUPLICATED, TOO_LONG = "same caption", "duplicated", "too long"
 NOT_DRAWN = "not drawn"
-"""The reason of an edit with which nothing is wrong: there were more than were wanted."""
+"""The reason of a valid edit that was not needed."""
 
 NO_VARIATIONS = "no variations"
 
 
 @dataclass(frozen=True)
 class InstructedEdit:
-    """Varies captions in named ways.
+    """Varies captions by edits of named kinds.
 
     Args:
-        model: writes the variations; what it is asked is all in a request.
-        prompts: ``examples`` or ``plain``, which are shipped, or a folder of your own, whose files
-            name the kinds; or the prompts themselves.
-        kinds: of edits, in the order of the proposals; ``None`` is every kind that has a prompt.
-        per_kind: how many edits of each kind are proposed of a caption at most: a number, or one by
+        model: writes the variations; a request contains everything it is asked.
+        prompts: the shipped ``examples`` or ``plain``, or your own folder, whose files name the
+            kinds; or the prompts themselves.
+        kinds: kinds of edits, in the order of the proposals; ``None`` is every kind with a prompt.
+        per_kind: limit of proposed edits of each kind for a caption: one number, or a number by
             kind. A kind that is not named gets none.
-        ask_for: how many variations are asked for with each prompt.
-        guards: reject edits, one after the other; they have names, so that a configuration can
-            leave one out (``None``).
-        checks: judge every edit that changes something before any guard does, and reject nothing:
-            what they note says how good edits and guards are (``cfaug.text.edit_measures``).
-        seed: with the example's key and the prompt's name, of all that is random.
-        max_words: a longer variation is rejected: a model that rambles.
+        ask_for: number of variations requested with each prompt.
+        guards: reject edits, one after the other; they are named, so that a configuration can leave
+            one out (``None``).
+        checks: judge every edit that changes something, before the guards, and reject nothing:
+            their notes measure the quality of edits and guards (``cfaug.text.edit_measures``).
+        seed: seed of everything random, together with the example's key and the prompt's name.
+        max_words: limit of words of a variation; a longer one, as of a rambling model, is rejected.
     """
 
     model: VariationModel
@@ -110,7 +110,7 @@ class InstructedEdit:
         ]
 
     def describe(self) -> dict[str, str]:
-        """Return what writes, guards and checks the edits, and the words that ask for them."""
+        """Return the writer, guards and checks of the edits, and the prompts."""
         described = dict(self.model.describe())
         words = [[prompt.name, prompt.text] for prompt in self._prompts]
         described["prompts"] = f"{len(words)} prompts sha256:{sha256_text(str(words))[:16]}"
@@ -135,7 +135,7 @@ class InstructedEdit:
         asked: Sequence[tuple[int, EditPrompt]],
         sheets: Sequence[_Sheet],
     ) -> list[CaptionEdit]:
-        """Return every variation; what went wrong with a request is on the caption's sheet."""
+        """Return every variation; problems of a request are noted on the caption's sheet."""
         requests = [
             VariationRequest(
                 captions[row],
@@ -161,7 +161,7 @@ class InstructedEdit:
     def _draw(
         self, examples: Sequence[Example], edits: Sequence[CaptionEdit], sheets: Sequence[_Sheet]
     ) -> list[list[CaptionEdit]]:
-        """Return the edits that are proposed of each caption, by kind, drawn by chance."""
+        """Return the proposed edits of each caption, by kind, drawn at random."""
         of: dict[tuple[int, str], list[CaptionEdit]] = {}
         for edit in edits:
             of.setdefault((edit.row, edit.kind), []).append(edit)
@@ -178,7 +178,7 @@ class InstructedEdit:
 
 
 class _Sheet:
-    """What became of one caption's candidates."""
+    """The results of one caption's candidates."""
 
     def __init__(self) -> None:
         self.survivors: dict[str, int] = {}
@@ -196,7 +196,7 @@ class _Sheet:
 
 
 def propose(edit: CaptionEdit) -> Proposal:
-    """Return the proposal of an edit: its caption, the edited one, and what is known of it."""
+    """Return the proposal of an edit: its caption, the edited one, and its details."""
     example = edit.example
     before, after = edit.places()
     known = {"prompt": edit.prompt, **edit.notes}
@@ -213,7 +213,7 @@ def _present(parts: Mapping[str, EditGuard | None]) -> list[EditGuard]:
 
 
 def _count(stage: str, edits: Iterable[CaptionEdit], sheets: Sequence[_Sheet]) -> list[CaptionEdit]:
-    """Note on each sheet how many edits of its caption are left."""
+    """Note on each sheet how many edits of its caption remain."""
     left = list(edits)
     for sheet in sheets:
         sheet.survivors[stage] = 0
@@ -225,7 +225,7 @@ def _count(stage: str, edits: Iterable[CaptionEdit], sheets: Sequence[_Sheet]) -
 def _drop_repeated(
     edits: Sequence[CaptionEdit], max_words: int, sheets: Sequence[_Sheet]
 ) -> Iterator[CaptionEdit]:
-    """Yield edits that change something, are not too long, and were not there before."""
+    """Yield edits that change something, are not too long, and are not repeated."""
     seen: dict[tuple[int, str], None] = {}
     for edit in edits:
         key = (edit.row, edit.text.lower().rstrip("."))
@@ -241,7 +241,7 @@ def _drop_repeated(
 
 
 def _judge(guard: EditGuard, edits: Sequence[CaptionEdit]) -> list[tuple[CaptionEdit, str]]:
-    """Return each edit with what a guard noted, and the reason it gave."""
+    """Return each edit with a guard's notes, and its reason."""
     verdicts = guard.judge(edits)
     return [
         (replace(edit, notes={**edit.notes, **verdict.notes}), verdict.reason)
@@ -252,7 +252,7 @@ def _judge(guard: EditGuard, edits: Sequence[CaptionEdit]) -> list[tuple[Caption
 def _pass(
     guard: EditGuard, edits: Sequence[CaptionEdit], sheets: Sequence[_Sheet]
 ) -> Iterator[CaptionEdit]:
-    """Yield the edits that a guard lets through."""
+    """Yield the edits that pass a guard."""
     for edit, reason in _judge(guard, edits):
         if reason:
             sheets[edit.row].reject_edit(edit, reason)

@@ -1,7 +1,7 @@
-"""Guards of caption edits: the label must stay what it is, and something must change.
+"""Guards of caption edits: the label must stay the same, and the meaning must change.
 
-LANCE states its label guard in three ways that differ (section 3.1, Algorithm 1, released code);
-each is a named rule here, and so is the corrected one, which is the default.
+LANCE's label guard has three different definitions (section 3.1, Algorithm 1, released code); each
+is a named rule here, and so is the corrected one, the default.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ class LabelGuard:
     """Rejects edits after which a picture of the caption may no longer show its class.
 
     Args:
-        rule: ``paper`` rejects an edit whose new words are similar to the class name (section 3.1);
-            ``algorithm_1`` an edited caption that is similar to it (line 11); ``released`` an edit
-            whose replaced words are, insertions all pass (the released code, with CLIP's text
-            tower). ``fixed`` rejects an edit whose replaced words are similar to the class name or
-            share words with its names, and a caption that names the class no longer.
-        encoder: of texts, whose cosine is the similarity; a sentence encoder for the paper's rules,
-            ``cfaug.text.text_tower.TextTower`` for the released one. ``fixed`` does without: the
-            words of the class's names must do then.
+        rule: ``paper`` rejects an edit if its new words are similar to the class name (section
+            3.1); ``algorithm_1`` if the edited caption is (line 11); ``released`` if the replaced
+            words are, while all insertions pass (the released code, with CLIP's text tower).
+            ``fixed`` rejects an edit if the replaced words are similar to the class name or share
+            words with its names, or if the caption no longer names the class.
+        encoder: encoder of texts, whose cosine is the similarity; a sentence encoder for the
+            paper's rules, ``cfaug.text.text_tower.TextTower`` for the released one. ``fixed`` works
+            without one, by the words of the class's names alone.
         words: the names of classes.
-        threshold: similarities from here on are rejected (0.5, Table 6). Cosines of CLIP's text
-            tower run higher than those of a sentence encoder.
+        threshold: least similarity that is rejected (0.5, Table 6). Cosines of CLIP's text tower
+            are higher than those of a sentence encoder.
 
     Raises:
         UserError: if the rule is invalid, or needs an encoder that is missing.
@@ -63,9 +63,10 @@ class LabelGuard:
             )
 
     def judge(self, edits: Sequence[CaptionEdit]) -> list[Verdict]:
-        """Say of each edit whether its label stays; one of an example without a label is refused.
+        """Return a verdict on whether each edit keeps its label.
 
-        Notes: ``label_similarity`` by the rule's measure, and ``label_gone`` where it is so.
+        Notes: ``label_similarity`` by the rule's measure, and ``label_gone`` if the caption no
+            longer names it.
 
         Raises:
             UserError: naming an example that has no label.
@@ -87,7 +88,8 @@ class LabelGuard:
 
     def _verdict(self, edit: CaptionEdit, cosine: float | None) -> Verdict:
         if self.rule != "fixed":
-            # Nothing to compare: a pure insertion (released), or a pure deletion (paper), passes.
+            # A pure insertion (released) or a pure deletion (paper) has nothing to compare, and
+            # passes.
             notes = {} if cosine is None else {"label_similarity": cosine}
             rejected = cosine is not None and cosine >= self.threshold
             return Verdict(CHANGES_LABEL if rejected else "", notes)
@@ -120,7 +122,7 @@ class LabelGuard:
         return set()
 
     def describe(self) -> dict[str, str]:
-        """Return the rule, and what it compares with."""
+        """Return the rule and its encoder."""
         about = {} if self.encoder is None else self.encoder.describe()
         by = "similarity" if about else "words of the class's names alone"
         described = {"label_guard": f"{self.rule}, {by}, threshold {self.threshold}"}
@@ -131,11 +133,12 @@ class LabelGuard:
 
 @dataclass(frozen=True)
 class NoOpGuard:
-    """Rejects edits whose new words mean what the replaced ones did (LANCE, section 3.1).
+    """Rejects edits whose new words mean the same as the replaced ones (LANCE, section 3.1).
 
     Args:
-        encoder: of texts; without one only words in another number ("dogs" for "dog") are found.
-        words: gives the form a dictionary lists a word under.
+        encoder: encoder of texts; without one, only singular and plural ("dogs" for "dog") are
+            recognised.
+        words: returns the dictionary form of a word.
         threshold: cosines above it are rejected; the paper does not publish its own.
     """
 
@@ -146,9 +149,9 @@ class NoOpGuard:
     name = "no_op"
 
     def judge(self, edits: Sequence[CaptionEdit]) -> list[Verdict]:
-        """Say of each edit whether it changes what is said; insertions and deletions do.
+        """Return a verdict on whether each edit changes the meaning; insertions and deletions do.
 
-        Notes: ``edit_similarity``, of edits that replace words.
+        Notes: ``edit_similarity`` for edits that replace words.
         """
         spans = [edit.span for edit in edits]
         cosines = similarities(self.encoder, spans)
@@ -166,7 +169,7 @@ class NoOpGuard:
         return Verdict(NO_OP if found is not None and found > self.threshold else "", notes)
 
     def describe(self) -> dict[str, str]:
-        """Return the threshold, and what it compares with."""
+        """Return the threshold and its encoder."""
         about = {} if self.encoder is None else self.encoder.describe()
         by = " ".join(about.values()) or "words in another number alone"
         return {"no_op_guard": f"{by}, threshold {self.threshold}"}
@@ -175,7 +178,7 @@ class NoOpGuard:
 def similarities(
     encoder: SentenceEmbedder | None, pairs: Sequence[tuple[str, str]]
 ) -> list[float | None]:
-    """Return the cosine of each pair of texts; ``None`` where one is empty, or nothing encodes."""
+    """Return the cosine of each pair of texts; ``None`` if one is empty, or without an encoder."""
     texts = list(dict.fromkeys(t for pair in pairs if all(pair) for t in pair))
     if encoder is None or not texts:
         return [None] * len(pairs)

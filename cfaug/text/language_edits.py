@@ -1,4 +1,4 @@
-"""Variations of captions by language models that run here: instructed ones, and tuned ones."""
+"""Variations of captions by local language models: instruct models, and tuned ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cfaug.weights import sha256_text
 NO_ROOM = "prompt too long"
 EMPTY = "empty answer"
 EXCERPT = 200
-"""Characters of an answer without variations that are kept."""
+"""Number of characters that are kept of an answer without variations."""
 
 ANSWER = "Answer with at most {count} variations, one a line, and nothing else."
 """Said after a prompt of Table 5, which leaves the form of the answer open."""
@@ -25,10 +25,10 @@ ANSWER = "Answer with at most {count} variations, one a line, and nothing else."
 
 @dataclass(frozen=True)
 class _LanguageEdits(SampledLM):
-    """Asks a language model for a list of variations; settings as ``SampledLM``."""
+    """Asks a language model for a list of variations; the settings are those of ``SampledLM``."""
 
     def vary(self, requests: Sequence[VariationRequest]) -> list[Variations]:
-        """Return what the model answered to each request, drawn by its seed."""
+        """Return the model's answer to each request, drawn by its seed."""
         prompts = [self._say(one) for one in requests]
         found = self.sample(prompts, [one.seed for one in requests])
         return [_read(text, one) for text, one in zip(found, requests, strict=True)]
@@ -53,7 +53,7 @@ class InstructModel(_LanguageEdits):
             text = self.tokenizer.apply_chat_template(
                 messages, tokenize=False, add_generation_prompt=True
             )
-        except Exception as error:  # whatever the template makes of it
+        except Exception as error:  # a template may raise anything
             raise UserError(
                 f"{self.name_or_path} has no chat template that works ({error}): name an instruct "
                 "model, or ask a model that was tuned by cfaug.text.language_edits.TunedModel"
@@ -61,22 +61,22 @@ class InstructModel(_LanguageEdits):
         return str(text)
 
     def _plain(self, caption: str) -> str:
-        """Return a caption without what the model would take for the end of a message."""
+        """Return a caption without text that the model would read as the end of a message."""
         for token in self.tokenizer.all_special_tokens:
             caption = caption.replace(token, " ")
         return " ".join(caption.split())
 
     def _prompt_ids(self, prompts: Sequence[str]) -> list[list[int]]:
-        """Return each prompt's tokens: the template has put every special one in its place."""
+        """Return each prompt's tokens; the template has already added the special ones."""
         return self._ids(prompts, max_length=self._longest + 1, add_special_tokens=False)
 
 
 @dataclass(frozen=True)
 class TunedModel(_LanguageEdits):
-    """A model that was tuned to edit captions, asked in the words it was trained with.
+    """A model that was tuned to edit captions, prompted in the words it was trained with.
 
-    What ``python train.py experiment=lance_perturber`` writes: a folder of a whole model, or its
-    base with ``adapter=FOLDER``.
+    Reads the output of ``python train.py experiment=lance_perturber``: a folder of a whole model,
+    or its base with ``adapter=FOLDER``.
     """
 
     def _say(self, request: VariationRequest) -> str:
@@ -84,7 +84,7 @@ class TunedModel(_LanguageEdits):
 
     @cached_property
     def format(self) -> EditFormat:
-        """The words it is asked in, as they lie beside its weights."""
+        """The wording of its prompts, from the file beside its weights."""
         return EditFormat.read(self._own_folder)
 
     @property
@@ -92,10 +92,10 @@ class TunedModel(_LanguageEdits):
         return self._folder if self.adapter is None else Path(self.adapter).expanduser()
 
     def describe(self) -> dict[str, str]:
-        """Return the name, what identifies the weights, and the words it is asked in.
+        """Return the name, the hash of the weights, and the wording of the prompts.
 
         Raises:
-            UserError: if the folder has no such words, or they are invalid.
+            UserError: if the folder has no such file, or it is invalid.
         """
         _ = self.format
         words = sha256_text(str(read_json(self._own_folder / FILE)))

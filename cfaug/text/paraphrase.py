@@ -1,4 +1,4 @@
-"""Paraphrases by rules: another frame, another order of words; true where the caption is.
+"""Paraphrases by rules: another frame or word order, true whenever the caption is.
 
 Hard positives: a model that learnt from wrong captions that look alike tends to reject right ones
 that look different (Kamath et al., 2024, The Hard Positive Truth about Vision-Language
@@ -28,42 +28,42 @@ from cfaug.types import Edited, Example
 METHOD = "paraphrase"
 
 Kind = Literal["frame", "order", "synonym"]
-"""How a caption is said anew."""
+"""The kinds of paraphrase."""
 
 FRAMES = ("a photo of {}", "a picture of {}", "this is {}", "an image of {}", "here is {}")
-"""What may stand before a caption that begins with its subject."""
+"""Frames for a caption that begins with its subject."""
 
 PHOTOS = re.compile(
     r"^(?P<article>an?|the|this) (?P<medium>photo|photograph|picture|image) of (?=\w)", re.I
 )
-"""The frames that call a picture a picture: one may stand for another."""
+"""Frames that name the picture, which can replace each other."""
 
 STATED = re.compile(r"^(?:this is|here is|there is) (?=an? )", re.I)
-"""Frames that state what follows, of which each may stand for another before "a"."""
+"""Frames that state the content, which can replace each other before "a"."""
 
 
 @dataclass(frozen=True)
 class Paraphrase:
-    """Says a caption anew: what is said stays, how it is said does not.
+    """Paraphrases a caption: its meaning stays, its wording changes.
 
     The rules are few and careful: a caption to which none applies gives no set.
 
     - ``frame``: "a dog on the grass" becomes "a photo of a dog on the grass", "a photo of a dog"
       becomes "this is a dog". Only captions that begin with an article and are not a whole
       sentence.
-    - ``order``: "a dog on the grass" becomes "on the grass, a dog", where the place ends the
-      caption and there is one alone; "a dog and a cat" becomes "a cat and a dog", where nothing
-      follows or precedes the two.
-    - ``synonym``: a noun becomes another word of its most frequent sense in WordNet, of which it is
-      the only sense of a noun: off by default, for WordNet must be there.
+    - ``order``: "a dog on the grass" becomes "on the grass, a dog", if the caption ends with its
+      only place; "a dog and a cat" becomes "a cat and a dog", if nothing precedes or follows
+      the two.
+    - ``synonym``: a noun becomes another word of its most frequent sense in WordNet, if that word
+      has no other sense as a noun: off by default, because it needs WordNet.
 
     Args:
         tagger: finds nouns and places.
         kinds: the rules.
-        per: ``caption``: one set a caption, each of the rules that apply as likely; ``kind``: one
-            set for every rule that applies.
-        synonyms: of WordNet, for ``synonym``.
-        seed: of the draws, with the example's key.
+        per: ``caption``: one set a caption, by one of the applicable rules with equal probability;
+            ``kind``: one set for every applicable rule.
+        synonyms: WordNet's synonyms, for ``synonym``.
+        seed: seed of the draws, together with the example's key.
 
     Raises:
         UserError: naming the setting that is invalid.
@@ -97,7 +97,7 @@ class Paraphrase:
         return [self._edit(*one) for one in zip(examples, sentences, tags, draws, strict=True)]
 
     def describe(self) -> dict[str, str]:
-        """Return what finds the words, and where synonyms come from."""
+        """Return the tagger, and the source of synonyms."""
         more = {"synonyms": "WordNet"} if "synonym" in self.kinds else {}
         return {**self.tagger.describe(), **more}
 
@@ -139,7 +139,7 @@ class Paraphrase:
                 continue
             senses = known.senses(word)
             names = {name for sense in senses for name in sense if name.isalpha()}
-            if len(senses) == 1:  # a word of several senses may mean another one here
+            if len(senses) == 1:  # a word with several senses may mean something else here
                 for name in sorted(names - {word}):
                     start, end = Slot(slot, slot).span(sentence)
                     yield right_articles(f"{sentence.text[:start]}{name}{sentence.text[end:]}")
@@ -157,7 +157,7 @@ def frames_of(text: str, tags: Sequence[str]) -> Iterator[str]:
     if not re.match(r"an? \w", bare, re.I) or (not framed and _states(text, tags)):
         return
     if not framed and MEDIUM.match(text):
-        return  # a sketch is not to be called a photo
+        return  # a sketch must not be called a photo
     bare = bare[:1].lower() + bare[1:]
     for frame in FRAMES:
         said = frame.format(bare)
@@ -166,7 +166,7 @@ def frames_of(text: str, tags: Sequence[str]) -> Iterator[str]:
 
 
 def _states(text: str, tags: Sequence[str]) -> bool:
-    """Say whether a caption is a sentence: it has a verb in the present or past tense."""
+    """Return whether a caption is a sentence: it has a verb in the present or past tense."""
     return any(tag in ("VBZ", "VBP", "VBD", "MD") for tag in tags)
 
 
@@ -195,13 +195,13 @@ def orders_of(sentence: Sentence, tags: Sequence[str]) -> Iterator[str]:
 
 
 def _is_phrase(tags: Sequence[str]) -> bool:
-    """Say whether words are a noun with what stands before it."""
-    inside = ("DT", "JJ", "NN", "CD", "VBG", "VBN")  # "its tow" may be said of what comes before
+    """Return whether words are a noun with its modifiers."""
+    inside = ("DT", "JJ", "NN", "CD", "VBG", "VBN")  # "its tow" may refer to something before it
     return bool(tags) and tags[-1].startswith("NN") and all(t.startswith(inside) for t in tags)
 
 
 def _turn(sentence: Sentence, at: int, end: int, joint: str, stop: str, *, without: int = 0) -> str:
-    """Put the words from ``at`` to ``end`` first; ``without`` words before them are left out."""
+    """Move the words from ``at`` to ``end`` to the front, without ``without`` words before them."""
     text, spans = sentence.text, sentence.spans
     last = text[spans[at][0] : spans[end - 1][1]]
     first = text[: spans[at - 1 - without][1]]

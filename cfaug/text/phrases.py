@@ -1,7 +1,7 @@
-"""The parts of a caption that rules look at: its medium, its nouns, what says where it is.
+"""The parts of a caption that rules use: its medium, its nouns, its place.
 
-Found by tags and a few words, not by a parser: good enough for captions, which are short and alike
-("a man riding a wave on top of a surfboard"). ``cfaug.text.edit_checks`` measures how good.
+Found by tags and a few words, not by a parser: good enough for captions, which are short and
+similar ("a man riding a wave on top of a surfboard"). ``cfaug.text.edit_checks`` measures this.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MEDIUM = re.compile(
     r"stained glass window|comic|silhouette|close[- ]?up|view|shot))s?\s+of\b",
     re.IGNORECASE,
 )
-"""What a caption says a picture is, before it says what the picture shows."""
+"""The medium of a picture at the beginning of its caption."""
 
 PARTITIVES = frozenset(
     [
@@ -30,7 +30,7 @@ PARTITIVES = frozenset(
         "collection", "assortment", "part", "view", "photo", "picture", "image", "close-up",
     ]
 )  # fmt: skip
-"""Nouns that count or place others, before "of"."""
+"""Nouns before "of" that count or locate others."""
 
 QUANTIFIERS = frozenset(
     [
@@ -39,7 +39,7 @@ QUANTIFIERS = frozenset(
         "same",
     ]
 )  # fmt: skip
-"""Adjectives to a tagger, behind which others follow."""
+"""Quantifiers that a tagger calls adjectives, with other adjectives after them."""
 
 PREPOSITIONS = frozenset(
     [
@@ -50,7 +50,8 @@ PREPOSITIONS = frozenset(
     ]
 )  # fmt: skip
 COMPOUNDS = frozenset(["living", "dining", "waiting", "sitting", "parking", "washing", "bathing"])
-"""Verbs to a tagger that begin a compound where a noun follows directly: "living room"."""
+"""Words that a tagger calls verbs but that begin a compound directly before a noun: "living
+room"."""
 
 ROOMS = frozenset(["room", "rooms", "area", "lot", "lots", "meter", "meters", "machine", "suit"])
 
@@ -63,21 +64,21 @@ WEATHER = re.compile(
     r"at (?:night|sunset|sunrise|dusk|dawn|noon|midnight))\b",
     re.IGNORECASE,
 )
-"""What a caption says of the weather or the light."""
+"""Phrases about the weather or the light."""
 
 _INSIDE = ("DT", "JJ", "CD", "PRP$", "NN", "VBN", "RB", "POS")
-"""Tags of what a noun phrase holds."""
+"""Tags of the words within a noun phrase."""
 
 
 @dataclass(frozen=True)
 class Phrases:
-    """What was found in a caption.
+    """The parts of a caption.
 
     Attributes:
         sentence: its words.
         tags: of each word.
-        start: the word behind the medium and its "of"; 0 where none is named.
-        nouns: runs of nouns from there on, without those that count or place others.
+        start: the word after the medium and its "of"; 0 without a medium.
+        nouns: runs of nouns from there on, without those that count or locate others.
     """
 
     sentence: Sentence
@@ -92,7 +93,7 @@ class Phrases:
 
     @property
     def object(self) -> Slot | None:
-        """The noun behind the first verb that takes one; else the second noun there is."""
+        """The noun after the first verb that has one; otherwise the second noun."""
         for slot in self.nouns[1:]:
             verbs = self._verbs_before(slot)
             if verbs and not self._words_between(verbs[-1], slot) & (PREPOSITIONS | {"to", "of"}):
@@ -111,10 +112,10 @@ class Phrases:
         return fits and self.sentence.words[word].lower() not in QUANTIFIERS
 
     def place(self, heads: frozenset[str]) -> Slot | None:
-        """Return the last preposition with its noun, if that says where something is.
+        """Return the last preposition with its noun, if the noun is a place.
 
         Args:
-            heads: nouns, in lower case, that say so.
+            heads: nouns of places, in lower case.
         """
         words = [word.lower() for word in self.sentence.words]
         for noun in reversed(self.nouns[1:]):
@@ -127,7 +128,7 @@ class Phrases:
         return None
 
     def weather(self) -> tuple[int, int] | None:
-        """Return the characters of what is said of the weather or the light."""
+        """Return the characters of a phrase about the weather or the light."""
         found = WEATHER.search(self.sentence.text)
         return None if found is None else found.span()
 
@@ -160,7 +161,7 @@ def find_phrases(sentence: Sentence, tags: Sequence[str]) -> Phrases:
 
 
 def _runs(sentence: Sentence, fit: Sequence[bool]) -> Iterator[Slot]:
-    """Yield the runs of nouns, but for possessives and those that count or place others."""
+    """Yield the runs of nouns, without possessives and those that count or locate others."""
     words = [*(word.lower() for word in sentence.words), ""]
     first = None
     for i, is_noun in enumerate([*fit, False]):
@@ -176,6 +177,6 @@ def _runs(sentence: Sentence, fit: Sequence[bool]) -> Iterator[Slot]:
 
 
 def _stem(word: str) -> str:
-    """Return a word without the ending of its plural, where that is a partitive."""
+    """Return a word without its plural ending, if that gives a partitive."""
     forms = (word, word.removesuffix("s"), word.removesuffix("es"))
     return next((form for form in forms if form in PARTITIVES), word)

@@ -1,8 +1,8 @@
-"""Texts that begin alike share the work on what they begin with: rows of a causal model as trees.
+"""Shared computation for texts with common prefixes: rows of a causal model as trees.
 
 The candidates of one caption differ in one word, and many captions begin with "a man". Sorted,
-their tokens form a tree whose nodes are distinct prefixes; a causal model that lets every node see
-its ancestors alone gives each text what it would give it by itself.
+their tokens form a tree whose nodes are distinct prefixes; a causal model in which every node sees
+only its ancestors gives each text the same result as alone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 NODES = 96
-"""Prefixes of one tree: more would share more, and cost attention, which is quadratic in them."""
+"""Limit of prefixes in one tree: more would share more, but attention costs grow quadratically."""
 
 
 @dataclass(frozen=True)
@@ -22,11 +22,11 @@ class Tree:
     """The distinct prefixes of some texts, parents before children.
 
     Attributes:
-        texts: which texts, as places in the list that was given.
+        texts: indices of its texts in the given list.
         tokens: (nodes,) the last token of each prefix.
-        depths: (nodes,) how many tokens stand before it.
+        depths: (nodes,) the number of tokens before it.
         parents: (nodes,) the node of the prefix that is one token shorter; -1 for the first token.
-        paths: (texts, longest) the nodes of each text, -1 behind its end.
+        paths: (texts, longest) the nodes of each text, -1 after its end.
     """
 
     texts: NDArray[np.int64]
@@ -40,12 +40,12 @@ class Tree:
         return len(self.tokens)
 
     def sums(self, costs: NDArray[np.float64], starts: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return (texts,): the total cost of each text's nodes from a place of its own on.
+        """Return (texts,): the total cost of each text's nodes from its start on.
 
         Args:
-            costs: (nodes,).
-            starts: (texts,) the place of the first token that counts, at least 1: nothing stands
-                before the first token of all, and so it has no cost.
+            costs: (nodes,) the cost of each node.
+            starts: (texts,) the place of the first token that counts, at least 1: the very first
+                token has no context and therefore no cost.
         """
         paths = self.paths[:, 1:]
         counted = (paths >= 0) & (np.arange(1, paths.shape[1] + 1) >= starts[:, None])
@@ -77,7 +77,7 @@ class Stacked:
     children: NDArray[np.int64]
 
     def seen(self) -> NDArray[np.bool_]:
-        """Return (trees, nodes, nodes): which node sees which, itself and its ancestors."""
+        """Return (trees, nodes, nodes): whether a node sees another: itself and its ancestors."""
         trees, nodes = self.parents.shape
         seen = np.broadcast_to(np.eye(nodes, dtype=bool), (trees, nodes, nodes)).copy()
         for node in range(1, nodes):
@@ -88,7 +88,7 @@ class Stacked:
 
 
 def stack(batch: Sequence[Tree], fill: int) -> Stacked:
-    """Put trees side by side; padding has the token ``fill`` and sees itself."""
+    """Stack trees; padding has the token ``fill`` and sees itself."""
     shape = len(batch), max(map(len, batch))
     tokens, depths, parents = np.full(shape, fill), np.zeros(shape, int), np.full(shape, -1)
     shown = np.zeros(shape, dtype=bool)
@@ -108,7 +108,7 @@ def stack(batch: Sequence[Tree], fill: int) -> Stacked:
 
 
 def trees(texts: Sequence[Sequence[int]], nodes: int = NODES) -> Iterator[Tree]:
-    """Yield trees that hold each text once, of at most ``nodes`` prefixes where a text allows.
+    """Yield trees with each text once, of at most ``nodes`` prefixes unless a single text has more.
 
     >>> [tree.tokens.tolist() for tree in trees([[5, 1, 2], [5, 3], [5, 1, 4]])]
     [[5, 1, 2, 4, 3]]
@@ -128,7 +128,7 @@ def trees(texts: Sequence[Sequence[int]], nodes: int = NODES) -> Iterator[Tree]:
 
 
 def _shared(one: Sequence[int], other: Sequence[int]) -> int:
-    """Return how many tokens two texts begin with in common."""
+    """Return the length of the common prefix of two texts, in tokens."""
     for place, (a, b) in enumerate(zip(one, other, strict=False)):
         if a != b:
             return place
@@ -136,7 +136,7 @@ def _shared(one: Sequence[int], other: Sequence[int]) -> int:
 
 
 def _tree(chosen: Sequence[int], texts: Sequence[Sequence[int]]) -> Tree:
-    """Build the tree of sorted texts."""
+    """Build the tree of texts, which are sorted."""
     tokens: list[int] = []
     depths: list[int] = []
     parents: list[int] = []

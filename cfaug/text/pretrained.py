@@ -1,4 +1,4 @@
-"""A transformers model with its tokenizer, loaded when first asked, and its batches."""
+"""A transformers model with its tokenizer, loaded on first use, and its batches."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ class Pretrained(Checkpoint):
     Args:
         name_or_path: a folder, a Hub id, ``zoo:...`` or ``package:...``.
         revision: commit of a Hub id.
-        dtype: what it computes in. A score's last bits depend on the batch it was computed in:
-            rounded to five digits, scores in float64 do not; in float32 one in some hundreds does.
-        batch_tokens: tokens of one forward pass, padding included; ``None`` is 1,024 on a
+        dtype: number format of the computation. A score's last bits depend on its batch: rounded to
+            five digits, float64 scores do not; of float32 scores, one in some hundreds does.
+        batch_tokens: limit of tokens in one forward pass, padding included; ``None`` is 1,024 on a
             processor, whose cache then holds a small model's activations, and 8,192 on a GPU.
         device: see ``cfaug.devices.choose_device``; ``auto`` is the GPU where there is one.
-        adapter: a folder of LoRA weights that were tuned on this model (``cfaug.adapters``), which
-            are added to it; ``None`` is none.
+        adapter: a folder of LoRA weights that were tuned on this model (``cfaug.adapters``) and are
+            added to it; ``None`` adds none.
 
     Attributes:
-        role: what the model is called on a card.
+        role: the model's role on a card.
         transformers_class: the class that reads the folder.
     """
 
@@ -60,7 +60,7 @@ class Pretrained(Checkpoint):
         check_device(self.device, f"device of {self.name_or_path}")
 
     def load(self, protocol: type | None = None) -> Self:
-        """Return itself: its weights are loaded when it is first asked.
+        """Return itself: the weights are loaded on first use.
 
         Raises:
             UserError: if it does not provide the protocol.
@@ -73,7 +73,7 @@ class Pretrained(Checkpoint):
         return replace(self, device=str(device))
 
     def describe(self) -> dict[str, str]:
-        """Return the name and what identifies its weights, and the number format."""
+        """Return the name, the hash of its weights, and the number format."""
         what = describe(self.name_or_path, self._folder)
         if self.adapter is not None:
             what = f"{what} with {self.adapter} sha256:{sha256([Path(self.adapter) / WEIGHTS])}"
@@ -88,7 +88,7 @@ class Pretrained(Checkpoint):
     def at(self, checkpoint: str) -> Self:
         """Return the same settings for another folder, Hub id or ``zoo:NAME``.
 
-        A folder of an adapter stands on the model that there is.
+        A folder of an adapter is added to this model.
         """
         if (Path(checkpoint) / WEIGHTS).is_file():
             return replace(self, adapter=checkpoint)
@@ -115,13 +115,13 @@ class Pretrained(Checkpoint):
             return from_folder(AutoTokenizer, self._folder)
         except UserError:
             raise
-        except Exception as error:  # whatever a broken folder makes of it
+        except Exception as error:  # a broken folder may raise anything
             raise UserError(f"{self._folder} has no tokenizer that loads: {error}") from error
 
     @cached_property
     def model(self) -> PreTrainedModel:
         """The model, in evaluation mode on its device."""
-        # A sentence is the mean of its tokens: BERT's pooler, which many encoders lack, is unused.
+        # A sentence is the mean of its tokens: BERT's pooler, missing in many encoders, is unused.
         model = load_model(
             self.transformers_class, self._folder, dtype=self.dtype, unused=("pooler.",)
         )
@@ -132,7 +132,7 @@ class Pretrained(Checkpoint):
 
     @cached_property
     def _longest(self) -> int:
-        """How many tokens a text may have, special ones included."""
+        """The limit of tokens of a text, special ones included."""
         return longest_text(self.model, self.tokenizer)
 
     def _ids(
@@ -143,7 +143,7 @@ class Pretrained(Checkpoint):
         if backend is None:
             options = {"max_length": max_length, "add_special_tokens": add_special_tokens}
             return [self.tokenizer(text, truncation=True, **options)["input_ids"] for text in texts]
-        # The same tokens without places in the text, which nobody asks for: a third of the time.
+        # Without the unused offsets in the text: the same tokens in a third of the time.
         backend.no_padding()
         backend.enable_truncation(max_length, direction=self.tokenizer.truncation_side)
         found = backend.encode_batch_fast(list(texts), add_special_tokens=add_special_tokens)
@@ -152,7 +152,7 @@ class Pretrained(Checkpoint):
     def _forward(
         self, ids: Sequence[Sequence[int]], read: Callable[[Tensor, Tensor, list[int]], Tensor]
     ) -> list[Any]:
-        """Run ``read(ids, mask, rows)`` over batches of like length; one result a row, in order."""
+        """Run ``read(ids, mask, rows)`` over batches of similar length; a result a row."""
         import torch
 
         results: list[Any] = [None] * len(ids)

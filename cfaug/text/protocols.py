@@ -1,6 +1,6 @@
-"""What the parts of a caption editor promise each other. Everything takes and gives lists.
+"""Protocols of the parts of a caption editor. Everything takes and returns lists.
 
-So masks, similarities and perplexities run in large batches across captions; what is said of one
+So masks, similarities and perplexities run in large batches across captions; the result for one
 item never depends on the others. No torch at import.
 """
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from cfaug.types import Example
 
 TAGS = {"noun": "NN", "adjective": "JJ", "verb": "VB"}
-"""What the Penn tags of a part of speech begin with."""
+"""The prefix of the Penn tags of a part of speech."""
 
 
 @dataclass(frozen=True)
 class Blank:
-    """A text and the characters ``start`` to ``end`` of it that are to be filled anew.
+    """A text, and its characters ``start`` to ``end`` that are to be replaced.
 
-    White space is normalised; the words that go are still there, for fillers that look at them. A
-    word is inserted where none goes and a space stands on either side: ``Blank("a  dog", 2, 2)``.
+    White space is normalised; the text still has the replaced words, for fillers that use them. An
+    empty range between two spaces inserts a word: ``Blank("a  dog", 2, 2)``.
     """
 
     text: str
@@ -35,13 +35,13 @@ class Blank:
 
     @property
     def word(self) -> str:
-        """What stands there now."""
+        """The current text of the range."""
         return self.text[self.start : self.end]
 
 
 @dataclass(frozen=True)
 class Fill:
-    """One way to fill a blank; ``word`` is ``None`` where it is not a whole word of letters."""
+    """One way to fill a blank; ``word`` is ``None`` if it is not a whole word of letters."""
 
     word: str | None
     probability: float
@@ -49,21 +49,21 @@ class Fill:
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """One edit of one caption, as filters and the choice see it.
+    """One edit of one caption, as filters and rankers see it.
 
     Attributes:
-        row: which caption of the call.
+        row: index of the caption in the call.
         example: the example whose caption is edited.
-        original: its words.
-        part_of_speech: what is replaced: noun, adjective or verb.
+        original: the words of the caption.
+        part_of_speech: the part of speech that is replaced: noun, adjective or verb.
         position: number of the slot among the caption's slots, from 0.
-        slot: the original words that go.
-        tag: their (last word's) tag in the original.
-        after: the word that comes.
-        edited: the words of the edited caption; ``slot.first`` is the new word's place.
+        slot: the original words that are replaced.
+        tag: the tag of the last of these words in the original.
+        after: the new word.
+        edited: the words of the edited caption; ``slot.first`` is the index of the new word.
         rank: of the word among the filler's, from 0.
         probability: the filler's.
-        notes: what filters and the choice found out: similarity, perplexity.
+        notes: measurements of filters and rankers, such as similarity and perplexity.
     """
 
     row: int
@@ -81,13 +81,13 @@ class Candidate:
 
     @property
     def before(self) -> str:
-        """The words that go."""
+        """The replaced words."""
         start, end = self.slot.span(self.original)
         return self.original.text[start:end]
 
 
 def round_digits(value: float) -> float:
-    """Round to five significant digits, so that what is compared and written is the same anywhere.
+    """Round to five significant digits, so that compared and written scores are reproducible.
 
     A model's scores differ in their last bits with the batch they were computed in.
     """
@@ -95,10 +95,10 @@ def round_digits(value: float) -> float:
 
 
 class Described(Protocol):
-    """Something a card names."""
+    """A part that a card names."""
 
     def describe(self) -> dict[str, str]:
-        """Return what the part is: names, revisions or hashes of weights; empty for plain rules."""
+        """Return the part's names, revisions or hashes of weights; empty for plain rules."""
         ...
 
 
@@ -107,13 +107,13 @@ class Tagger(Described, Protocol):
     """Parts of speech, as Penn Treebank tags: NN, NNS, JJ, VBG, ..."""
 
     def tag(self, sentences: Sequence[Sequence[str]]) -> list[list[str]]:
-        """Return one tag a word of each sentence."""
+        """Return one tag for each word of each sentence."""
         ...
 
 
 @runtime_checkable
 class MaskFiller(Described, Protocol):
-    """What could stand in a blank, such as a masked language model's guesses."""
+    """Proposes words for blanks, such as a masked language model."""
 
     def fill(self, blanks: Sequence[Blank], top_k: int) -> list[list[Fill]]:
         """Return each blank's ``top_k`` best fills, the best first; fewer if there are no more."""
@@ -131,7 +131,7 @@ class SentenceEmbedder(Described, Protocol):
 
 @runtime_checkable
 class CandidateFilter(Described, Protocol):
-    """Lets candidates through or not; ``name`` is its stage in the report."""
+    """Keeps or drops candidates; ``name`` is its stage in the report."""
 
     name: str
 
@@ -142,8 +142,8 @@ class CandidateFilter(Described, Protocol):
 
 @runtime_checkable
 class Ranker(Described, Protocol):
-    """Puts the candidates that are left in order."""
+    """Orders the remaining candidates."""
 
     def rank(self, groups: Sequence[Sequence[Candidate]]) -> list[list[Candidate]]:
-        """Return each caption's candidates, none of them empty, the best first, notes added."""
+        """Return each caption's candidates, the best first, with notes added; no group is empty."""
         ...

@@ -1,6 +1,6 @@
-"""What is wrong with questions: an answer in the condition, options that are equal, and more.
+"""Checks of questions: an answer in the condition, equal options, and more.
 
-CFMM discards questions whose answer stands in the condition (section 3.3, information leakage): "If
+CFMM discards questions whose condition contains the answer (section 3.3, information leakage): "If
 I painted this bus blue, what color would it be?" asks nothing about the image.
 """
 
@@ -38,7 +38,7 @@ FATAL = frozenset({NOT_AN_OPTION, FEW_OPTIONS, EQUAL_OPTIONS})
 """Problems of questions that cannot be scored."""
 
 EXAMPLES = 3
-"""Questions that a problem names."""
+"""Number of questions that a problem names."""
 
 SIGNIFICANT = 0.01
 """Below this p-value, corrected by Holm's method, the right answers' positions are unbalanced."""
@@ -48,7 +48,7 @@ MARKER = re.compile(
     r"|without|in case)\b|^\s*(?:had|were|should)\b",
     re.IGNORECASE,
 )
-"""What a condition begins with."""
+"""The beginnings of conditions."""
 
 CONDITION_ENDS = re.compile(
     r",\s*(?:then\s+)?(?=(?:how|what|which|who|whose|whom|where|when|why|would|will|could|can|might"
@@ -60,19 +60,19 @@ CONDITION_ENDS = re.compile(
 NUMBERS = {word: str(number) for number, word in enumerate((*ONES, "twenty"))}
 ARTICLES = frozenset({"a", "an", "the"})
 YES_OR_NO = frozenset({"yes", "no"})
-"""Answers that a condition may hold without giving them away: "if there were no dog, ..."."""
+"""Answers that a condition may contain without giving them away: "if there were no dog, ..."."""
 
 
 @dataclass(frozen=True)
 class QuestionProblem:
-    """One thing that is wrong with some questions.
+    """A problem of some questions.
 
     Attributes:
-        what: it is.
-        count: of questions that have it; of a position, of right answers that stand there.
-        of: how many there are.
-        examples: the first of them, each with its place and what is wrong.
-        fatal: whether a question that has it cannot be scored.
+        what: name of the problem.
+        count: number of questions with it; for a position, number of right answers there.
+        of: total number.
+        examples: the first of these questions, each with its place and the problem.
+        fatal: whether a question with it cannot be scored.
     """
 
     what: str
@@ -87,10 +87,10 @@ class QuestionProblem:
 
 
 def validate(images: Sequence[AskedImage]) -> list[QuestionProblem]:
-    """Return what is wrong with a question set: the fatal first, each with counts and examples.
+    """Return the problems of a question set, fatal ones first, with counts and examples.
 
     Args:
-        images: of a set; no image is read.
+        images: images of a set; no image is decoded.
     """
     found: dict[str, list[str]] = {}
     total = 0
@@ -113,16 +113,16 @@ def validate(images: Sequence[AskedImage]) -> list[QuestionProblem]:
 
 
 def _identity(image: AskedImage) -> Hashable:
-    """Return what two entries about one image have in common, as far as no image need be read."""
+    """Return a key that two entries about one image share, without decoding images."""
     shown = image.image
     return shown if shown is not None and isinstance(shown, Hashable) else image.key
 
 
 def check_question(question: AskedQuestion) -> Iterator[tuple[str, str]]:
-    """Yield (what is wrong, why) of one question by itself.
+    """Yield (problem, reason) for one question by itself.
 
     Args:
-        question: of any kind; a condition is looked for in a counterfactual one.
+        question: a question of any kind; only a counterfactual one has a condition.
     """
     yield from _check_options(question)
     if DISPUTED in question.extra:
@@ -153,14 +153,14 @@ def _check_options(question: AskedQuestion) -> Iterator[tuple[str, str]]:
 
 
 def condition(question: AskedQuestion) -> str:
-    """Return the condition of a counterfactual question: stated by its set, or found in its text.
+    """Return the condition of a counterfactual question: given by its set, or found in its text.
 
     >>> text = "If I painted this bus blue, what color would it be?"
     >>> condition(AskedQuestion("c1", "counterfactual", text, ("blue", "red"), 0))
     'If I painted this bus blue'
 
     Returns:
-        The condition with its marker where it is part of the text; empty where there is none.
+        The condition, with its marker if it is part of the text; empty if there is none.
     """
     found = find_condition(question.text)
     if not found:
@@ -170,7 +170,7 @@ def condition(question: AskedQuestion) -> str:
 
 
 def find_condition(text: str) -> str:
-    """Return the condition that a text states, a part of it; empty where there is none.
+    """Return the part of a text that states a condition; empty if there is none.
 
     >>> find_condition("How many would there be if two left? Count.")
     'if two left'
@@ -184,7 +184,7 @@ def find_condition(text: str) -> str:
 
 
 def leaks(answer: str, said: str) -> bool:
-    """Say whether a condition holds an answer, in whole words; a number may be a word or digits.
+    """Return whether a condition contains an answer as whole words; numbers as words or digits.
 
     >>> leaks("blue", "If I painted this bus blue"), leaks("3", "if three dogs came")
     (True, True)
@@ -198,7 +198,7 @@ def leaks(answer: str, said: str) -> bool:
 
 
 def plain(text: str) -> str:
-    """Return the words of a text as they are compared: no case, article or punctuation.
+    """Return the words of a text as they are compared: without case, articles and punctuation.
 
     >>> plain("The TWO  dogs' tails!")
     '2 dogs tails'
@@ -208,10 +208,11 @@ def plain(text: str) -> str:
 
 
 def _unbalanced(images: Sequence[AskedImage]) -> Iterator[QuestionProblem]:
-    """Yield what says that right answers prefer a position, by the kind of question.
+    """Yield a problem if right answers prefer a position, for each kind of question.
 
-    Chi-squared tests that every position is as likely, exact of two options. Options that are the
-    same of every question, such as yes and no, are left out: their position says what they say.
+    Tests whether all positions are equally likely: chi-squared, or exact for two options. Options
+    that are the same for every question, such as yes and no, are left out: their position is
+    determined by their text.
     """
     from scipy.stats import binomtest, chisquare
 

@@ -1,7 +1,7 @@
-"""More counterfactual questions from the first ones, written by a model (CFMM, section 3.3).
+"""Further counterfactual questions, written by a model from the first ones (CFMM, section 3.3).
 
 A person writes a basic question about an image and a first counterfactual one; a model proposes
-three more. What is wrong with a proposal is its reason, kept with it; people verify the rest.
+three more. A rejected proposal is kept with its reason; people verify the rest.
 """
 
 from __future__ import annotations
@@ -35,36 +35,36 @@ from cfaug.types import Edit, Edited, Example, Proposal, Rejected, SourceImage
 from cfaug.weights import sha256_text
 
 PLACES = ("<category>", "<basic>", "<given>", "<count>")
-"""Where a prompt is filled in, each once."""
+"""Placeholders of a prompt, each required once."""
 
 PLACE = re.compile("|".join(PLACES))
 
 SHIPPED = {"expand": "question_expansion", "printed": "question_expansion_printed"}
-"""Sets of prompts and their folders. ``printed`` are those of Appendix B, less the JSON that they
+"""Sets of prompts and their folders. ``printed`` are those of Appendix B without the JSON that they
 show: the form of the answer is a schema, which also asks for the condition and a wrong answer. Of
-the two that name the category ``common`` the one for it alone is taken; none names ``shape``."""
+the two that name the category ``common``, the one for it alone is used; none names ``shape``."""
 
 ANY = "any"
-"""The name of the prompt for categories that have none of their own."""
+"""The name of the prompt for categories without their own."""
 
 FEW, NOT_NEEDED = "too few left", "not needed"
-"""Reasons of questions with which nothing is wrong: too few others were left, or enough were."""
+"""Reasons of valid questions that are not used: too few others were left, or enough were."""
 
 NO_QUESTIONS = "no questions"
 
 NEW = "new"
-"""The id of a question that is not proposed yet."""
+"""The id of a question before it is proposed."""
 
 
 @dataclass(frozen=True)
 class QuestionRequest:
-    """What a writer is asked.
+    """A request to a writer of questions.
 
     Attributes:
-        prompt: in full.
-        image: that the questions are about, for writers that look at it.
-        count: the most questions that are wanted.
-        seed: of whatever is random about the answer; of this request alone.
+        prompt: the full prompt.
+        image: the image of the questions, for writers that see images.
+        count: limit of questions.
+        seed: seed of everything random about the answer, for this request alone.
     """
 
     prompt: str
@@ -81,7 +81,7 @@ class WrittenQuestion:
         text: the question with its condition.
         presupposition: the condition alone.
         right: the right answer.
-        wrong: the other one.
+        wrong: the wrong answer.
     """
 
     text: str
@@ -92,12 +92,12 @@ class WrittenQuestion:
 
 @dataclass(frozen=True)
 class WrittenQuestions:
-    """What a writer answered to one request.
+    """A writer's answer to one request.
 
     Attributes:
-        questions: as it wrote them; they may be wrong in any way but empty.
-        problem: why there are none, a short text that is counted; empty where all went well.
-        extra: what else is known, JSON: an excerpt of an answer that could not be read.
+        questions: the questions as written; never empty, but otherwise unchecked.
+        problem: why there are none, a short text that is counted; empty on success.
+        extra: further details as JSON: an excerpt of an answer that could not be parsed.
     """
 
     questions: tuple[WrittenQuestion, ...] = ()
@@ -107,23 +107,24 @@ class WrittenQuestions:
 
 @runtime_checkable
 class QuestionWriter(Described, Protocol):
-    """Writes questions: a chat server, or a model here."""
+    """Writes questions: a chat server, or a local model."""
 
     def write(self, requests: Sequence[QuestionRequest]) -> list[WrittenQuestions]:
         """Return the answer to each request, in order, independent of the other requests.
 
         Raises:
-            UserError: if nothing can be answered at all, as when a server is gone.
+            UserError: if nothing can be answered at all, for example because a server is
+                unreachable.
         """
         ...
 
 
 @runtime_checkable
 class QuestionJudge(Described, Protocol):
-    """Looks at the image whether a question's answer is right: a second model."""
+    """Checks by the image whether a question's answer is right: a second model."""
 
     def judge(self, image: SourceImage | None, questions: Sequence[AskedQuestion]) -> list[str]:
-        """Return why each question is rejected, a short text that is counted; empty if it is not.
+        """Return why each question is rejected, a short text that is counted; empty if it is kept.
 
         Args:
             image: that the questions are about.
@@ -141,14 +142,15 @@ class QuestionExpansion:
 
     Args:
         writer: writes the questions.
-        count: how many are added to an example; one with fewer that are valid is rejected.
-        ask_for: how many are asked for, since some will not be valid.
+        count: number of questions added to an example; an example with fewer valid ones is
+            rejected.
+        ask_for: number of questions requested, as some will be invalid.
         prompt: ``printed``, the paper's, or ``expand``, which also forbids answers in the
-            condition; or a file of your own with ``<category>``, ``<basic>``, ``<given>`` and
-            ``<count>``, or a folder of ``any.txt`` and files that are called as categories are.
-        seed: with the example's key, of the answer and of the order of the options.
-        max_words: a longer question is rejected: a model that rambles.
-        judge: rejects questions that a second model answers otherwise; ``None`` asks none.
+            condition; or your own file with ``<category>``, ``<basic>``, ``<given>`` and
+            ``<count>``, or a folder of ``any.txt`` and files named after categories.
+        seed: seed of the answer and of the order of the options, together with the example's key.
+        max_words: limit of words of a question; a longer one, as of a rambling model, is rejected.
+        judge: rejects questions that a second model answers differently; ``None`` uses no judge.
     """
 
     writer: QuestionWriter
@@ -192,7 +194,7 @@ class QuestionExpansion:
         ]
 
     def describe(self) -> dict[str, str]:
-        """Return what writes the questions, and the words that ask for them."""
+        """Return the writer of the questions, and the prompts."""
         words = sha256_text(str(sorted(self._prompts.items())))[:16]
         judged = {} if self.judge is None else self.judge.describe()
         return {**self.writer.describe(), **judged, "prompts": f"{self.prompt} sha256:{words}"}
@@ -205,13 +207,13 @@ class QuestionExpansion:
             "<count>": str(self.ask_for),
         }
         prompt = self._prompts.get(category.lower(), self._prompts[ANY])
-        # One pass: a question may hold what looks like another place.
+        # One pass: a question may contain text that looks like another placeholder.
         return PLACE.sub(lambda found: said[found.group()], prompt)
 
     def _judge(
         self, example: Example, given: Sequence[AskedQuestion], answer: WrittenQuestions
     ) -> Edited:
-        """Return what is left of a writer's questions, each other with its reason."""
+        """Return the remaining questions of a writer, and the rejected ones with their reasons."""
         rejected = []
         if not answer.questions:
             reason = answer.problem or NO_QUESTIONS
@@ -244,7 +246,7 @@ class QuestionExpansion:
     def _question(self, example: Example, one: WrittenQuestion) -> AskedQuestion:
         text = normalise(one.text)
         options = (normalise(one.right), normalise(one.wrong))
-        # Keyed by the question: its place among the others changes nothing.
+        # Keyed by the question: independent of its place among the others.
         first = int(generator(self.seed, "option order", example.key, text).integers(2))
         extra = {PRESUPPOSITION: normalise(one.presupposition), SOURCE: "llm", VERIFIED: False}
         ordered = options if first == 0 else options[::-1]
@@ -252,10 +254,11 @@ class QuestionExpansion:
 
 
 def _wrong(question: AskedQuestion, others: Sequence[AskedQuestion], max_words: int) -> str:
-    """Return the first thing that is wrong with a question; empty if nothing is."""
+    """Return the first problem of a question; empty if there is none."""
     if len(question.text.split()) > max_words:
         return "too long"
-    # The condition as the writer states it, and as it stands in the text: the answer is in neither.
+    # The condition as stated by the writer and as found in the text: neither may contain the
+    # answer.
     for one in (question, replace(question, extra={})):
         for what, _ in check_question(one):
             return what
@@ -277,7 +280,7 @@ def _propose(example: Example, questions: Sequence[AskedQuestion]) -> Proposal:
         example,
         tuple(one.text for one in questions),
         (None, *edits),
-        # Every member has its own question, and not once more those of its example.
+        # Every member has its own question, without repeating those of its example.
         details=tuple({QUESTION: details_of(one), QUESTIONS: None} for one in questions),
     )
 

@@ -1,4 +1,4 @@
-"""How a question is put to a model: files of prompts."""
+"""The wording of questions to a model: files of prompts."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ class Wording:
     """Templates with ``{question}`` once, and with ``{options}`` where the options are shown.
 
     Attributes:
-        question: for options that are ranked.
-        written: for an answer that the model writes, which must be shown its options.
-        rationale: for a chain of thought.
-        marker: stands between a rationale and the answer.
-        prior: what the options are ranked behind where nothing is asked; without ``{question}``.
+        question: template for options that are ranked.
+        written: template for an answer that the model writes, which must show the options.
+        rationale: template for a chain of thought.
+        marker: text between a rationale and the answer.
+        prior: the text before the options when they are ranked without a question; without
+            ``{question}``.
     """
 
     question: str
@@ -37,7 +38,7 @@ class Wording:
 
 
 def fill(template: str, question: str, options: Sequence[str]) -> str:
-    """Return a template with its places filled.
+    """Return a template with its placeholders filled.
 
     >>> fill("{question} ({options})", "Is {options} red?", ["yes", "no"])
     'Is {options} red? (yes, no)'
@@ -52,7 +53,7 @@ def fill(template: str, question: str, options: Sequence[str]) -> str:
 
 
 def read_wording(name: str) -> Wording:
-    """Read prompts that are shipped, or a YAML file of one's own.
+    """Read shipped prompts, or the user's YAML file.
 
     >>> read_wording("plain").question
     '{question}'

@@ -1,7 +1,7 @@
 """LANCE-R, the baseline: one random word of a caption replaced by a masked language model's guess.
 
-Every word but function words is as likely (Prabhu et al., 2023, section 4.1); no prompt, no kind,
-and by default no guard of the label, for none is stated.
+All words except function words are equally likely (Prabhu et al., 2023, section 4.1); there is no
+prompt, no kind, and by default no guard of the label, because the paper states none.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KIND = "random"
 NO_WORD, NO_GUESS = "no word to replace", "no other word"
 
 SPARE = 2
-"""Further words that are looked at, for the guesses of one may all be no word."""
+"""Number of spare words, as the guesses for a word may contain no usable word."""
 
 STOP_WORDS = frozenset(
     [
@@ -193,12 +193,12 @@ class RandomWordEdit:
     """Replaces a random word of a caption; the edits are of the kind ``random``.
 
     Args:
-        filler: guesses what could stand in a word's place (DistilBERT in the paper).
-        edits: of a caption, each of another word.
-        top_k: guesses that are looked at; the best one that is another word is taken.
-        guards: reject edits, as in ``InstructedEdit``; the paper states none.
+        filler: guesses words for a blank (DistilBERT in the paper).
+        edits: number of edits of a caption, each of a different word.
+        top_k: number of guesses; the best one that is another word is used.
+        guards: reject edits, as in ``InstructedEdit``; the paper has none.
         checks: as in ``InstructedEdit``.
-        seed: with the example's key, of the choice of words.
+        seed: seed of the choice of words, together with the example's key.
     """
 
     filler: MaskFiller
@@ -223,7 +223,7 @@ class RandomWordEdit:
             RandomWords(self.filler, self.top_k),
             prompts=(EditPrompt(KIND, CAPTION),),
             per_kind=self.edits,
-            # A guard may reject some; the caption is then edited elsewhere.
+            # If a guard rejects some, another word of the caption is edited.
             ask_for=self.edits + (SPARE if any(self.guards.values()) else 0),
             guards=self.guards,
             checks=self.checks,
@@ -231,7 +231,7 @@ class RandomWordEdit:
         )
 
     def describe(self) -> dict[str, str]:
-        """Return what guesses, guards and checks."""
+        """Return the filler, the guards and the checks."""
         return {k: v for k, v in self._editor.describe().items() if k != "prompts"}
 
 
@@ -248,7 +248,7 @@ class RandomWords:
     top_k: int = 10
 
     def vary(self, requests: Sequence[VariationRequest]) -> list[Variations]:
-        """Return up to as many variations of each caption as are asked for, a word in each."""
+        """Return up to the requested variations of each caption, each with one new word."""
         sentences = [split(one.caption) for one in requests]
         slots = [
             _draw(sentence, one.seed)[: one.count + SPARE]
@@ -269,7 +269,7 @@ class RandomWords:
         return found
 
     def describe(self) -> dict[str, str]:
-        """Return what the filler is."""
+        """Return the description of the filler."""
         return {f"perturber {name}": said for name, said in self.filler.describe().items()}
 
 
@@ -285,7 +285,7 @@ def _draw(sentence: Sentence, seed: int) -> list[Slot]:
 
 
 def _replace(sentence: Sentence, slot: Slot, fills: Sequence[Fill]) -> str | None:
-    """Return the caption with the best guess that is another word, none of the function words."""
+    """Return the caption with the best guess that is another word and not a function word."""
     before = sentence.words[slot.first]
     for fill in fills:
         if fill.word is not None and fill.word.lower() not in {before.lower(), *STOP_WORDS}:

@@ -1,4 +1,4 @@
-"""The control of a method that edits images: every text once more, with nothing changed."""
+"""The control of a method that edits images: every text again, unchanged."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from cfaug.types import ORIGINAL, RECONSTRUCTION, Edit, Edited, Example, Proposa
 class AddReconstruction:
     """Puts a proposal without any edit before those of another editor.
 
-    What an image editor makes of it is the source image as the method reconstructs it: what is lost
-    there was not changed by an edit (LANCE, Table 2, "Reconstructed").
+    The image editor's result is the method's reconstruction of the source image, whose losses are
+    not due to an edit (LANCE, Table 2, "Reconstructed").
 
     Args:
-        editor: whose proposals follow.
-        always: also for examples of which it proposes nothing; those without any words get none.
+        editor: the editor whose proposals follow.
+        always: also for examples without proposals; examples without any words get none.
     """
 
     editor: Editor
     always: bool = True
 
     def check_source(self, examples: Sequence[Example]) -> None:
-        """Let the editor refuse settings that name what no example has."""
+        """Let the editor refuse settings that name something that no example has."""
         if isinstance(self.editor, ChecksSource):
             self.editor.check_source(examples)
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
-        """Return what the editor made of each example, in order, the control first.
+        """Return the editor's result for each example, in order, the control first.
 
         Raises:
             UserError: if an edit is of the control's kind, or of the kind that photos are of.
@@ -57,10 +57,10 @@ class AddReconstruction:
         return replace(edited, proposals=(control, *edited.proposals))
 
     def describe(self) -> dict[str, str]:
-        """Return what the editor says of itself."""
+        """Return the editor's description."""
         return dict(self.editor.describe())
 
 
 def is_control(proposal: Proposal) -> bool:
-    """Say whether a proposal of several texts changes none of them."""
+    """Return whether a proposal of several texts changes none of them."""
     return len(proposal.texts) > 1 and len(set(proposal.texts)) == 1

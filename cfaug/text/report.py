@@ -1,4 +1,4 @@
-"""What the caption stage did, for people: how many captions survive each filter, and some edits."""
+"""A readable report of the caption stage: how many captions pass each filter, and some edits."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def caption_report(edited: Sequence[Edited], *, examples: int = 100, seed: int =
     """Return a Markdown page: captions and candidates left by stage, and random edits.
 
     Args:
-        edited: what became of every caption.
-        examples: how many edits are shown, drawn without replacement.
-        seed: of the draw, which depends on it and on the number of edits alone.
+        edited: the result for every caption.
+        examples: number of edits shown, drawn without replacement.
+        seed: seed of the draw, which depends only on it and on the number of edits.
     """
     found = [proposal for one in edited for proposal in _edits(one)]
     with_one = sum(bool(_edits(one)) for one in edited)
@@ -60,7 +60,7 @@ def _rejected(edited: Sequence[Edited]) -> list[str]:
 
 
 def _measures(edited: Sequence[Edited]) -> list[str]:
-    """Return how good edits and guards are, if checks judged the edits."""
+    """Return the measures of edits and guards, if checks judged the edits."""
     found = measure_edits(edited)
     if not found:
         return []
@@ -124,7 +124,7 @@ def _mark_source(found: Proposal, detail: int) -> str:
 
 def _mark(text: str, span: Sequence[int]) -> str:
     start, end = span
-    if start == end:  # nothing stood there, or stands there now
+    if start == end:  # an insertion or a deletion
         return _escape(text)
     return f"{_escape(text[:start])}**{_escape(text[start:end])}**{_escape(text[end:])}"
 

@@ -1,7 +1,8 @@
 """Variations of captions by rules and word lists: no model, no download.
 
-Nouns give way to others of their kind (word lists, then WordNet's sister terms), adjectives are
-added or exchanged, places and weather are appended or exchanged, the medium is renamed.
+Nouns are replaced by others of their kind (from word lists, then WordNet's sister terms),
+adjectives are added or exchanged, places and weather are appended or exchanged, and the medium is
+renamed.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ NO_RULE = "no rule"
 NO_PLACE = "nothing to change"
 
 PERSON, ANIMAL = "person", "animal"
-"""Kinds of nouns that only adjectives made for them suit."""
+"""Kinds of nouns that need adjectives of their own."""
 
 MORE_PEOPLE = frozenset(["person", "people", "kid", "kids", "lady", "ladies", "guy", "guys"])
-"""People whom no list offers as others: the words say too little."""
+"""Words for people that are too vague to be offered as replacements."""
 
 TANGIBLE = ("artifact", "organism", "food")
 WHERE = ("location", "geological_formation", "body_of_water", "room", "building")
-"""Words whose first sense in WordNet is above what can be drawn, and above places."""
+"""Words whose first senses in WordNet are hypernyms of things that can be drawn, and of places."""
 
 _THERE = re.compile(r"^\W*(?:there|this|it) (?:is|are|'s) ", re.IGNORECASE)
 
@@ -46,8 +47,8 @@ class RuleEdits:
 
     Args:
         tagger: of parts of speech.
-        wordnet: knows the kinds of nouns that no list has, and their sisters; ``None`` leaves such
-            nouns alone.
+        wordnet: kinds and sister terms of nouns that are in no list; ``None`` leaves such nouns
+            alone.
         lists: the word lists.
     """
 
@@ -56,7 +57,7 @@ class RuleEdits:
     lists: WordLists = field(default_factory=WordLists)
 
     def vary(self, requests: Sequence[VariationRequest]) -> list[Variations]:
-        """Return up to as many variations of each caption as are asked for, drawn by its seed."""
+        """Return up to the requested number of variations of each caption, drawn by its seed."""
         sentences = [split(one.caption) for one in requests]
         tags = self.tagger.tag([sentence.words for sentence in sentences])
         phrases = [find_phrases(*pair) for pair in zip(sentences, tags, strict=True)]
@@ -87,7 +88,7 @@ class RuleEdits:
         }
 
     def _swap(self, phrases: Phrases, noun: Slot | None, rng: np.random.Generator) -> Iterator[str]:
-        """Yield captions with another noun of the kind in a noun's place."""
+        """Yield captions with a noun replaced by another of its kind."""
         if noun is None:
             return
         noun = self._listed(phrases, self._head(phrases, noun))
@@ -102,7 +103,7 @@ class RuleEdits:
                 return
 
     def _head(self, phrases: Phrases, noun: Slot) -> Slot:
-        """Return a run of nouns up to a person: what follows is a verb that looks like a noun."""
+        """Return a run of nouns up to a person: the rest is a verb that looks like a noun."""
         words = [word.lower() for word in phrases.sentence.words]
         for last in range(noun.first, noun.last):
             if self._people & {words[last], " ".join(words[noun.first : last + 1])}:
@@ -110,7 +111,7 @@ class RuleEdits:
         return noun
 
     def _listed(self, phrases: Phrases, noun: Slot) -> Slot:
-        """Return a noun with the adjective before it where a list has the two: "hot dog"."""
+        """Return a noun with the adjective before it if a list has both: "hot dog"."""
         words = phrases.sentence.words
         said = " ".join(words[max(0, noun.first - 1) : noun.last + 1]).lower()
         one = self.lists.singulars.get(said, said)
@@ -124,7 +125,7 @@ class RuleEdits:
         return MORE_PEOPLE | {w for plurals in people for pair in plurals.items() for w in pair}
 
     def _others(self, said: str, *, plural: bool) -> list[str]:
-        """Return other nouns of the kind of one, in its number."""
+        """Return other nouns of a noun's kind, in singular or plural like it."""
         kind = self._kind(said)
         many = said in self.lists.singulars or plural or said == "people"
         if kind is not None:
@@ -134,13 +135,13 @@ class RuleEdits:
             return [plural_form if many else one for one, plural_form in pairs]
         if self._sisters is None or self.wordnet is None:
             return []
-        # Sisters of what cannot be touched cannot be drawn ("light": "ultraviolet").
+        # Sisters of abstract nouns cannot be drawn ("light": "ultraviolet").
         if not self._above(said) & self._tangible:
             return []
         return [word for word in self._sisters.sisters(said) if word != said]
 
     def _kind(self, said: str) -> NounKind | None:
-        """Return the kind of a noun: that of the list it is in, else by WordNet."""
+        """Return the kind of a noun: that of its list, otherwise by WordNet."""
         one = self.lists.singulars.get(said, said)
         if one in MORE_PEOPLE:
             return next((kind for kind in self.lists.nouns if kind.name == PERSON), None)
@@ -153,12 +154,12 @@ class RuleEdits:
         return next((k for k in self.lists.nouns if above & self._anchors[k.name]), None)
 
     def _synonyms(self, word: str) -> set[str]:
-        """Return what else the first sense of a word is called: "refrigerator" for "fridge"."""
+        """Return other words for the first sense of a word: "refrigerator" for "fridge"."""
         senses = [] if self.wordnet is None else self.wordnet.senses(word, 1)
         return {name.replace("_", " ").lower() for sense in senses for name in sense.words}
 
     def _above(self, word: str) -> set[int]:
-        """Return all that the first sense of a word is a kind of, in WordNet."""
+        """Return all hypernyms of the first sense of a word in WordNet."""
         if word not in self._known:
             assert self.wordnet is not None
             self._known[word] = self.wordnet.above(self.wordnet.senses(word, 1))
@@ -170,7 +171,7 @@ class RuleEdits:
 
     @cached_property
     def _anchors(self) -> dict[str, set[int]]:
-        """The senses in WordNet that a kind of nouns lies under."""
+        """The hypernyms in WordNet of each kind of nouns."""
         return {kind.name: self._senses(*kind.above) for kind in self.lists.nouns}
 
     def _senses(self, *names: str) -> set[int]:
@@ -201,7 +202,7 @@ class RuleEdits:
         suits = [one for one in self.lists.adjectives if names & set(one.kinds)]
         if kind is not None and kind.name in (PERSON, ANIMAL):
             suits = [one for one in suits if kind.name in one.kinds]
-        # Within a run of nouns too: "a metal pot" has two for a tagger.
+        # Within a run of nouns too: a tagger sees two nouns in "a metal pot".
         there = {word.lower(): i for i, word in enumerate(words[first : noun.last], first)}
         for group in suits:
             known = [there[word] for word in group.words if word in there]
@@ -217,7 +218,7 @@ class RuleEdits:
                     yield replace(phrases.sentence, Slot(first, first), shown, article=True).text
 
     def _place(self, phrases: Phrases, rng: np.random.Generator) -> Iterator[str]:
-        """Yield captions in another place: the last one named, or one added."""
+        """Yield captions with another place: the last one replaced, or one added."""
         found = phrases.place(self._places(phrases))
         span = None if found is None else found.span(phrases.sentence)
         yield from _at_end(phrases, span, self.lists.lines("locations"), rng)
@@ -226,7 +227,7 @@ class RuleEdits:
         yield from _at_end(phrases, phrases.weather(), self.lists.lines("weather"), rng)
 
     def _places(self, phrases: Phrases) -> frozenset[str]:
-        """Return the caption's nouns that say where something is, beside those of the list."""
+        """Return the caption's nouns that are places, besides those of the list."""
         if self.wordnet is None:
             return self.lists.places
         words = phrases.sentence.words
@@ -243,7 +244,7 @@ class RuleEdits:
         return self._senses(*WHERE)
 
     def _rename_medium(self, phrases: Phrases, rng: np.random.Generator) -> Iterator[str]:
-        """Yield captions of another medium: the one named, or one put before."""
+        """Yield captions with another medium: the named one replaced, or one added in front."""
         text = phrases.sentence.text
         found = MEDIUM.match(text)
         rest = text if found is None else text[found.end() :].lstrip()
@@ -272,7 +273,7 @@ def _shuffled(words: Iterable[str], rng: np.random.Generator) -> list[str]:
 def _at_end(
     phrases: Phrases, span: tuple[int, int] | None, parts: Sequence[str], rng: np.random.Generator
 ) -> Iterator[str]:
-    """Yield captions with one of some phrases in the place of a span, or at the end."""
+    """Yield captions with a span replaced by one of some phrases, or one of them appended."""
     text = phrases.sentence.text
     body = text.rstrip(" .!")
     for part in _shuffled(parts, rng):

@@ -1,7 +1,7 @@
-"""Continuations drawn by chance from a causal language model, each by a seed of its own.
+"""Continuations sampled from a causal language model, each with its own seed.
 
-transformers draws a whole batch from one stream, so that a text would depend on its neighbours.
-Here every row has its own: the most probable token after Gumbel noise is added to the logits is a
+transformers samples a whole batch from one stream of random numbers, so that a text would depend on
+its neighbours. Here every row has its own stream: the largest logit after adding Gumbel noise is a
 draw from the softmax (Gumbel, 1954), and the noise is keyed.
 """
 
@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SampledLM(CausalLM):
-    """A causal language model that writes on from prompts.
+    """A causal language model that continues prompts.
 
     Args:
-        temperature: of the softmax that is drawn from; 0 always takes the most probable token.
-        top_p: only the most probable tokens that together reach this probability are drawn.
-        max_new_tokens: the most that are added to a prompt (400 in LANCE's released code).
+        temperature: temperature of the softmax; 0 always takes the most probable token.
+        top_p: nucleus sampling: only the most probable tokens that together reach this probability
+            are drawn.
+        max_new_tokens: limit of tokens added to a prompt (400 in LANCE's released code).
     """
 
     temperature: float = 0.7
@@ -48,12 +49,12 @@ class SampledLM(CausalLM):
     def sample(self, prompts: Sequence[str], seeds: Sequence[int]) -> list[str | None]:
         """Return a continuation of each prompt, without the prompt.
 
-        What is drawn for a prompt depends on the prompt and its seed; on its neighbours only
-        through rounding, where two tokens are equally probable to the last digits.
+        The result depends on the prompt and its seed; on its neighbours only through rounding, if
+        two tokens are equally probable to the last digits.
 
         Args:
-            prompts: as the model is to see them; special tokens may be spelt out.
-            seeds: of each prompt's draws.
+            prompts: prompts as the model sees them; special tokens may be spelt out.
+            seeds: seed of each prompt's draws.
 
         Returns:
             ``None`` for a prompt that leaves no room for an answer.
@@ -67,10 +68,10 @@ class SampledLM(CausalLM):
         return texts
 
     def _batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
-        """Yield prompts that are answered together, those with room for an answer.
+        """Yield batches of prompts that leave room for an answer.
 
-        Where less room is left than an answer may take, prompts of one length are, so that none
-        has less for another's sake.
+        If the room is smaller than the limit of an answer, a batch has prompts of one length, so
+        that no prompt loses room because of another.
         """
         roomy = [i for i, n in enumerate(lengths) if 0 < n <= self._longest - self.max_new_tokens]
         tight: dict[int, list[int]] = {}
@@ -82,7 +83,7 @@ class SampledLM(CausalLM):
                 yield [some[row] for row in rows]
 
     def _prompt_ids(self, prompts: Sequence[str]) -> list[list[int]]:
-        """Return each prompt's tokens, the beginning-of-text token first where there is one."""
+        """Return each prompt's tokens, with the beginning-of-text token first if there is one."""
         first = [self.tokenizer.bos_token_id] if self.add_start_token else []
         first = [token for token in first if token is not None]
         found = self._ids(prompts, max_length=self._longest + 1, add_special_tokens=False)
@@ -98,7 +99,7 @@ class SampledLM(CausalLM):
         fill = (end[0] if end else 0) if fill is None else fill
         ids = torch.full((len(prompts), longest), fill, dtype=torch.long)
         shown = torch.zeros_like(ids)
-        for row, tokens in enumerate(prompts):  # what is new begins at one place
+        for row, tokens in enumerate(prompts):  # all answers begin at the same place
             ids[row, longest - len(tokens) :] = torch.tensor(tokens)
             shown[row, longest - len(tokens) :] = 1
         settings = GenerationConfig(
@@ -116,7 +117,7 @@ class SampledLM(CausalLM):
         return list(self.tokenizer.batch_decode(new, skip_special_tokens=True))
 
     def _processors(self, seeds: Sequence[int]) -> list[object]:
-        """Return what turns the logits of a step into those whose largest is drawn."""
+        """Return the processors of a step's logits, after which the largest one is drawn."""
         from transformers import TemperatureLogitsWarper, TopPLogitsWarper
 
         if self.temperature == 0:
@@ -126,7 +127,7 @@ class SampledLM(CausalLM):
         return [*parts, KeyedNoise(seeds)]
 
     def _ends(self) -> list[int]:
-        """Return the tokens that end an answer, as the folder says, and the tokenizer's."""
+        """Return the tokens that end an answer: the folder's, and the tokenizer's."""
         said = getattr(self.model.generation_config, "eos_token_id", None)
         listed = list(said) if isinstance(said, list | tuple) else [said]
         listed.append(self.tokenizer.eos_token_id)
@@ -134,7 +135,7 @@ class SampledLM(CausalLM):
 
 
 class KeyedNoise:
-    """Adds Gumbel noise to the logits of each row, from a stream of its own.
+    """Adds Gumbel noise to the logits of each row, from its own stream.
 
     Args:
         seeds: of the rows.
@@ -143,7 +144,7 @@ class KeyedNoise:
     def __init__(self, seeds: Sequence[int]) -> None:
         import torch
 
-        # torch takes seeds of 63 bits and a sign.
+        # torch takes seeds of 63 bits plus a sign.
         self._streams = [torch.Generator().manual_seed(seed % 2**63) for seed in seeds]
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""A caption as words with their places, so that an edit replaces characters and re-joins nothing.
+"""A caption as words with their places, so that an edit replaces characters in place.
 
 >>> split("The man's dog can't sit.").words
 ('The', 'man', "'s", 'dog', 'ca', "n't", 'sit', '.')
@@ -42,7 +42,7 @@ class Sentence:
 
 
 def split(text: str) -> Sentence:
-    """Find the words as the Treebank tokeniser does (clitics apart), punctuation signs one by one.
+    """Find the words like the Treebank tokeniser (with separate clitics); each sign is a word.
 
     Unlike it, a full stop within a caption ends a word: the paper splits sentences first.
     """
@@ -58,15 +58,15 @@ class Slot:
     last: int
 
     def span(self, sentence: Sentence) -> tuple[int, int]:
-        """Return the characters the words cover, from and to."""
+        """Return the characters (start, end) of the words."""
         return sentence.spans[self.first][0], sentence.spans[self.last][1]
 
 
 def replace(sentence: Sentence, slot: Slot, word: str, *, article: bool = False) -> Sentence:
-    """Put one word in place of a slot's; the rest keeps its characters.
+    """Replace a slot's words by one word; the rest keeps its characters.
 
     Args:
-        sentence: what is edited.
+        sentence: the sentence to edit.
         slot: the words that go.
         word: what comes, in the case it is to have.
         article: also turn an "a" right before the slot into "an", or back, as the word wants it.
@@ -98,7 +98,7 @@ def _shift(spans: list[tuple[int, int]], first: int, by: int) -> None:
 
 
 def copy_case(word: str, like: str) -> str:
-    """Write a word in lower, Title or UPPER case as another was written; others keep their own.
+    """Write a word in lower, Title or UPPER case like another one; mixed case is kept.
 
     >>> copy_case("Paris", "cat"), copy_case("dog", "Cat"), copy_case("dog", "TV")
     ('paris', 'Dog', 'DOG')

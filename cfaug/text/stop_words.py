@@ -1,4 +1,4 @@
-"""English stop words, as published edits of captions leave them alone."""
+"""English stop words, which published edits of captions leave alone."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ STOP_WORDS = frozenset(
 )
 """NLTK's 179 English stop words of 2022, in lower case: those of TextAttack 0.3.8 and of XMAI.
 
-A caption's first "A" is not one of them: both compare words as they are written.
+A caption's first "A" is not one of them: both compare words with their case.
 """

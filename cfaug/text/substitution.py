@@ -1,8 +1,8 @@
 """Minimal edits of captions by replacing one word (COCO-Counterfactuals, section 3.1 and B.1.1).
 
-Every word of a part of speech is hidden in turn and a masked language model fills the blank;
-filters drop what does not serve, and the least surprising candidate is chosen. All captions of a
-call go through each model together.
+Every word of a part of speech is masked in turn and a masked language model fills the blank;
+filters drop unsuitable candidates, and the least surprising one is chosen. All captions of a call
+go through each model in batches.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ _BE = ("be", "am", "is", "are", "was", "were", "been", "being", "'s", "'re", "'m
 _HAVE = ("have", "has", "had", "having", "'ve")
 _DO = ("do", "does", "did", "doing")
 AUXILIARIES = frozenset((*_BE, *_HAVE, *_DO))
-"""Verbs in form only: replacing them edits no content."""
+"""Verbs without content: replacing them does not change the content."""
 
 
 TOO_LONG = "max_words"
-"""The stage that a text of too many words does not survive."""
+"""The stage at which a text of too many words is rejected."""
 
 USUAL_WORDS = 60
-"""Few captions are longer: ``chunk`` of so many words go through the models together."""
+"""Few captions have more words: ``chunk`` captions of this length go through the models
+together."""
 
 
 @dataclass(frozen=True)
@@ -57,23 +58,23 @@ class Substitution:
 
     Args:
         tagger: finds the words that may be replaced.
-        filler: guesses what could stand there.
+        filler: guesses words for a blank.
         ranker: orders the candidates that pass the filters, the best first.
-        filters: applied in turn; as a mapping they have names that a configuration can override,
-            and ``None`` leaves one out.
-        part_of_speech: ``noun`` as in the paper, ``adjective`` or ``verb`` (auxiliaries are left).
-        top_k: of the filler's guesses that are looked at (10 in B.1.1).
-        refill_to_k: look further until ``top_k`` guesses are words other than the original (as far
-            as five times ``top_k``); the paper's slots are lost.
-        noun_runs: what "fire hydrant" offers: ``each`` of its nouns as in the paper, the ``head``
-            only, or the ``whole`` run replaced by one word.
-        repair_article: turn "a" into "an" where the new word wants it; the paper does not.
-        edits: how many edits a set gets, each of one word; captions with fewer get none.
-        kind: what the edits are called in the records; ``None`` is the part of speech.
-        chunk: captions that go through the models together, fewer where they are long; bounds
-            memory, changes nothing else.
-        max_words: a longer text gets no edit: every candidate is a copy of the whole, so that work
-            and memory grow with the square of its length.
+        filters: applied in turn; a mapping names them, so that a configuration can override one, or
+            leave it out (``None``).
+        part_of_speech: ``noun`` as in the paper, ``adjective`` or ``verb`` (without auxiliaries).
+        top_k: number of the filler's guesses (10 in B.1.1).
+        refill_to_k: use further guesses until ``top_k`` are words other than the original (among at
+            most five times ``top_k``); in the paper such slots are lost.
+        noun_runs: what to replace in a run such as "fire hydrant": ``each`` of its nouns as in the
+            paper, only the ``head``, or the ``whole`` run by one word.
+        repair_article: turn "a" into "an" where the new word needs it; the paper does not.
+        edits: number of edits of a set, each of one word; captions with fewer get no set.
+        kind: kind of the edits in the records; ``None`` is the part of speech.
+        chunk: number of captions that go through the models together, fewer if they are long;
+            bounds memory without changing results.
+        max_words: limit of words of a text to edit: every candidate is a copy of the whole, so that
+            work and memory grow with the square of its length.
     """
 
     tagger: Tagger
@@ -119,7 +120,7 @@ class Substitution:
         return [next(edited) if fit else Edited((), {TOO_LONG: 0}) for fit in fits]
 
     def _chunks(self, examples: Sequence[Example]) -> Iterator[list[Example]]:
-        """Yield examples in order, as many at once as the room for their candidates allows."""
+        """Yield examples in order, as many at once as the memory for their candidates allows."""
         chunk: list[Example] = []
         left = room = self.chunk * USUAL_WORDS**2
         for example in examples:
@@ -133,7 +134,7 @@ class Substitution:
             yield chunk
 
     def describe(self) -> dict[str, str]:
-        """Return what the parts are, for the card."""
+        """Return the descriptions of the parts, for the card."""
         described: dict[str, str] = {}
         for part in (self.tagger, self.filler, *self._parts, self.ranker):
             described |= part.describe()
@@ -190,7 +191,7 @@ class Substitution:
         return [Slot(first, last) for first, last in zip(starts, ends, strict=True)]
 
     def _candidates(self, prepared: Sequence[_Prepared]) -> tuple[list[Candidate], list[int]]:
-        """Return the candidates that are words, and how many guesses each caption had."""
+        """Return the candidates that are words, and the number of guesses for each caption."""
         blanks = [
             Blank(p.sentence.text, *slot.span(p.sentence)) for p in prepared for slot in p.slots
         ]
@@ -208,7 +209,7 @@ class Substitution:
         return candidates, guesses
 
     def _words(self, p: _Prepared, position: int, fills: Sequence[Fill]) -> Iterator[Candidate]:
-        """Yield a slot's candidates: words, not the original's, each once."""
+        """Yield a slot's candidates: words other than the original, each once."""
         slot = p.slots[position]
         start, end = slot.span(p.sentence)
         before = p.sentence.text[start:end]
@@ -255,7 +256,7 @@ def _count(name: str, candidates: Sequence[Candidate], survivors: Sequence[dict[
 
 
 def _details(candidate: Candidate) -> dict[str, Any]:
-    """Return how an edit was found, as JSON: places in characters, ranks from 0."""
+    """Return the details of an edit as JSON: places in characters, ranks from 0."""
     return {
         "span_0": list(candidate.slot.span(candidate.original)),
         "span_1": list(candidate.edited.spans[candidate.slot.first]),

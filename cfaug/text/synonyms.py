@@ -1,8 +1,8 @@
-"""Words that mean the same, by WordNet's four parts of speech (Miller, 1995), from its own files.
+"""Synonyms in WordNet's four parts of speech (Miller, 1995), read from its own files.
 
 The senses of a word and their order are those of NLTK's ``wordnet.synsets``: nouns, verbs,
-adjectives, adverbs, each of the forms that morphy's rules lead to. NLTK's reader is not used, for
-the reasons that ``cfaug.text.wordnet`` gives.
+adjectives, adverbs, each with the base forms of morphy's rules. NLTK's reader is not used, for the
+reasons given in ``cfaug.text.wordnet``.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _ENDINGS = {
     "adv": (),
 }  # fmt: skip
 _MARKER = re.compile(r"\([a-z]+\)$")
-"""Where an adjective may stand: "galore(ip)"."""
+"""Marker of an adjective's position: "galore(ip)"."""
 
 
 @dataclass(frozen=True)
 class Synonyms:
-    """Synonyms of words, read when first asked.
+    """Synonyms of words, read on first use.
 
     Args:
-        folder: with WordNet's index, data and exception files of all parts of speech, or a zip of
-            it; ``None`` looks where NLTK and Debian put them.
+        folder: a folder with WordNet's index, data and exception files of all parts of speech, or a
+            zip of it; ``None`` searches the folders of NLTK and Debian.
     """
 
     folder: str | None = None
@@ -62,7 +62,7 @@ class Synonyms:
     def single_words(self, word: str) -> frozenset[str]:
         """Return the synonyms that are one word each: those that METEOR matches.
 
-        The word itself is among them where WordNet has a sense of it.
+        The word itself is among them if WordNet has a sense of it.
         """
         found = self._single.get(word)
         if found is None:
@@ -72,7 +72,7 @@ class Synonyms:
         return found
 
     def _forms(self, word: str, part: str) -> list[str]:
-        """Return a word and what it may be a form of, as far as WordNet lists them."""
+        """Return a word and its possible base forms, as far as WordNet lists them."""
         bases = self._exceptions[part].get(word)
         if bases is None:
             bases = [
@@ -81,7 +81,7 @@ class Synonyms:
         return [form for form in dict.fromkeys([word, *bases]) if form in self._index[part]]
 
     def _offsets(self, form: str, part: str) -> list[int]:
-        """Return where the senses of a listed word stand (wndb(5WN))."""
+        """Return the offsets of the senses of a listed word (wndb(5WN))."""
         _, count, *rest = self._index[part][form].split()
         return [int(offset) for offset in rest[-int(count) :]]
 
@@ -100,7 +100,7 @@ class Synonyms:
 
     @cached_property
     def _index(self) -> dict[str, dict[str, str]]:
-        """What the index says of each word, by part of speech; split only where it is asked."""
+        """The index entry of each word, by part of speech; parsed on demand."""
         return {
             part: {
                 word: rest

@@ -1,4 +1,4 @@
-"""Part-of-speech taggers that need no download, or say what to fetch."""
+"""Part-of-speech taggers that need no download, or tell the user what to download."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ NLTK_DATA_HELP = (
 
 @dataclass(frozen=True)
 class TextBlobTagger:
-    """The lexicon and rules that TextBlob carries (pattern; De Smedt and Daelemans, 2012).
+    """TextBlob's lexicon and rules (pattern; De Smedt and Daelemans, 2012).
 
-    On 3,000 MS-COCO captions it agrees with NLTK's perceptron on what is a noun for 94.8% of the
-    words. Its lemmatiser and inflector are not used: "bus" becomes "bu" there.
+    On 3,000 MS-COCO captions it agrees with NLTK's perceptron for 94.8% of the words on whether
+    they are nouns. Its lemmatiser and inflector are not used: "bus" becomes "bu" there.
     """
 
     def tag(self, sentences: Sequence[Sequence[str]]) -> list[list[str]]:
@@ -39,10 +39,10 @@ class TextBlobTagger:
 
 @lru_cache(maxsize=100_000)
 def _tag(word: str, first: bool) -> str:
-    """Tag a word, which begins its sentence or not: TextBlob looks at nothing else.
+    """Tag a word, given whether it begins its sentence: TextBlob uses nothing else.
 
-    It passes none of pattern's rules of context on, so words can be remembered, which counts where
-    a thousand edits of one caption are tagged.
+    TextBlob does not apply pattern's context rules, so that words can be cached, which matters for
+    a thousand edits of one caption.
     """
     from textblob.en import parser
 

@@ -19,14 +19,14 @@ _PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 
 
 class AttributeGrid:
-    """An editor that makes of each example the texts of every combination of its attributes.
+    """An editor that turns each example into the texts of every combination of its attributes.
 
     The examples are those of ``cfaug.text.caption_grids``: a text with attributes in braces, such
     as "A photo of a {race} {gender} doctor", and in ``extra["attributes"]`` the values of each and
-    what captions say for them. The first combination is the base.
+    their words in captions. The first combination is the base.
 
     Attributes:
-        takes_grids: that it takes such examples; other editors take captions.
+        takes_grids: marks that it takes such examples; other editors take captions.
     """
 
     takes_grids: ClassVar[bool] = True
@@ -60,7 +60,7 @@ def _propose(example: Example) -> Proposal:
 
 
 def _attributes(example: Example) -> dict[str, dict[str, str]]:
-    """Return the values of each attribute of an example, and what captions say for them."""
+    """Return the values of each attribute of an example, and their words in captions."""
     found = example.extra.get(ATTRIBUTES)
     named = placeholders(example.text, f"example {example.key!r}")
     valid = isinstance(found, Mapping) and all(isinstance(one, Mapping) for one in found.values())
@@ -77,10 +77,10 @@ def placeholders(template: str, where: str) -> list[str]:
 
     Args:
         template: the template.
-        where: for the message.
+        where: place of the template, for the message.
 
     Raises:
-        UserError: if braces hold anything but a name.
+        UserError: if braces contain anything but a name.
 
     >>> placeholders("a {race} {gender} doctor", "")
     ['race', 'gender']
@@ -93,11 +93,11 @@ def placeholders(template: str, where: str) -> list[str]:
 
 
 def fill(template: str, words: Mapping[str, str]) -> str:
-    """Put words in the place of their names, and write "a" or "an" as the next word wants it.
+    """Replace names by their words, and write "a" or "an" according to the next word.
 
     Args:
-        template: with names in braces; those that are not in ``words`` stay.
-        words: by name.
+        template: text with names in braces; names that are not in ``words`` stay.
+        words: words by name.
 
     >>> fill("{prefix} a {race} {subject}", {"prefix": "", "race": "Asian", "subject": "umpire"})
     'an Asian umpire'

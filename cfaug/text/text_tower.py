@@ -36,7 +36,7 @@ class TextTower:
         check_device(self.device, "device of the text tower")
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float64]:
-        """Return unit embeddings (texts, dim); long texts are cut where the model ends."""
+        """Return unit embeddings (texts, dim); long texts are truncated at the model's limit."""
         import torch
 
         parts = []

@@ -1,4 +1,4 @@
-"""What the parts of an instructed editor say to each other: requests, answers, edits, verdicts."""
+"""The messages between the parts of an instructed editor: requests, answers, edits, verdicts."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from cfaug.types import Edit, Example
 
 @dataclass(frozen=True)
 class VariationRequest:
-    """A caption of which variations are wanted.
+    """A request for variations of a caption.
 
     Attributes:
         caption: white space normalised, never empty.
-        prompt: says how it is to vary.
-        count: the most variations that are wanted.
-        seed: of whatever is random about the answer; of this request alone.
+        prompt: how the caption should vary.
+        count: limit of variations.
+        seed: seed of everything random about the answer, for this request alone.
     """
 
     caption: str
@@ -31,18 +31,18 @@ class VariationRequest:
 
     @property
     def kind(self) -> str:
-        """The kind of edit that is wanted."""
+        """The requested kind of edit."""
         return self.prompt.kind
 
 
 @dataclass(frozen=True)
 class Variations:
-    """What a model answered to one request.
+    """A model's answer to one request.
 
     Attributes:
-        texts: whole captions, as the model wrote them; they may be wrong in any way.
-        problem: why there are none, a short text that is counted; empty where all went well.
-        extra: what else is known, JSON: an excerpt of an answer that could not be read.
+        texts: whole captions, as the model wrote them, unchecked.
+        problem: why there are none, a short text that is counted; empty on success.
+        extra: further details as JSON: an excerpt of an answer that could not be parsed.
     """
 
     texts: tuple[str, ...] = ()
@@ -52,13 +52,14 @@ class Variations:
 
 @runtime_checkable
 class VariationModel(Described, Protocol):
-    """Writes variations of captions: rules, a language model here, or a server."""
+    """Writes variations of captions: rules, a local language model, or a server."""
 
     def vary(self, requests: Sequence[VariationRequest]) -> list[Variations]:
         """Return the answer to each request, in order, independent of the other requests.
 
         Raises:
-            UserError: if nothing can be answered at all, as when a server is gone.
+            UserError: if nothing can be answered at all, for example because a server is
+                unreachable.
         """
         ...
 
@@ -73,8 +74,8 @@ class CaptionEdit:
         caption: before the edit, white space normalised.
         text: after it.
         prompt: the name of the prompt that asked for it.
-        kind: of edit that was asked for.
-        notes: what guards and checks found out, JSON.
+        kind: the requested kind of edit.
+        notes: findings of guards and checks, as JSON.
     """
 
     row: int
@@ -87,12 +88,12 @@ class CaptionEdit:
 
     @cached_property
     def span(self) -> tuple[str, str]:
-        """The longest run of words that went, and that came; see ``longest_change``."""
+        """The longest run of replaced words, and of new words; see ``longest_change``."""
         return longest_change(self.caption, self.text)
 
     @property
     def edit(self) -> Edit:
-        """The edit as records have it."""
+        """The edit in the form of records."""
         return Edit(self.kind, *self.span)
 
     def places(self) -> tuple[list[int], list[int]]:
@@ -104,11 +105,11 @@ class CaptionEdit:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a guard or a check says of an edit.
+    """The verdict of a guard or a check on an edit.
 
     Attributes:
-        reason: why it is rejected, a short text that is counted; empty lets it through.
-        notes: what was found out, JSON, whether it is rejected or not.
+        reason: why it is rejected, a short text that is counted; empty accepts it.
+        notes: findings as JSON, whether it is rejected or not.
     """
 
     reason: str = ""
@@ -122,5 +123,5 @@ class EditGuard(Described, Protocol):
     name: str
 
     def judge(self, edits: Sequence[CaptionEdit]) -> list[Verdict]:
-        """Return what it says of each edit, in order, independent of the other edits."""
+        """Return the verdict on each edit, in order, independent of the other edits."""
         ...

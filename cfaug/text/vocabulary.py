@@ -1,4 +1,4 @@
-"""Which entries of a subword vocabulary are whole words, and where."""
+"""Tells which entries of a subword vocabulary are whole words, depending on their place."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 BYTE_LEVEL, SENTENCE_PIECE, WORD_PIECE = "Ġ", "▁", "##"
-"""The first two stand before a word that follows a space, the last before a continuation."""
+"""The first two mark a word after a space, the last one a continuation."""
 
 
 class Pieces:
     """Tells whole words from continuations, punctuation and special tokens.
 
     Byte-level BPE (RoBERTa, GPT-2) and SentencePiece mark a leading space: within a caption an
-    unmarked entry continues the word before it, but at its start, or behind a quote, words bear no
-    mark. WordPiece (BERT) marks continuations. Where nothing is marked, every entry is a word.
+    unmarked entry continues the word before it, but at its start, or after a quote, words have no
+    mark. WordPiece (BERT) marks continuations. In a vocabulary without marks every entry is a word.
 
     Args:
-        tokenizer: whose vocabulary it is.
+        tokenizer: the tokenizer with the vocabulary.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -37,7 +37,7 @@ class Pieces:
         self._known: dict[int, tuple[str | None, bool]] = {}
 
     def word(self, token: int, before: str) -> str | None:
-        """Return the whole word a token is behind the character ``before``, or ``None``.
+        """Return the whole word that a token is after the character ``before``, or ``None``.
 
         ``before`` is empty at the start of the text. Words are of letters only.
         """
@@ -48,16 +48,16 @@ class Pieces:
             return text
         if self._mark == WORD_PIECE:
             return None if marked else text
-        # At the start both are words: tokenizers differ in whether they think a space before it.
+        # At the start both are words: tokenizers differ in whether they assume a space there.
         fits = before == "" or marked == (before == " ")
         return text if fits else None
 
     def _read(self, token: int) -> tuple[str | None, bool]:
-        """Return the entry's text where it is made of letters, and whether it bears the mark."""
+        """Return the entry's text if it consists of letters, and whether it has the mark."""
         if token in self._special:
             return None, False
         entry = self._tokenizer.convert_ids_to_tokens(token)
-        # A vocabulary may be padded beyond what its tokenizer knows.
+        # A vocabulary may be padded beyond its tokenizer's entries.
         if entry is None:
             return None, False
         marked = self._mark is not None and entry.startswith(self._mark)

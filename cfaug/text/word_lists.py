@@ -1,4 +1,4 @@
-"""The word lists of the rules that edit captions: files, shipped or of your own."""
+"""The word lists of the rules that edit captions: shipped files, or your own."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ FILES = (
 
 @dataclass(frozen=True)
 class NounKind:
-    """Nouns of one kind, each of which can take another's place in a caption.
+    """Nouns of one kind, which can replace each other in a caption.
 
     Attributes:
-        name: of the kind.
+        name: name of the kind.
         above: words whose first sense in WordNet is the kind, or a part of it.
         plurals: plural by singular.
     """
@@ -39,7 +39,7 @@ class NounKind:
 
 @dataclass(frozen=True)
 class AdjectiveSet:
-    """Adjectives that can take each other's place; ``kinds`` of nouns they suit, or ``any``."""
+    """Adjectives that can replace each other, and the ``kinds`` of nouns they suit, or ``any``."""
 
     kinds: tuple[str, ...]
     words: tuple[str, ...]
@@ -47,12 +47,12 @@ class AdjectiveSet:
 
 @dataclass(frozen=True)
 class WordLists:
-    """The lists, read when first asked.
+    """The lists, read on first use.
 
     Args:
-        folder: with some of the files that ``FILES`` names, such as ``nouns.txt``, each in the form
-            of the shipped one, which stands in for a file that is missing; ``None`` takes all the
-            shipped ones.
+        folder: a folder with some of the files that ``FILES`` names, such as ``nouns.txt``, in the
+            form of the shipped ones, which replace missing files; ``None`` uses only the shipped
+            ones.
 
     Raises:
         UserError: if the folder has none of them.
@@ -69,7 +69,7 @@ class WordLists:
         return Path(str(self.folder)).expanduser() / f"{name}.txt"
 
     def lines(self, name: str) -> list[str]:
-        """Return the lines of a list that say something.
+        """Return the lines of a list, without empty lines and comments.
 
         Raises:
             UserError: if it cannot be read.
@@ -84,7 +84,7 @@ class WordLists:
         return list_lines(text)
 
     def describe(self) -> str:
-        """Return what lists these are, those of one's own with the hash of what they say."""
+        """Return the names of the lists, the user's with the hash of their content."""
         if self.folder is None:
             return "word lists"
         own = {name: self.lines(name) for name in FILES if self._own(name).is_file()}
@@ -97,13 +97,13 @@ class WordLists:
 
     @cached_property
     def adjectives(self) -> tuple[AdjectiveSet, ...]:
-        """The adjectives, in the order in which they are thought of."""
+        """The adjectives, in the order in which rules try them."""
         parts = [_halves(line, "adjectives") for line in self.lines("adjectives")]
         return tuple(AdjectiveSet(_listed(kinds), _listed(words)) for kinds, words in parts)
 
     @cached_property
     def places(self) -> frozenset[str]:
-        """Nouns that say where something is."""
+        """Nouns of places."""
         return frozenset(word for line in self.lines("places") for word in _listed(line))
 
     @cached_property
@@ -113,7 +113,7 @@ class WordLists:
 
 
 def list_lines(text: str) -> list[str]:
-    r"""Return the lines of a list that say something, without what stands behind ``#``.
+    r"""Return the lines of a list, without comments after ``#`` and empty lines.
 
     >>> list_lines("# jobs\nbus  driver # one\n\nCEO")
     ['bus driver', 'CEO']

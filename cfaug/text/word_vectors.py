@@ -1,4 +1,4 @@
-"""Word vectors from a file of text: GloVe's, fastText's, or word2vec's text form."""
+"""Word vectors from a text file: GloVe's, fastText's, or word2vec's text format."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ from cfaug.files import require_regular
 from cfaug.weights import sha256
 
 LONGEST_LINE = 100_000
-"""Characters of a line: more is not a vector of a word."""
+"""Limit of characters of a line; a longer one is not a word's vector."""
 
 
 @dataclass(frozen=True)
 class WordVectors:
     """A sentence encoder whose embedding of a text is the mean of its words' vectors.
 
-    A line of the file is a word and its numbers, divided by spaces; a first line of two whole
-    numbers, as fastText writes it, is their count and length. A word is looked up as it is written,
-    then in lower case; a text of unknown words is 0, and similar to nothing.
+    A line of the file is a word and its numbers, separated by spaces; a first line of two whole
+    numbers, as in fastText's files, is the number and the length of the vectors. A word is looked
+    up with its case, then in lower case; the embedding of a text of unknown words is 0, similar to
+    nothing.
 
     Args:
-        file: in UTF-8, such as ``glove.6B.300d.txt`` or ``wiki-news-300d-1M.vec``; read once, when
-            it is first asked.
-        words: how many of its first words are read, which are the most frequent ones; ``None`` is
-            all of them.
+        file: in UTF-8, such as ``glove.6B.300d.txt`` or ``wiki-news-300d-1M.vec``; read once, on
+            first use.
+        words: number of words to read from the beginning, which are the most frequent ones;
+            ``None`` is all.
 
     Raises:
         UserError: if the number of words is below 1.
@@ -108,14 +109,16 @@ class WordVectors:
             raise UserError(f"the word vectors {self._path} cannot be read: {error}") from error
 
     def _read(self, line: str, number: int) -> tuple[str, NDArray[np.float32]]:
-        # Not any white space: some words hold a no-break space.
+        # Only spaces, because some words contain a no-break space.
         word, *numbers = line.rstrip().split(" ")
         try:
             vector = [float(one) for one in numbers]
         except ValueError as error:
             raise UserError(
-                f"{self._path}:{number}: what stands behind {word[:80]!r} are not numbers: {error}"
+                f"{self._path}:{number}: the values after {word[:80]!r} are not numbers: {error}"
             ) from error
         if not vector or not all(map(math.isfinite, vector)):
-            raise UserError(f"{self._path}:{number}: {word[:80]!r} has no finite numbers behind it")
+            raise UserError(
+                f"{self._path}:{number}: {word[:80]!r} is not followed by finite numbers"
+            )
         return word, np.array(vector, dtype=np.float32)

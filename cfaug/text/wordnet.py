@@ -1,7 +1,7 @@
-"""WordNet's nouns (Miller, 1995), read from its own files: kinds of, and sisters.
+"""WordNet's nouns (Miller, 1995), read from its own files: hypernyms, and sister terms.
 
 The files are what NLTK's downloader fetches and what Debian's ``wordnet-base`` installs; NLTK's
-reader is not used: it wants a third file that the Debian package lacks, and 8 s to build its maps.
+reader is not used: it needs a third file that the Debian package lacks, and 8 s to build its maps.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ IRREGULAR: Mapping[str, str] = {
     "policemen": "policeman",
     "firemen": "fireman",
 }
-"""Plurals that WordNet also lists as nouns of their own ("men": a work force): looked up first."""
+"""Plurals that WordNet also lists as separate nouns ("men": a work force), looked up first."""
 
 # WordNet's own detachment rules for nouns (morphy, section "Rules of Detachment").
 _ENDINGS = (
@@ -43,7 +43,7 @@ _HYPERNYM, _HYPONYM = "@", "~"
 
 
 def places() -> list[Path]:
-    """Return where WordNet is looked for: NLTK's data folders, then the system's."""
+    """Return the places that are searched for WordNet: NLTK's data folders, then the system's."""
     listed = os.environ.get("NLTK_DATA", "").split(os.pathsep)
     roots = [Path(root) for root in listed if root]
     roots += [Path.home() / "nltk_data", Path("/usr/share/nltk_data")]
@@ -57,7 +57,7 @@ def places() -> list[Path]:
 
 @dataclass(frozen=True)
 class Synset:
-    """One sense of its words: ``up`` are the kinds it is of, ``down`` the kinds of it."""
+    """One sense of its words: ``up`` are its hypernyms, ``down`` its hyponyms."""
 
     offset: int
     words: tuple[str, ...]
@@ -67,11 +67,11 @@ class Synset:
 
 @dataclass(frozen=True)
 class WordNet:
-    """The nouns of WordNet, read when first asked.
+    """The nouns of WordNet, read on first use.
 
     Args:
-        folder: with ``index.noun``, ``data.noun`` and ``noun.exc``, or a zip of it; ``None`` looks
-            where NLTK and Debian put them.
+        folder: a folder with ``index.noun``, ``data.noun`` and ``noun.exc``, or a zip of it;
+            ``None`` searches the folders of NLTK and Debian.
     """
 
     folder: str | None = None
@@ -87,7 +87,7 @@ class WordNet:
         return [self.synset(offset) for offset in self._index.get(self.base(word), ())[:limit]]
 
     def base(self, word: str) -> str:
-        """Return the form a noun is listed under: "men" as "man", "buses" as "bus"."""
+        """Return the form under which a noun is listed: "man" for "men", "bus" for "buses"."""
         word = word.lower().replace(" ", "_")
         if word in IRREGULAR:
             return IRREGULAR[word]
@@ -119,15 +119,15 @@ class WordNet:
         )
 
     def at(self, offset: int) -> list[Synset]:
-        """Return the sense that stands at an offset, as ImageNet names classes; none if none does.
+        """Return the sense at an offset, as ImageNet names classes; empty if there is none.
 
-        ImageNet's are those of WordNet 3.0.
+        ImageNet's offsets are those of WordNet 3.0.
         """
         line = self._data[offset : offset + 9] if 0 <= offset < len(self._data) else b""
         return [self.synset(offset)] if line == f"{offset:08d} ".encode() else []
 
     def above(self, senses: Iterable[Synset]) -> set[int]:
-        """Return the senses themselves and everything they are a kind of, as offsets."""
+        """Return the senses themselves and all their hypernyms, as offsets."""
         waiting, seen = list(senses), set()
         while waiting:
             sense = waiting.pop()
@@ -158,8 +158,8 @@ def read_files(names: Sequence[str], folder: str | None = None) -> dict[str, byt
     """Return files of WordNet by name.
 
     Args:
-        names: of the files.
-        folder: where they are, or a zip of it; ``None`` looks where NLTK and Debian put them.
+        names: names of the files.
+        folder: their folder, or a zip of it; ``None`` searches the folders of NLTK and Debian.
 
     Raises:
         UserError: if there is no WordNet on this machine.
@@ -177,7 +177,7 @@ def read_files(names: Sequence[str], folder: str | None = None) -> dict[str, byt
 
 
 def _read(place: Path, names: Sequence[str]) -> dict[str, bytes] | None:
-    """Return the files of a folder or a zip; ``None`` where one is missing."""
+    """Return the files of a folder or a zip; ``None`` if one is missing."""
     if place.is_dir() and all((place / name).is_file() for name in names):
         return {name: (place / name).read_bytes() for name in names}
     if place.suffix == ".zip" and place.is_file():
@@ -198,16 +198,16 @@ def _index_lines(lines: Sequence[str]) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 @dataclass(frozen=True)
 class Hyponymy:
-    """Drops nouns that mean the same as the original or a kind of it, or the other way round.
+    """Drops nouns that are synonyms, hyponyms or hypernyms of the original.
 
     15% of the errors that people found in COCO-Counterfactuals are such edits ("person" to "man":
-    both captions fit the edited image; A.3.1). The filter is the future work its authors propose,
-    off in their recipe. Two senses catch 94% of the errors of its table 10, one sense 76%; it also
-    drops most edits between kinds of people. Words that WordNet lacks pass.
+    both captions fit the edited image; A.3.1). The filter is future work that its authors propose,
+    and is off in their recipe. Two senses catch 94% of the errors of its table 10, one sense 76%;
+    it also drops most edits between kinds of people. Words that WordNet lacks pass.
 
     Args:
-        senses: of each word that are looked at, the most frequent first.
-        wordnet: where its files are, as ``WordNet``'s ``folder``.
+        senses: number of senses of each word, the most frequent first.
+        wordnet: place of its files, like ``WordNet``'s ``folder``.
     """
 
     senses: int = 2
@@ -219,7 +219,7 @@ class Hyponymy:
             raise UserError(f"senses={self.senses} must be at least 1")
 
     def keep(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Return those whose words are not kinds of each other; other parts of speech all pass."""
+        """Return those whose words are not kinds of each other; other parts of speech pass."""
         pairs = {
             (c.before.lower(), c.after.lower()) for c in candidates if c.part_of_speech == "noun"
         }
@@ -227,7 +227,7 @@ class Hyponymy:
         return [c for c in candidates if (c.before.lower(), c.after.lower()) not in related]
 
     def related(self, word: str, other: str) -> bool:
-        """Tell whether a sense of one word is a sense of the other, or a kind of one."""
+        """Return whether a sense of one word equals, or is a kind of, a sense of the other."""
         first, second = (self._wordnet.senses(w, self.senses) for w in (word, other))
         return bool(
             self._wordnet.above(first) & {s.offset for s in second}
@@ -239,26 +239,26 @@ class Hyponymy:
         return WordNet(self.wordnet)
 
     def describe(self) -> dict[str, str]:
-        """Return how many senses count."""
+        """Return the number of senses."""
         return {"hyponymy": f"WordNet, {self.senses} senses"}
 
 
 @dataclass(frozen=True)
 class SisterTerms:
-    """Fills a blank with sisters of the noun that stands there: other kinds of the same.
+    """Fills a blank with sister terms of the noun there: other kinds of the same hypernym.
 
-    A ``MaskFiller`` without a model. Only singular nouns of WordNet get any: it knows no plurals.
+    A ``MaskFiller`` without a model. Only WordNet's singular nouns have any: it has no plurals.
 
     Args:
-        senses: of the noun that are looked at.
-        wordnet: where its files are, as ``WordNet``'s ``folder``.
+        senses: number of senses of the noun.
+        wordnet: place of its files, like ``WordNet``'s ``folder``.
     """
 
     senses: int = 1
     wordnet: str | None = None
 
     def fill(self, blanks: Sequence[Blank], top_k: int) -> list[list[Fill]]:
-        """Return up to ``top_k`` sisters, in WordNet's order, all as probable."""
+        """Return up to ``top_k`` sister terms, in WordNet's order, with equal probabilities."""
         known: dict[str, list[str]] = {}
         for blank in blanks:
             if blank.word.lower() not in known:
@@ -289,5 +289,5 @@ class SisterTerms:
         return WordNet(self.wordnet)
 
     def describe(self) -> dict[str, str]:
-        """Return where the words come from."""
+        """Return the source of the words."""
         return {"filler": f"WordNet sister terms, {self.senses} senses"}

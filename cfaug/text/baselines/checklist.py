@@ -1,6 +1,6 @@
-"""CheckList's edits that keep the meaning (Ribeiro et al., 2020), as TextAttack has them.
+"""CheckList's meaning-preserving edits (Ribeiro et al., 2020), as in TextAttack.
 
-Numbers are altered, places and names are replaced, contractions are written out or made.
+Numbers are altered, places and names are replaced, contractions are expanded or made.
 """
 
 from __future__ import annotations
@@ -24,43 +24,43 @@ from cfaug.types import Edited, Example
 KIND = "checklist"
 
 UNALTERED = (0, 2, 4)
-"""Numbers that TextAttack leaves alone: "to" and "for" may be meant by them."""
+"""Numbers that TextAttack leaves alone, because they may stand for "to" and "for"."""
 
 LARGEST = 10**12
-"""Larger numbers are left alone: such strings of digits are not numbers of anything."""
+"""Larger numbers are left alone: such strings of digits do not count anything."""
 
 DIGITS = 100
-"""Longer strings are not even read: Python refuses those of thousands."""
+"""Longer strings are not parsed: Python refuses thousands of digits."""
 
 PLACES = ("countries", "cities")
-"""The lists of places; a place gives way to another of its list.
+"""The lists of places; a place is replaced by another from its list.
 
-TextAttack has nationalities, too, but the model that it finds places by takes none for a place.
+TextAttack has nationalities, too, but its model for places does not recognise them.
 """
 
 BEFORE_PLACES = ("in", "from", "to")
-"""Words behind which a place is one in small letters, too."""
+"""Words after which a lower-case word can be a place."""
 
 Variant = tuple[str, str, str, Words]
-"""What was done, to which words, what came, and the text with it."""
+"""The operation, the words before and after it, and the new text."""
 
 Finder = Callable[[Words, np.random.Generator], Iterator[Variant]]
 
 
 @dataclass(frozen=True)
 class CheckListEdits:
-    """Alters numbers, places, names and contractions of a caption, where it has some.
+    """Alters numbers, places, names and contractions of a caption, if it has some.
 
-    TextAttack finds places and names by a model (flair's), which capital letters and word lists
-    stand in for here: what no list has is not found, and hardly anything in small letters.
+    TextAttack finds places and names with a model (flair's); here capital letters and word lists
+    replace it, so words in no list are not found, and lower-case ones rarely.
 
     Args:
-        share: of the words that are changed, rounded down, and at least one; 0.1 in XMAI (section
-            4.3: the default). Each text that one of the rules gives is as likely.
-        replacements: drawn for each number, place and name.
+        share: share of the words to change, rounded down, at least one word; 0.1 in XMAI (section
+            4.3: the default). All texts that the rules give are equally likely.
+        replacements: number of replacements drawn for each number, place and name.
         lists: of names, places and contractions.
-        keep_unchanged: as ``propose_change`` has it; of MS-COCO's captions 92 in a hundred.
-        seed: of the draws, with the example's key.
+        keep_unchanged: see ``propose_change``; 92 % of MS-COCO's captions stay unchanged.
+        seed: seed of the draws, together with the example's key.
 
     Raises:
         UserError: naming the setting that is invalid.
@@ -97,7 +97,7 @@ class CheckListEdits:
         return {"checklist": self.lists.describe()}
 
     def _step(self, done: Rewriting, rng: np.random.Generator) -> Rewriting | None:
-        """Make one change more, each different text as likely."""
+        """Make one more change; all different texts are equally likely."""
         found: dict[str, Variant] = {}
         finders: tuple[Finder, ...] = (
             self._numbers, self._places, self._names, self._extensions, self._contractions
@@ -111,10 +111,10 @@ class CheckListEdits:
         return done.then(words, operation, before, after)
 
     def _numbers(self, words: Words, rng: np.random.Generator) -> Iterator[Variant]:
-        """Yield texts with another number, up to twice the old one and one more.
+        """Yield texts with another number, up to twice the old one plus one.
 
-        A word that has a number's letters in it counts as a part of the number beside it, as
-        TextAttack has it: "three standing" is one number, and becomes "five".
+        A word that contains a number's letters counts as part of the number beside it, as in
+        TextAttack: "three standing" is one number, and becomes "five".
         """
         for run in _number_runs(words):
             said = [words.words[i] for i in run]
@@ -126,11 +126,11 @@ class CheckListEdits:
                 continue
             for new in rng.integers(1, 2 * number + 1, self.replacements).tolist():
                 before, after = " ".join(said), str(new) if digits else spell_number(new)
-                if digits or after != before:  # the same digits are drawn now and then, and stay
+                if digits or after != before:  # the same number may be drawn
                     yield "number", before, after, _replace_run(words, run, after)
 
     def _places(self, words: Words, rng: np.random.Generator) -> Iterator[Variant]:
-        """Yield texts with another country or city in the place of one."""
+        """Yield texts in which a country or city is replaced."""
         for i in words.unmodified:
             before = words.words[i]
             said = before
@@ -144,7 +144,7 @@ class CheckListEdits:
                     break
 
     def _names(self, words: Words, rng: np.random.Generator) -> Iterator[Variant]:
-        """Yield texts with another first name, or another last name behind one."""
+        """Yield texts with another first name, or another last name after a first name."""
         for i in words.unmodified:
             before = words.words[i]
             behind = i > 0 and words.words[i - 1] in self._known["first_names"]
@@ -158,7 +158,7 @@ class CheckListEdits:
                 yield "name", before, after, words.replace(i, after)
 
     def _extensions(self, words: Words, rng: np.random.Generator) -> Iterator[Variant]:
-        """Yield texts with a contraction written out."""
+        """Yield texts with a contraction expanded."""
         for i in words.unmodified:
             after = self._long.get(before := words.words[i])
             if after is not None:
@@ -187,7 +187,7 @@ class CheckListEdits:
 
     @cached_property
     def _long(self) -> dict[str, str]:
-        """What a contraction is short for."""
+        """Expansions by contraction."""
         halves = (line.partition(":") for line in self.lists.lines("contractions"))
         return {short.strip(): whole.strip() for short, _, whole in halves}
 
@@ -213,14 +213,14 @@ def _number_runs(words: Words) -> list[list[int]]:
 
 
 def _replace_run(words: Words, run: Sequence[int], after: str) -> Words:
-    """Put a text in the place of words that follow each other."""
+    """Replace a run of words by a text."""
     for i in reversed(run[1:]):
         words = words.replace(i, "")
     return words.replace(run[0], after)
 
 
 def _part_of_name(words: Words, index: int) -> bool:
-    """Say whether a word has another capitalised one beside it: "Paris Hilton", "West London"."""
+    """Return whether a word has a capitalised neighbour: "Paris Hilton", "West London"."""
     beside = [words.words[i] for i in (index - 1, index + 1) if 0 < i < len(words.words)]
     return any(map(_is_capitalised, beside))
 

@@ -1,7 +1,8 @@
-"""CLARE's edits (Li et al., 2021) in TextAttack's fast form: what fits the text, at random.
+"""CLARE's edits (Li et al., 2021) in TextAttack's fast form: random edits that fit the text.
 
-A masked language model replaces words, inserts words and merges two words into one. Whatever it
-finds likely enough is a candidate, and each different text is as likely: nothing is attacked.
+A masked language model replaces words, inserts words and merges two words into one. Every word that
+it finds likely enough is a candidate, and all different texts are equally likely: no model is
+attacked.
 """
 
 from __future__ import annotations
@@ -26,24 +27,24 @@ KIND = "clare"
 
 @dataclass(frozen=True)
 class ClareEdits:
-    """Replaces, inserts or merges words of a caption by a masked language model's guesses.
+    """Replaces, inserts or merges words of a caption with a masked language model's guesses.
 
-    TextAttack takes a vocabulary's pieces ("ing") for words; here only whole words are candidates,
-    as the filler tells them.
+    TextAttack treats subword pieces ("ing") as words; here only whole words, according to the
+    filler, are candidates.
 
     Args:
-        filler: guesses what could stand in a blank (distilroberta-base in XMAI's notebook).
+        filler: guesses words for a blank (distilroberta-base in XMAI's notebook).
         tagger: finds the words that may be merged.
-        likelihoods: how likely candidates must be, and how many there are of a blank.
+        likelihoods: the least probability of candidates, and their number for each blank.
         similarity: drops candidates too far from the text; ``None`` drops none. XMAI's setting
-            looks at no text of fewer than 15 words, which are 95 % of MS-COCO's captions.
-        share: of the words that are changed, rounded down, and at least one: of captions of fewer
-            than 20 words a single one is. An inserted word counts with the one behind it.
-        keep_unchanged: as ``propose_change`` has it; the text itself is among the candidates, and
-            chosen as often as any of them.
-        seed: of the choice, with the example's key.
+            ignores texts of fewer than 15 words, which are 95 % of MS-COCO's captions.
+        share: share of the words to change, rounded down, at least one word: a single one in
+            captions of fewer than 20 words. An inserted word counts together with the one after it.
+        keep_unchanged: see ``propose_change``; the text itself is among the candidates, and is as
+            likely as any of them.
+        seed: seed of the choice, together with the example's key.
         chunk: captions that go through the models together; bounds memory, changes nothing else.
-        max_words: a longer text stays as it is: work grows with the square of its length.
+        max_words: a longer text stays unchanged: the work grows with the square of its length.
 
     Raises:
         UserError: naming the setting that is invalid.
@@ -72,7 +73,7 @@ class ClareEdits:
         return [one for i in starts for one in self._edit(examples[i : i + self.chunk])]
 
     def describe(self) -> dict[str, str]:
-        """Return what guesses, tags and compares."""
+        """Return the models that guess, tag and compare."""
         described = {**self.tagger.describe(), **self.filler.describe()}
         return described | ({} if self.similarity is None else self.similarity.describe())
 

@@ -1,4 +1,4 @@
-"""The candidates of CLARE's edits: all texts that one replaced, inserted or merged word gives."""
+"""The candidates of CLARE's edits: all texts with one word replaced, inserted or merged."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ UNIVERSAL: Mapping[str, str] = {
     "RBR": "ADV", "RBS": "ADV", "DT": "DET", "PDT": "DET", "CD": "NUM", "PRP": "PRON",
     "PRP$": "PRON", "WP": "PRON", "WP$": "PRON",
 }  # fmt: skip
-"""Universal part of speech by Penn tag, of those that are merged.
+"""Universal part of speech by Penn tag, for the tags that can be merged.
 
-Whatever begins with VB is a verb, auxiliaries too: of the merges in XMAI's released captions every
-sixth is of "is" or "are" with a verb.
+Every tag that begins with VB is a verb, auxiliaries too: every sixth merge in XMAI's released
+captions is of "is" or "are" with a verb.
 """
 
 MERGED: Mapping[str, tuple[str, ...]] = {
@@ -33,18 +33,19 @@ MERGED: Mapping[str, tuple[str, ...]] = {
     "PRON": ("NOUN", "ADJ"),
     "NUM": ("NUM", "NOUN"),
 }
-"""Parts of speech that are merged with one that follows (TextAttack)."""
+"""Parts of speech that each part of speech can be merged with when it comes first (TextAttack)."""
 
 
 @dataclass(frozen=True)
 class Likelihoods:
-    """Which guesses are candidates.
+    """The guesses that become candidates.
 
     Args:
         replace: the least probability of a word that replaces another.
-        insert: of an inserted word.
-        merge: of a word that two are merged into.
-        guesses: of each blank, the most probable; those that are not words keep their slots.
+        insert: the least probability of an inserted word.
+        merge: the least probability of a word that two are merged into.
+        guesses: number of the most probable guesses for each blank; guesses that are not words
+            count too.
 
     Raises:
         UserError: naming the setting that is invalid.
@@ -67,14 +68,14 @@ class Likelihoods:
 
 
 class ClareCandidate(NamedTuple):
-    """One changed text; a caption has a thousand of them.
+    """One changed text; a caption has about a thousand of them.
 
     Attributes:
         text: the text.
-        operation: what was done.
+        operation: replace, insert or merge.
         place: number of the word that was replaced, inserted before, or merged with the next one.
-        word: that came.
-        modified: how many words of the text are changed with it.
+        word: the new word.
+        modified: how many words of the text are changed, this one included.
     """
 
     text: str
@@ -84,7 +85,7 @@ class ClareCandidate(NamedTuple):
     modified: int
 
     def apply(self, words: Words) -> Words:
-        """Return the text with its words, of the text that the candidate was found for."""
+        """Return the changed text, given the text for which the candidate was found."""
         if self.operation == "insert":
             return words.insert(self.place, self.word)
         if self.operation == "merge":
@@ -100,7 +101,7 @@ class ClareCandidate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Blanked:
-    """A blank of a text, as the model sees it and as the text is put together."""
+    """A blank of a text, as the model sees it and as the text is reassembled."""
 
     row: int
     operation: Operation
@@ -116,13 +117,14 @@ def find_candidates(
 ) -> list[dict[str, ClareCandidate]]:
     """Return the candidates of each text by their texts, of all blanks of all texts at once.
 
-    Words that were changed before are neither replaced nor inserted before, stop words not
-    replaced; but any words are merged whose parts of speech fit. Where two candidates are one
-    text, the first counts: replaced, inserted, merged.
+    Words that were changed before are not replaced, and nothing is inserted before them; stop words
+    are not replaced. Any two words with fitting parts of speech can be merged. If two candidates
+    are the same text, the first counts, in the order replace, insert, merge.
 
     Nothing is inserted before the first word, and the last two words are not merged: for these two
-    operations TextAttack shows the model the text from its first word to its last one, by which a
-    mask at either end loses its bracket, and gets no guesses. So in XMAI's released captions.
+    operations TextAttack shows the model the text from its first word to its last one, so that a
+    mask at either end loses its bracket, and gets no guesses. XMAI's released captions show the
+    same.
     """
     tags = tagger.tag([words.words for words in texts])
     blanked = [
@@ -150,7 +152,7 @@ def find_candidates(
 
 
 def _blanks(row: int, words: Words, tags: Sequence[str]) -> Iterator[_Blanked]:
-    """Yield the blanks of a text, in the order in which equal texts count."""
+    """Yield the blanks of a text; of equal texts, the first in this order counts."""
     text, free, changed = words.text, words.unmodified, len(words.modified)
     for i in free:
         if words.words[i] not in STOP_WORDS:
@@ -172,7 +174,7 @@ def _blanks(row: int, words: Words, tags: Sequence[str]) -> Iterator[_Blanked]:
 
 
 def _shown(words: Words, before: str, after: str) -> Blank:
-    """Return an empty blank between two parts of a text, less what is beyond its words."""
+    """Return an empty blank between two parts of a text, without the text outside its words."""
     first = words.spans[0][0]
     behind = len(words.text) - words.spans[-1][1]
     before, after = before[first:], after[: len(after) - behind]

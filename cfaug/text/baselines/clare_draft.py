@@ -1,4 +1,4 @@
-"""A text on its way through CLARE's rounds: the candidates so far, and the choice among them."""
+"""A text in the course of CLARE's rounds: the candidates so far, and the choice among them."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from cfaug.text.baselines.editor import NO_CANDIDATE, NO_WORDS
 from cfaug.text.baselines.words import Words
 
 CHOSEN_UNCHANGED = "chosen_unchanged"
-"""Why a text is unchanged that was drawn among its own candidates."""
+"""Reason of a text that is unchanged because it was drawn itself among its candidates."""
 
 Changes = tuple[dict[str, Any], ...]
 
 
 class Draft:
-    """The rounds of one text, as TextAttack's ``Augmenter`` has them with ``fast_augment``.
+    """The rounds of one text, as in TextAttack's ``Augmenter`` with ``fast_augment``.
 
-    Every round all texts with enough changed words join the pool; one of the others, if there are
-    any, goes into the next round. At last one of the pool is taken, to which the text that went
-    into the last round belongs: of a short text that is the text itself.
+    In every round all texts with enough changed words join the pool; one of the others, if there
+    are any, enters the next round. In the end one text of the pool is chosen, which also contains
+    the text that entered the last round: for a short text, the text itself.
 
     Args:
         original: the text.
-        wanted: how many words are to be changed; 0 leaves it alone.
-        salt: of all draws. What is drawn is the text of the smallest hash, so that a candidate more
-            or less, as another batch may make of equal probabilities, hardly ever changes it.
+        wanted: number of words to change; 0 leaves the text alone.
+        salt: salt of all draws. The text with the smallest hash is drawn, so that one candidate
+            more or less, as another batch may cause among equal probabilities, hardly ever changes
+            the choice.
     """
 
     def __init__(self, original: Words, wanted: int, salt: int) -> None:
@@ -41,7 +42,7 @@ class Draft:
         self.is_open = wanted > 0
 
     def take(self, candidates: Mapping[str, ClareCandidate]) -> None:
-        """Take the candidates of the current text."""
+        """Add the candidates of the current text."""
         number = len(self._rounds)
         self._rounds.append((self.current, self._changes))
         going_on = {}
@@ -61,26 +62,26 @@ class Draft:
         self.is_open = self._count < self._wanted
 
     def choose(self) -> tuple[Words, Changes]:
-        """Return the text that is taken, and what was done to get it."""
+        """Return the chosen text, and the changes that led to it."""
         text = self._draw([self.current.text, *self._pool])
         if text == self.current.text:
             return self.current, self._changes
         return self._finish(*self._pool[text])
 
     def _finish(self, chosen: ClareCandidate, number: int) -> tuple[Words, Changes]:
-        """Return the text of a candidate of a round, and all that was done to get it."""
+        """Return the text of a candidate of a round, and all changes that led to it."""
         words, changes = self._rounds[number]
         return chosen.apply(words), (*changes, chosen.describe(words))
 
     @property
     def reason(self) -> str:
-        """Why the text is unchanged, where it is."""
+        """Why the text is unchanged; empty if it is changed."""
         if not self.original.spans:
             return NO_WORDS
         return CHOSEN_UNCHANGED if self._pool else NO_CANDIDATE
 
     def _draw(self, texts: Iterable[str]) -> str:
-        """Return one of several texts, each as likely."""
+        """Return one of several equally likely texts."""
         key = f"{self._salt} {len(self._rounds)}".encode()
         return min(
             texts, key=lambda text: hashlib.blake2b(text.encode(), digest_size=8, key=key).digest()

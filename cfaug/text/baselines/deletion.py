@@ -25,13 +25,13 @@ KIND = "deletion"
 
 @dataclass(frozen=True)
 class RandomDeletion:
-    """Deletes words of a caption, each as likely as any other; stop words, too.
+    """Deletes random words of a caption, all equally likely; stop words, too.
 
     Args:
-        share: of the words that go, rounded down, and at least one word; 0.1 in XMAI (section 4.3
-            and its notebook). A caption of one word keeps it.
-        keep_unchanged: as ``propose_change`` has it.
-        seed: of the draws, with the example's key.
+        share: share of the words to delete, rounded down, at least one word; 0.1 in XMAI (section
+            4.3 and its notebook). A caption of one word stays as it is.
+        keep_unchanged: see ``propose_change``.
+        seed: seed of the draws, together with the example's key.
 
     Raises:
         UserError: naming the setting that is invalid.
@@ -59,12 +59,12 @@ class RandomDeletion:
         return edited
 
     def describe(self) -> dict[str, str]:
-        """Return nothing: a plain rule."""
+        """Return an empty mapping: a plain rule."""
         return {}
 
 
 def delete_words(words: Words, share: float, rng: np.random.Generator) -> Rewriting:
-    """Delete a share of the words, one after another; the last one that is left stays."""
+    """Delete a share of the words, one after another; the last remaining word stays."""
 
     def step(done: Rewriting) -> Rewriting | None:
         if len(done.words.spans) <= 1:

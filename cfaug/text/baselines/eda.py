@@ -20,22 +20,22 @@ from cfaug.types import Edited, Example
 KIND = "eda"
 
 TRIES = 7
-"""Words that are drawn for one place until one has synonyms (TextAttack)."""
+"""How many words are drawn for one place, at most, until one has synonyms (TextAttack)."""
 
 
 @dataclass(frozen=True)
 class EasyDataAugmentation:
-    """Replaces by synonyms, deletes, swaps or inserts words of a caption, one of the four.
+    """Replaces words of a caption by synonyms, or deletes, swaps or inserts words.
 
-    All four are tried, and of the texts that they give, each different one is as likely.
+    All four operations are tried, and all different resulting texts are equally likely.
 
     Args:
-        share: of the words that are changed, rounded down, and at least one; 0.2 in XMAI (section
-            4.3), where TextAttack has 0.1. How changes count: ``rewrite``.
-        synonyms: of WordNet; in TextAttack's way they keep the form they have there ("men": "man"),
-            and stop words are protected from replacement only, "A" from nothing.
-        keep_unchanged: as ``propose_change`` has it.
-        seed: of the draws, with the example's key.
+        share: share of the words to change, rounded down, at least one word; 0.2 in XMAI (section
+            4.3), 0.1 in TextAttack. See ``rewrite`` for how changes count.
+        synonyms: synonyms from WordNet; as in TextAttack they keep their form there ("men": "man"),
+            and stop words are protected only from replacement, "A" not at all.
+        keep_unchanged: see ``propose_change``.
+        seed: seed of the draws, together with the example's key.
 
     Raises:
         UserError: naming the setting that is invalid.
@@ -69,7 +69,7 @@ class EasyDataAugmentation:
         return edited
 
     def describe(self) -> dict[str, str]:
-        """Return where synonyms come from."""
+        """Return the source of the synonyms."""
         return {"synonyms": "WordNet"}
 
 
@@ -85,14 +85,14 @@ class KnownSynonyms:
         self._known: dict[str, tuple[str, ...]] = {}
 
     def single(self, word: str) -> tuple[str, ...]:
-        """Return the single words among all senses' names but the word itself, sorted."""
+        """Return the single words among the names of all senses, except the word itself, sorted."""
         if word not in self._known:
             names = {name for sense in self._synonyms.senses(word) for name in sense} - {word}
             self._known[word] = tuple(sorted(n for n in names if _is_single(n)))
         return self._known[word]
 
     def of_letters(self, word: str) -> tuple[str, ...]:
-        """Return those of them that are of letters only."""
+        """Return the single-word synonyms that consist of letters only."""
         return tuple(name for name in self.single(word) if name.isalpha())
 
 
@@ -103,7 +103,7 @@ def _is_single(name: str) -> bool:
 def augment(
     words: Words, share: float, synonyms: KnownSynonyms, rng: np.random.Generator
 ) -> Rewriting:
-    """Return one of the four rewritings of a text, each different text as likely."""
+    """Return one of the four rewritings of a text; different texts are equally likely."""
     if not words.spans:
         return Rewriting(words)
     done = (
@@ -119,7 +119,7 @@ def augment(
 def _replace(
     done: Rewriting, synonyms: KnownSynonyms, rng: np.random.Generator
 ) -> Rewriting | None:
-    """Replace a word by a synonym: each pair of the two is as likely."""
+    """Replace a word by a synonym; all pairs of the two are equally likely."""
     words = done.words
     pairs = [
         (i, name)
@@ -147,7 +147,7 @@ def _swap(done: Rewriting, rng: np.random.Generator) -> Rewriting | None:
 
 
 def _insert(done: Rewriting, synonyms: KnownSynonyms, rng: np.random.Generator) -> Rewriting | None:
-    """Insert a synonym of some word before some word; nothing where a place finds no synonym.
+    """Insert a synonym of a random word at a random place; nothing if a place finds no synonym.
 
     Every place draws its synonym before one of them is chosen: a place that finds none in seven
     draws ends the attempt for all.
@@ -167,7 +167,7 @@ def _insert(done: Rewriting, synonyms: KnownSynonyms, rng: np.random.Generator) 
 
 
 def _draw_synonym(words: Words, synonyms: KnownSynonyms, rng: np.random.Generator) -> str | None:
-    """Return a random synonym of a random word that has any, looked for so many times."""
+    """Return a random synonym of a random word that has any, after at most ``TRIES`` draws."""
     for _ in range(TRIES):
         names = synonyms.of_letters(words.words[pick(rng, len(words.spans))])
         if names:

@@ -1,4 +1,4 @@
-"""What the baselines have in common: one keyed draw an example, one proposal of two texts."""
+"""Shared code of the baselines: one keyed generator and one proposal of two texts an example."""
 
 from __future__ import annotations
 
@@ -14,59 +14,60 @@ from cfaug.text.baselines.words import Words, count_changes
 from cfaug.types import Example
 
 NO_WORDS = "no_words"
-"""Why a text of punctuation is unchanged."""
+"""Reason of an unchanged text that has only punctuation."""
 
 NO_CANDIDATE = "no_candidate"
-"""Why a text is unchanged that no rule applies to."""
+"""Reason of an unchanged text to which no rule applies."""
 
 TOO_LONG = "max_words"
-"""Why a text is unchanged that is longer than a caption."""
+"""Reason of an unchanged text that is longer than a caption."""
 
 MOST_WORDS = 300
-"""Of a text that is rewritten: every change is looked for in all of it, so work grows with the
-square of its length. TextAttack has no limit; captions have some ten words."""
+"""Limit of words of a text to rewrite: every change searches all of it, so that the work grows with
+the square of its length. TextAttack has no limit; captions have about ten words."""
 
 
 @dataclass(frozen=True)
 class Rewriting:
-    """What a rule made of a text.
+    """A text after some changes.
 
     Attributes:
         words: the text as it is now.
-        changes: what was done, in order, as JSON: ``operation``, ``before`` and ``after``.
+        changes: the changes in order, as JSON: ``operation``, ``before`` and ``after``.
     """
 
     words: Words
     changes: tuple[dict[str, Any], ...] = field(default_factory=tuple)
 
     def then(self, words: Words, operation: str, before: str, after: str) -> Rewriting:
-        """Return the text after one change more."""
+        """Return the text after one more change."""
         change = {"operation": operation, "before": before, "after": after}
         return Rewriting(words, (*self.changes, change))
 
     @property
     def reason(self) -> str:
-        """Why the text is unchanged, where it is."""
+        """Why the text is unchanged; empty if it is changed."""
         if len(self.words.spans) > MOST_WORDS:
             return TOO_LONG
         return NO_CANDIDATE if self.words.spans else NO_WORDS
 
 
 Step = Callable[[Rewriting], Rewriting | None]
-"""Changes a text once more; ``None`` if there is nothing to change."""
+"""Makes one more change to a text; returns ``None`` if there is nothing to change."""
 
 
 def rewrite(words: Words, share: float, step: Step) -> Rewriting:
-    """Change a text until enough of its words are changed, as TextAttack's augmenters do.
+    """Change a text until enough of its words are changed, like TextAttack's augmenters.
 
     Args:
         words: the text.
-        share: of its words; at least one. Every step counts as one word, or as many as are changed
-            by then: an inserted word counts with the word behind it, exchanged words count as two.
+        share: share of its words to change; at least one word. Every step counts as one word, or as
+            the number of words changed by then if that is larger: an inserted word counts together
+            with the word after it, exchanged words count as two.
         step: changes it once.
 
     Returns:
-        What became of the text; a text of more than ``MOST_WORDS`` words is as it was.
+        The changed text; a text of more than ``MOST_WORDS`` words is returned unchanged.
     """
     done, count = Rewriting(words), 0
     if len(words.spans) > MOST_WORDS:
@@ -91,10 +92,10 @@ def check_share(share: float, node: str = "share") -> None:
 
 
 def draw_for(seed: int, method: str, examples: Sequence[Example]) -> list[np.random.Generator]:
-    """Return a generator for each example, which depends on its key, the method and the seed."""
+    """Return a random generator for each example, keyed by its key, the method and the seed."""
     return [generator(seed, method, example.key) for example in examples]
 
 
 def pick(rng: np.random.Generator, count: int) -> int:
-    """Return a number from 0 to ``count - 1``, each as likely."""
+    """Return a uniformly random number from 0 to ``count - 1``."""
     return int(rng.integers(count))

@@ -2,7 +2,7 @@
 
 Yuksekgonul et al., 2023, section 4.1, and the authors' script (linked from issue 13 of
 ``mertyg/vision-language-models-are-bows``): noun phrases of more than two words, verb phrases,
-nouns, plural nouns, adverbs and adjectives. Theirs finds them with spaCy; here the words' tags do.
+nouns, plural nouns, adverbs and adjectives. Theirs finds them with spaCy; ours by the words' tags.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from cfaug.types import Edited, Example
 METHOD = "negclip_swaps"
 
 Kind = Literal["noun_phrase", "verb_phrase", "noun", "plural_noun", "adverb", "adjective"]
-"""What exchanges places, in the order of the authors' script."""
+"""The kinds of elements that exchange places, in the order of the authors' script."""
 
 LONG_PHRASE = 3
-"""Words of the shortest noun phrase that is exchanged (the script's ``> 2``)."""
+"""Number of words of the shortest noun phrase that is exchanged (the script's ``> 2``)."""
 
 _IN_CHUNK = ("JJ", "CD", "NN", "POS", "VBN")
 _BEGINS = ("DT", "PRP$", "PDT")
@@ -37,20 +37,20 @@ _BEGINS = ("DT", "PRP$", "PDT")
 
 @dataclass(frozen=True)
 class NegclipSwaps:
-    """Exchanges two elements of a caption, so that the same words say something else.
+    """Exchanges two elements of a caption, so that the same words have another meaning.
 
-    Of the pairs of a kind that change the text, each is as likely; the script draws a pair first
-    and gives the kind up if that changes nothing, exchanges every occurrence, and writes phrases in
-    small letters.
+    All pairs of a kind that change the text are equally likely. The script draws a pair first and
+    abandons the kind if that changes nothing, exchanges every occurrence, and writes phrases in
+    lower case.
 
     Args:
         tagger: finds the elements.
-        kinds: which are exchanged; a caption that has two of none gives no set.
-        per: ``caption``: one set a caption, each of its kinds as likely, as NegCLIP's training
-            draws one of its negatives; ``kind``: one set for every kind that it has.
-        repair_article: turn "a" into "an" where the new word wants it; the script does not, and
-            whoever reads texts alone can tell.
-        seed: of the draws, with the example's key.
+        kinds: kinds that are exchanged; a caption without two elements of any kind gives no set.
+        per: ``caption``: one set a caption, of an equally likely kind, as NegCLIP's training draws
+            one of its negatives; ``kind``: one set for every kind that it has.
+        repair_article: turn "a" into "an" where the new word needs it; the script does not, which
+            reveals the edit to models that see only texts.
+        seed: seed of the draws, together with the example's key.
 
     Raises:
         UserError: naming the setting that is invalid.
@@ -80,7 +80,7 @@ class NegclipSwaps:
         return [self._edit(*one) for one in zip(examples, sentences, tags, draws, strict=True)]
 
     def describe(self) -> dict[str, str]:
-        """Return what finds the elements."""
+        """Return the description of the tagger."""
         return self.tagger.describe()
 
     def _edit(
@@ -106,7 +106,7 @@ class NegclipSwaps:
     def _swap(
         self, kind: Kind, sentence: Sentence, tags: Sequence[str], rng: np.random.Generator
     ) -> tuple[str, dict[str, str]] | None:
-        """Return the text with two elements of a kind exchanged, and which; ``None`` for none."""
+        """Return the text with two elements of a kind exchanged, and the elements, or ``None``."""
         slots = list(FINDERS[kind](sentence, tags))
         choices = []
         for first, second in combinations(slots, 2):
@@ -121,7 +121,7 @@ class NegclipSwaps:
 def exchange(sentence: Sentence, first: Slot, second: Slot) -> str:
     """Return a text in which two slots have exchanged their words.
 
-    What then begins the text has the capital that began it, where that was a word's only one.
+    The new first word gets the capital of the old one, if that was the only capital of its word.
 
     Args:
         sentence: the text.
@@ -135,7 +135,7 @@ def exchange(sentence: Sentence, first: Slot, second: Slot) -> str:
     text = sentence.text
     came, went = text[c:d], text[a:b]
     if a == 0 and went[:1].isupper() and not came[:1].isupper():
-        # A word of capitals alone, as TV, keeps them; the article "A" does not.
+        # A word in capitals, such as TV, keeps them; the article "A" does not.
         word = went.split()[0]
         proper = len(word) > 1 and not word[1:].islower()
         came, went = came[:1].upper() + came[1:], went if proper else went[:1].lower() + went[1:]
@@ -148,12 +148,12 @@ def _text(sentence: Sentence, slot: Slot) -> str:
 
 
 def _letters(text: str) -> str:
-    """Return what of two texts must differ: neither case nor the signs that are left aside."""
+    """Return the part of a text that an exchange must change: without case and ignored signs."""
     return " ".join(re.sub(r"[.,]", "", text).lower().split())
 
 
 def _tagged(prefixes: tuple[str, ...]) -> Callable[[Sentence, Sequence[str]], Iterator[Slot]]:
-    """Return what finds single words by their tag, as it begins; "NN" alone is not a plural."""
+    """Return a finder of single words by prefixes of their tags; "NN" alone is not a plural."""
 
     def find(sentence: Sentence, tags: Sequence[str]) -> Iterator[Slot]:
         for i, (word, tag) in enumerate(zip(sentence.words, tags, strict=True)):
@@ -179,7 +179,7 @@ def _noun_phrases(sentence: Sentence, tags: Sequence[str]) -> Iterator[Slot]:
 
 
 def _verb_phrases(sentence: Sentence, tags: Sequence[str]) -> Iterator[Slot]:
-    """Find verbs with the adverbs between them: a verb, or more, that ends in one."""
+    """Find verb phrases: one or more verbs with the adverbs between them."""
     first, last = None, None
     for i, tag in enumerate([*tags, ""]):
         if tag.startswith("VB") and sentence.words[i][0].isalpha():
@@ -198,4 +198,4 @@ FINDERS: Mapping[str, Callable[[Sentence, Sequence[str]], Iterator[Slot]]] = {
     "adverb": _tagged(("RB", "RBR", "RBS")),
     "adjective": _tagged(("JJ", "JJR", "JJS")),
 }
-"""What finds the elements of each kind, apart from each other and in order."""
+"""Finders of each kind's elements, which do not overlap and are in order."""

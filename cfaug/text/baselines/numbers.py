@@ -1,6 +1,6 @@
-"""Numbers in words, as TextAttack's libraries read and spell them.
+"""Numbers in words, read and spelt like TextAttack's libraries do.
 
-Spelt as num2words spells them; read as word2number reads them where they are well formed.
+Spelt like num2words; read like word2number if they are well formed.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ NUMBER_WORDS = (*_VALUES, *POWERS)
 
 
 def read_number(words: Iterable[str]) -> int | None:
-    """Return the number that words spell; others among them say nothing. ``None``: no number.
+    """Return the number that words spell; other words are ignored. ``None``: no number.
 
-    What stands behind "point" is left out.
+    Everything after "point" is left out.
 
     >>> read_number(["three"]), read_number(["one", "Hundred", "and", "twenty-one"])
     (3, 121)

@@ -1,4 +1,4 @@
-"""TextAttack's constraint on long texts: they stay near the original around a change."""
+"""TextAttack's constraint on long texts: a change stays similar to the original around it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from cfaug.text.protocols import SentenceEmbedder, round_digits
 class WindowSimilarity:
     """Drops candidates that are too far from the original in the words around the change.
 
-    TextAttack asks the Universal Sentence Encoder; any sentence encoder takes its place here.
+    TextAttack uses the Universal Sentence Encoder; here any sentence encoder can be used.
 
     Args:
-        encoder: of sentences.
+        encoder: a sentence encoder.
         least: the least cosine of the two windows, inclusive.
         window: how many words are compared; texts of fewer words pass.
 
@@ -44,7 +44,7 @@ class WindowSimilarity:
     def keep(
         self, originals: Sequence[Words], found: Sequence[Mapping[str, ClareCandidate]]
     ) -> list[dict[str, ClareCandidate]]:
-        """Return the candidates of each original that are near it, by their texts."""
+        """Return the candidates of each original that are similar to it, by their texts."""
         pairs: dict[tuple[int, str], tuple[str, str]] = {}
         for row, (original, candidates) in enumerate(zip(originals, found, strict=True)):
             for text, one in candidates.items():
@@ -70,12 +70,12 @@ class WindowSimilarity:
         return [round_digits(float(cosine)) >= self.least for cosine in cosines]
 
     def describe(self) -> dict[str, str]:
-        """Return what the encoder is."""
+        """Return the description of the encoder."""
         return {f"similarity {name}": what for name, what in self.encoder.describe().items()}
 
 
 def text_window(words: Words, index: int, size: int) -> str:
-    """Return the text of so many words around one, as TextAttack cuts it.
+    """Return the text of ``size`` words around one, as TextAttack cuts it.
 
     >>> text_window(Words.read("one two three four five, six."), 3, 3)
     'three four five'

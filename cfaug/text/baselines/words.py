@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 _RUN = re.compile(r"[\w'*@`˗×-]+")
-"""Letters, digits and the signs that TextAttack 0.3.8 lets stand within a word."""
+"""Letters, digits and the signs that TextAttack 0.3.8 allows within a word."""
 
 _NOT_FIRST = "'-_*@"
-"""Signs that no word begins with; in version 0.3.8 a word may end with them."""
+"""Signs with which no word begins; in version 0.3.8 a word may end with them."""
 
 
 def word_spans(text: str) -> tuple[tuple[int, int], ...]:
@@ -36,13 +36,13 @@ def word_spans(text: str) -> tuple[tuple[int, int], ...]:
 
 @dataclass(frozen=True)
 class Words:
-    """A text, where its words stand, and which of them were changed.
+    """A text, the places of its words, and which of them were changed.
 
     Attributes:
         text: its characters; punctuation and spaces are kept as they are.
         spans: characters (start, end) of every word.
-        modified: numbers of the words that were changed or added, from 0: rules leave them alone,
-            and are applied until there are enough of them.
+        modified: numbers of the words that were changed or added, from 0: rules leave these alone,
+            and are applied until there are enough.
     """
 
     text: str
@@ -65,14 +65,14 @@ class Words:
         return [i for i in range(len(self.spans)) if i not in self.modified]
 
     def replace(self, index: int, words: str) -> Words:
-        """Put a text in the place of one word: another word, several, or none.
+        """Replace one word by a text: another word, several, or none.
 
-        With a word that goes, the space before it goes; with the first word the space after it.
-        Changed words that stand behind keep being changed, whatever their new number.
+        A deleted word takes the space before it along, the first word the space after it. Changed
+        words further on stay marked as changed under their new numbers.
 
         Args:
             index: number of the word.
-            words: what comes; empty deletes the word.
+            words: the new text; empty deletes the word.
 
         >>> Words.read("a dog sits").replace(1, "big dog").modified
         frozenset({1, 2})
@@ -96,13 +96,13 @@ class Words:
         return Words(text := f"{before}{words}{after}", word_spans(text), frozenset((*kept, *came)))
 
     def insert(self, index: int, word: str) -> Words:
-        """Put a word before another; both then count as changed, as in TextAttack."""
+        """Insert a word before another; both then count as changed, as in TextAttack."""
         start, end = self.spans[index]
         return self.replace(index, f"{word} {self.text[start:end]}")
 
 
 def count_changes(share: float, words: int) -> int:
-    """Return how many of a text's words are to be changed: a share of them, and at least one.
+    """Return how many of a text's words to change: a share of them, at least one.
 
     >>> count_changes(0.1, 9), count_changes(0.2, 15)
     (1, 3)

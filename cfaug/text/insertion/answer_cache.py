@@ -1,8 +1,8 @@
-"""What models said, kept by what they were asked, so that ablations do not ask twice.
+"""A cache of models' answers by question, so that ablations ask nothing twice.
 
-``<cache>/insertion/<model>/`` holds answers of one model with its weights and settings. A file is
-written whole, has its checksum in its name and is never changed; so processes share a cache without
-talking, and any file may be deleted at any time.
+``<cache>/insertion/<model>/`` holds the answers of one model with its weights and settings. A file
+is written atomically, has its checksum in its name and is never changed, so that processes share a
+cache without coordination, and any file may be deleted at any time.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from cfaug.messages import say
 from cfaug.weights import sha256_text
 
 KEY, FOUND = '{"key": "', '", "found": '
-"""What stands before the key and before the answer in a line, which is JSON."""
+"""The text before the key and before the answer in a line of JSON."""
 
 NOTHING = "null"
-"""The answer that is not kept, for it may be another next time: an image that cannot be read."""
+"""The answer for an unreadable image, which is not kept because it may differ next time."""
 
 
 class AnswerCache:
     """The answers of one model.
 
     Args:
-        folder: of all models' answers; ``None`` keeps nothing, neither on disk nor in memory.
-        identity: of the model: its weights and every setting that changes an answer.
+        folder: folder of all models' answers; ``None`` keeps nothing, neither on disk nor in
+            memory.
+        identity: the model's weights and every setting that changes an answer.
     """
 
     def __init__(self, folder: Path | None, identity: str) -> None:
@@ -64,7 +65,7 @@ class AnswerCache:
                 first.setdefault(key, place)
         self.asked += len(first)
         found = answer(list(first.values())) if first else []
-        # As the next process will read it: a tuple becomes a list.
+        # In the form that the next process will read: a tuple becomes a list.
         new = {key: json.dumps(one) for key, one in zip(first, found, strict=True)}
         if self._folder is not None:
             worth = {key: one for key, one in new.items() if one != NOTHING}
@@ -73,10 +74,10 @@ class AnswerCache:
         return [json.loads(new[key] if key in new else known[key]) for key in keys]
 
     def write(self) -> None:
-        """Write the answers that were not known.
+        """Write the new answers.
 
         Raises:
-            UserError: if the disk is full or refuses.
+            UserError: if the disk is full or cannot be written.
         """
         if self._folder is None or not self._fresh:
             return
@@ -98,7 +99,7 @@ class AnswerCache:
         def read(file: Path) -> None:
             for line in file.read_bytes().split(b"\n"):
                 if line:
-                    # Parsed where it is asked for: of most settings that is a part.
+                    # Parsed on demand: most settings need only a part.
                     head, found, answer = line.decode().partition(FOUND)
                     if not found or not head.startswith(KEY):
                         raise ValueError(f"{file} has a line that is not an answer")
@@ -107,5 +108,5 @@ class AnswerCache:
         assert self._folder is not None
         damaged = read_kept(self._folder, "*.jsonl", read)
         if damaged:
-            say(f"{damaged} files in {self._folder} were damaged; what they held is asked again")
+            say(f"{damaged} files in {self._folder} were damaged; their questions are asked again")
         return known

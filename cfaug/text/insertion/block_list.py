@@ -1,4 +1,4 @@
-"""Words that are not inserted: those that say who people are.
+"""Words that are not inserted: demographic terms.
 
 "white" and "black" are a third of the published insertions on SNLI-VE, many of them before people.
 """
@@ -20,22 +20,22 @@ from cfaug.weights import sha256_text
 NOUNS = "NOUNS"
 LINE = re.compile(r"(?P<kind>[\w -]+?)\s*(?P<people>\(people\))?\s*:(?P<words>.*)")
 LARGEST = 1_000_000
-"""Bytes of a list: more is another file."""
+"""Limit of bytes of a list: a larger file is not a list."""
 
 
 @dataclass(frozen=True)
 class BlockList:
-    """Says whether a word may be inserted before a noun.
+    """Decides whether a word may be inserted before a noun.
 
     Some words are blocked before every noun, others, such as colours, only before a noun of people:
-    "a white man", but not "a white car". A noun is one of people if it, its last word or the label
-    of its object is in the list's ``NOUNS``, or a person by WordNet.
+    "a white man", but not "a white car". A noun is a noun of people if it, its last word or the
+    label of its object is in the list's ``NOUNS``, or is a person in WordNet.
 
     Args:
-        file: a list in the form of the shipped ``cfaug/text/word_lists/demographic_terms.txt``,
-            which ``None`` takes.
-        kinds: of words that are blocked, such as ``gender``; ``None`` is all of the list.
-        wordnet: asked about nouns that the list lacks; ``None`` asks nobody.
+        file: a list in the form of ``cfaug/text/word_lists/demographic_terms.txt``; ``None`` is
+            that list.
+        kinds: kinds of words to block, such as ``gender``; ``None`` is all in the list.
+        wordnet: consulted for nouns that the list lacks; ``None`` uses the list alone.
 
     Raises:
         UserError: if the file cannot be read, a line is invalid, or a kind is missing.
@@ -56,7 +56,7 @@ class BlockList:
             )
 
     def blocks(self, word: str, nouns: Iterable[str]) -> bool:
-        """Say whether a word is blocked.
+        """Return whether a word is blocked.
 
         Args:
             word: in any case.
@@ -75,7 +75,7 @@ class BlockList:
         return lowered in self._before_people and any(map(self.is_person, nouns))
 
     def is_person(self, noun: str) -> bool:
-        """Say whether a noun is one of people."""
+        """Return whether a noun is a noun of people."""
         words = noun.lower().split()
         if not words:
             return False
@@ -86,7 +86,7 @@ class BlockList:
         return bool(self._person & self.wordnet.above(self.wordnet.senses(words[-1], 1)))
 
     def describe(self) -> dict[str, str]:
-        """Return which list it is, one of the user's with the hash of what it says."""
+        """Return the name of the list, with the hash of its content if it is the user's."""
         said = "demographic terms"
         if self.file is not None:
             said = f"{self._path.name} sha256:{sha256_text(self._text)[:16]}"

@@ -1,4 +1,4 @@
-"""A caption while words are inserted: its characters, or the tokens the released code works on."""
+"""A caption during insertion: its characters, or tokens as in the released code."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from cfaug.text.insertion.switches import Switches
 from cfaug.text.sentence import split
 
 NEAR = 3
-"""Words or tokens beside a mask that are not candidates: the "3-hop neighborhood" (section 3)."""
+"""Number of words or tokens next to a mask that are not candidates: the "3-hop neighborhood"
+(section 3)."""
 
 PIECE = "##"
-"""What WordPiece puts before the continuation of a word."""
+"""WordPiece's prefix of the continuation of a word."""
 
 _LAST_ARTICLE = re.compile(r"(?<![\w'’-])(an?) $", re.IGNORECASE)
 _TOKEN = re.compile(r"[^\W_]+|[^\w\s]|_")
-"""What BERT splits texts into before it looks for word pieces."""
+"""The units into which BERT splits texts before it finds word pieces."""
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a language model reads around a mask, as a text or, of a text that is tokens, those."""
+    """The context of a mask for the language model, as text or as tokens."""
 
     before: str | tuple[str, ...]
     after: str | tuple[str, ...]
@@ -36,30 +37,30 @@ class Canvas(Protocol):
     """A caption whose masks are filled from left to right."""
 
     def surroundings(self, i: int) -> Surroundings:
-        """Return what the language model reads around mask ``i``."""
+        """Return the context of mask ``i`` for the language model."""
         ...
 
     def unwanted(self, i: int) -> frozenset[str]:
-        """Return the words of the mention and those near it, which mask ``i`` does not become.
+        """Return the words in and near the mention, which are not candidates for mask ``i``.
 
-        In lower case where candidates are words.
+        They are in lower case if candidates are words.
         """
         ...
 
     def next_token(self, i: int) -> str:
-        """Return the token that follows mask ``i``, the word pieces of one word together."""
+        """Return the token after mask ``i``, with the word pieces of one word joined."""
         ...
 
     def candidate(self, i: int, word: str) -> str:
-        """Return the caption with a word in place of mask ``i``."""
+        """Return the caption with mask ``i`` replaced by a word."""
         ...
 
     def fill(self, i: int, word: str | None) -> None:
-        """Put a word in place of mask ``i``, or nothing."""
+        """Replace mask ``i`` by a word, or by nothing."""
         ...
 
     def result(self) -> tuple[str, list[int | None]]:
-        """Return the caption, and of each mask's word its first character there."""
+        """Return the caption, and the place of the first character of each mask's word."""
         ...
 
 
@@ -68,8 +69,8 @@ class Characters:
 
     Args:
         text: the caption, its white space normalised.
-        mentions: before which the masks stand, from left to right.
-        switches: with a value for each.
+        mentions: the mentions, from left to right, each with a mask before it.
+        switches: resolved switches, none of them ``None``.
         mask: the language model's mask token.
     """
 
@@ -83,7 +84,7 @@ class Characters:
         self._words: list[str | None] = [None] * len(mentions)
 
     def surroundings(self, i: int) -> Surroundings:
-        """Return the text before the mention, what was inserted in it, and the text from it on."""
+        """Return the text before the mention, with its insertions, and the text from there on."""
         hidden = self._switches.context == "masks"
         words = [self._mask] * i if hidden else self._earlier(i)
         start = self._mentions[i].start
@@ -106,28 +107,28 @@ class Characters:
         return match.group() if match else ""
 
     def candidate(self, i: int, word: str) -> str:
-        """Return the caption with a word in place of mask ``i``."""
+        """Return the caption with mask ``i`` replaced by a word."""
         keep = self._switches.later_masks == "keep"
         rest = len(self._words) - i - 1
         later: list[str | None] = [self._mask if keep else None] * rest
         return self._compose([*self._earlier(i), word, *later])[0]
 
     def fill(self, i: int, word: str | None) -> None:
-        """Put a word in place of mask ``i``, or nothing."""
+        """Replace mask ``i`` by a word, or by nothing."""
         self._words[i] = word
 
     def result(self) -> tuple[str, list[int | None]]:
-        """Return the caption, and of each mask's word its first character there."""
+        """Return the caption, and the place of the first character of each mask's word."""
         return self._compose(self._words)
 
     def _earlier(self, i: int) -> list[str | None]:
-        """Return what stands in place of the masks before mask ``i`` while it is looked at."""
+        """Return the replacements of the masks before mask ``i`` while it is filled."""
         return [None] * i if self._switches.context == "alone" else self._words[:i]
 
     def _compose(
         self, words: Sequence[str | None], end: int | None = None
     ) -> tuple[str, list[int | None]]:
-        """Return the text up to ``end`` with words before their mentions, and where they begin."""
+        """Return the text up to ``end`` with words before their mentions, and the words' starts."""
         text, at = "", 0
         starts: list[int | None] = []
         for mention, word in zip(self._mentions, words, strict=True):
@@ -142,7 +143,7 @@ class Characters:
         return text + self._text[at:end], starts
 
     def _join(self, text: str, word: str, mention: Mention) -> tuple[str, str]:
-        """Return the text with a word at its end, and the word as it is written."""
+        """Return the text with a word appended, and the word as spelt there."""
         if word.startswith(PIECE) and len(word) > len(PIECE):
             word = word[len(PIECE) :]
             return text.rstrip(" ") + word, word
@@ -156,7 +157,7 @@ class Characters:
 
 
 def _right_article(text: str, word: str) -> str:
-    """Return a text with "a" or "an" at its end as the next word wants it."""
+    """Return a text with the "a" or "an" at its end adapted to the next word."""
     match = _LAST_ARTICLE.search(text)
     if match is None or indefinite_article(word) == match[1].lower():
         return text
@@ -164,14 +165,14 @@ def _right_article(text: str, word: str) -> str:
 
 
 class Tokens:
-    """A caption that became word pieces, as in the released code, and is joined again at the end.
+    """A caption as word pieces, as in the released code, which are joined at the end.
 
     Args:
         text: the caption, its white space normalised.
-        mentions: before which the masks stand, from left to right.
-        switches: with a value for each.
+        mentions: the mentions, from left to right, each with a mask before it.
+        switches: resolved switches, none of them ``None``.
         mask: the language model's mask token.
-        tokenize: the language model's, of texts into tokens.
+        tokenize: the language model's function that splits texts into tokens.
     """
 
     def __init__(
@@ -194,7 +195,7 @@ class Tokens:
         self._whole = join_pieces(self._tokens)
 
     def surroundings(self, i: int) -> Surroundings:
-        """Return the tokens before and after mask ``i``, but for later masks."""
+        """Return the tokens before and after mask ``i``, without later masks."""
         place, context = self._places[i], self._switches.context
         earlier = set(self._places[:i])
         before = (
@@ -206,9 +207,10 @@ class Tokens:
         return Surroundings(tuple(before), tuple(after))
 
     def unwanted(self, i: int) -> frozenset[str]:
-        """Return the token that follows the mask, and those near it."""
+        """Return the token after the mask, and the tokens near it."""
         around = self.surroundings(i)
-        # The released code counts the empty string in front, and finds nothing near the beginning.
+        # The released code counts the empty string at the start, and finds nothing near the
+        # beginning.
         before, after = ("", *around.before), (*around.after, "")
         if self._switches.neighbours == "both":
             near = {*before[-NEAR:], *after[: NEAR + 1]}
@@ -219,11 +221,11 @@ class Tokens:
         return frozenset(near)
 
     def next_token(self, i: int) -> str:
-        """Return the word that follows mask ``i``, its pieces together."""
+        """Return the word after mask ``i``, with its pieces joined."""
         return self._whole[self._places[i] + 1]
 
     def candidate(self, i: int, word: str) -> str:
-        """Return the caption with a word in place of mask ``i``."""
+        """Return the caption with mask ``i`` replaced by a word."""
         tokens = list(self._tokens)
         tokens[self._places[i]] = word
         if self._switches.context == "alone":
@@ -235,13 +237,13 @@ class Tokens:
         return join_tokens(tokens)[0]
 
     def fill(self, i: int, word: str | None) -> None:
-        """Put a word in place of mask ``i``, or nothing."""
+        """Replace mask ``i`` by a word, or by nothing."""
         self._tokens[self._places[i]] = word or ""
 
     def result(self) -> tuple[str, list[int | None]]:
-        """Return the caption, and of each mask's word its first character there."""
+        """Return the caption, and the place of the first character of each mask's word."""
         text, starts = join_tokens(self._tokens)
-        # Where the character that was cut off was no space, the next one may be.
+        # If the character that was cut off was not a space, the next one may be.
         cut = len(text) - len(text.lstrip())
         return text.lstrip(), [
             max(starts[place] - cut, 0) if self._tokens[place] else None for place in self._places
@@ -249,18 +251,18 @@ class Tokens:
 
 
 class Tokenize(Protocol):
-    """What splits a text into the tokens of a language model."""
+    """Splits a text into the tokens of a language model."""
 
     def __call__(self, text: str) -> list[str]:
-        """Return the tokens of a text, without special ones but those that it spells out."""
+        """Return the tokens of a text, without special tokens except those spelt out in it."""
         ...
 
 
 def join_tokens(tokens: Sequence[str]) -> tuple[str, list[int]]:
-    """Return the released code's text of tokens, and where each begins in it (``tokens_to_text``).
+    """Return the released code's text of tokens, and the start of each in it (``tokens_to_text``).
 
-    The first and the last token, empty strings, are left out. Signs follow without a space, and so
-    does whatever comes after an apostrophe. The first character is cut off, whatever it is.
+    The first and the last token, empty strings, are left out. Signs, and anything after an
+    apostrophe, follow without a space. The first character is always cut off.
 
     >>> join_tokens(["", "the", "man", "'", "s", "t", "-", "shirt", "##s", ""])[0]
     "the man's t- shirts"
@@ -285,7 +287,7 @@ def join_tokens(tokens: Sequence[str]) -> tuple[str, list[int]]:
 
 
 def join_pieces(tokens: Sequence[str]) -> list[str]:
-    """Return for every token the whole word that it is a piece of (``combine_token_pieces``).
+    """Return, for every token, the whole word of which it is a piece (``combine_token_pieces``).
 
     >>> join_pieces(["", "t", "##shirt", "red", ""])
     ['', 'tshirt', 'tshirt', 'red', '']

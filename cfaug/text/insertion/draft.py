@@ -1,4 +1,4 @@
-"""A caption that is being edited, and what is written of it in the end."""
+"""A caption that is being edited, and its final record."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from cfaug.types import Edit, Edited, Example, Rejected
 KIND = "insertion"
 
 NAMED = 5
-"""Blocked words that are named on the terminal."""
+"""Number of blocked words that are named on the terminal."""
 
 NO_DETECTIONS, NO_MENTION = "no_detections", "no_mention"
 NO_GUESS, NO_CANDIDATE, BLOCKED = "no_guess", "no_candidate", "blocked"
 MASK_IN_TEXT = "mask_in_text"
-"""Why a caption has no insertion: nothing was detected; none of it is mentioned; the language model
-reads no mention, as of a caption that is longer than it reads; none of its guesses is a candidate;
-or only blocked words are; or the caption spells out the mask token."""
+"""Reasons of captions without insertion: nothing was detected; no detected object is mentioned; no
+mention is within the language model's length limit; none of its guesses is a candidate; all
+candidates are blocked; or the caption contains the mask token."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A guess that may be inserted, and what is known of it."""
+    """A guess that may be inserted, with its scores."""
 
     guess: Guess
     similarity: float | None = None
@@ -43,7 +43,7 @@ class Candidate:
 
 @dataclass
 class Draft:
-    """A caption that is being edited, and what became of its masks."""
+    """A caption that is being edited, with the state of its masks."""
 
     example: Example
     text: str
@@ -74,7 +74,8 @@ class Draft:
             draft.reason = EMPTY
             return draft
         every = detections_of(example)
-        # What has no letter ("???", "12") is no word that an encoder or a caption could use.
+        # A label without letters ("???", "12") is not a word that an encoder or a caption could
+        # use.
         draft.ignored = sorted(
             {a.name for one in every for a in one.attributes if not _is_word(a.name)}
         )
@@ -89,14 +90,14 @@ class Draft:
         return draft
 
     def place(self, mentions: Mentions) -> None:
-        """Take what the caption mentions; without any, that is why nothing is inserted."""
+        """Set the mentions; without any, that is the reason why nothing is inserted."""
         self.mentions = mentions
         self.chosen = [None] * len(mentions.found)
         if not mentions.found:
             self.reason = NO_MENTION
 
     def nouns(self, mention: Mention) -> set[str]:
-        """Return the noun of a mention, and what its objects are called."""
+        """Return the noun of a mention, and the labels of its objects."""
         return {mention.noun, *(self.detections[number].label for number in mention.objects)}
 
     def attributes(self, mention: Mention) -> list[str]:
@@ -108,7 +109,7 @@ class Draft:
 
 
 def propose(draft: Draft, keep_unchanged: bool) -> Edited:
-    """Return what became of a caption: the proposal of it and its change, and what was rejected."""
+    """Return the result for a caption: the proposal with its change, and the rejected edits."""
     if draft.reason == BROKEN_PHOTO:
         return Edited((), {BROKEN_PHOTO: 0})
     changed, changes = _changes(draft)
@@ -133,7 +134,7 @@ def propose(draft: Draft, keep_unchanged: bool) -> Edited:
 
 
 def say_blocked(edited: Sequence[Edited]) -> None:
-    """Name on the terminal the words that the block list kept out, the most frequent first."""
+    """Name the blocked words on the terminal, the most frequent first."""
     words = Counter(lost.edit.after.lower() for one in edited for lost in one.rejected)
     if words:
         usual = ", ".join(f"{word} {count:,}" for word, count in words.most_common(NAMED))
@@ -145,7 +146,7 @@ def say_blocked(edited: Sequence[Edited]) -> None:
 
 
 def _changes(draft: Draft) -> tuple[str, list[dict[str, Any]]]:
-    """Return the changed text, and what stands in it of each insertion."""
+    """Return the changed text, and each insertion as it appears there."""
     if draft.canvas is None:
         return draft.text, []
     text, starts = draft.canvas.result()
@@ -155,7 +156,7 @@ def _changes(draft: Draft) -> tuple[str, list[dict[str, Any]]]:
             about = _change(draft, draft.found[i], chosen)
             word, start = chosen.guess.word, starts[i] or 0
             written = text[start : start + len(word)]
-            # A capital at the beginning of the caption, but a word piece with its marks.
+            # Capitalised at the beginning of the caption; a word piece keeps its marks.
             same = written.lower() == word.lower()
             changes.append({"word": written if same else word, **about, "start": start})
     return text, changes
@@ -169,7 +170,7 @@ def _why_not(draft: Draft) -> str:
 
 
 def _details(details: Sequence[Mapping[str, Any]], draft: Draft) -> tuple[Mapping[str, Any], ...]:
-    """Add what was blocked and ignored to what a changed text says of itself."""
+    """Add blocked words and ignored objects to the details of a changed text."""
     first, about = details
     more: dict[str, Any] = {}
     if not any(draft.chosen):
@@ -184,7 +185,7 @@ def _details(details: Sequence[Mapping[str, Any]], draft: Draft) -> tuple[Mappin
 
 
 def _change(draft: Draft, mention: Mention, chosen: Candidate) -> dict[str, Any]:
-    """Return what is known of an insertion, as JSON."""
+    """Return the details of an insertion, as JSON."""
     first = draft.detections[mention.objects[0]] if mention.objects else None
     return {
         "object": mention.label,

@@ -1,9 +1,9 @@
 """Cross-modal attribute insertions (XMAI; Ramshetty et al., 2023, section 3): the editor.
 
-Where a caption mentions an object that was detected in its image, a language model's guesses are
-weighed by their probability, by how similar they are to the object's attributes, and by how far the
-caption with them is from the image; the best is inserted. All captions of a call go through each
-model together, at the first mention of each, then at the second, and so on.
+Before each mention of an object detected in the image, a language model's guesses are scored by
+their probability, their similarity to the object's attributes, and the distance of the resulting
+caption from the image; the best guess is inserted. All captions of a call go through each model in
+batches: first at the first mention of each, then at the second, and so on.
 """
 
 from __future__ import annotations
@@ -36,30 +36,31 @@ class AttributeInsertion:
     """Inserts words before the nouns of a caption that name objects of its image.
 
     Args:
-        filler: the language model whose guesses are looked at (bert-base-cased, section 4.4).
-        word_encoder: of nouns and labels, whose cosines are their similarity
+        filler: the language model whose guesses are scored (bert-base-cased, section 4.4).
+        word_encoder: encoder of nouns and labels, whose similarity is the cosine
             (bert-base-nli-mean-tokens, section 4.4). ``None`` needs switches.fallback=never.
         tagger: finds the nouns that are compared with the objects; ``None`` needs
             switches.fallback=never.
-        attribute_encoder: of attributes and guesses (spaCy's en_core_web_md, section 4.4); ``None``
-            is ``word_encoder``, and without that needs a lambda_2 of 0.
-        image_text: how far a caption is from its image; ``None`` needs a lambda_3 of 0.
-        weights: lambda_1, of the language model's probability; lambda_2, of the similarity with the
-            object's attributes; lambda_3, of the distance from the image. Negative ones look for
+        attribute_encoder: encoder of attributes and guesses (spaCy's en_core_web_md, section 4.4);
+            ``None`` is ``word_encoder``; without either, lambda_2 must be 0.
+        image_text: distance of a caption from its image; ``None`` needs a lambda_3 of 0.
+        weights: lambda_1 of the language model's probability, lambda_2 of the similarity to the
+            object's attributes, lambda_3 of the distance from the image. Negative weights favour
             the opposite. ``None`` is ``compat``'s: 1, 5 and 5 (section 4.4).
-        threshold: cosine of noun and object from which on the noun mentions it: t (section 4.4).
-        k: how many candidates of a mention are scored (section 4.4).
-        guesses: of the language model that are looked at, of which the first k candidates are
-            taken; 20 in the released code.
-        compat: what the switches are where they are not set: ``fixed``, as is right; ``paper``, as
-            the paper says; ``code``, as the released code does.
-        switches: one for each deviation of the released code.
+        threshold: least cosine of noun and object at which the noun mentions it: t (section 4.4).
+        k: number of candidates of a mention that are scored (section 4.4).
+        guesses: number of the language model's guesses, of which the first k candidates are taken;
+            20 in the released code.
+        compat: defaults of the switches: ``fixed``, with errors corrected; ``paper``, as in the
+            paper; ``code``, as in the released code.
+        switches: one for each deviation between paper and released code.
         block_list: words that are not inserted; ``None`` inserts any.
-        keep_unchanged: whether a caption without an insertion still has its set, of the same text
+        keep_unchanged: whether a caption without an insertion still gives a set, of the same text
             twice: the published tables average over those, too.
-        cache: folder in which answers of models are kept, so that ablations over lambda, k and t
-            ask no model twice; ``None`` keeps none.
-        chunk: captions that go through the models together; bounds memory, changes nothing else.
+        cache: folder of cached answers of models, so that ablations over lambda, k and t ask no
+            model twice; ``None`` caches nothing.
+        chunk: number of captions that go through the models together; bounds memory without
+            changing results.
 
     Raises:
         UserError: naming a setting that is invalid, or a part that is missing.
@@ -128,19 +129,19 @@ class AttributeInsertion:
         """Return one proposal of two texts, or none, for the first text of each example, in order.
 
         Raises:
-            UserError: naming an example without a list of detections, or without an image where
-                the distance from it counts.
+            UserError: naming an example without a list of detections, or without an image if the
+                distance from it counts.
         """
         found = [one for some in self._chunks(examples) for one in self._edit(some)]
         for cache in self._caches:
             cache.write()
         self._weigher.forget()
-        if len(examples) > 1:  # a single one says it in its details
+        if len(examples) > 1:  # a single one has it in its details
             say_blocked(found)
         return found
 
     def describe(self) -> dict[str, str]:
-        """Return what the parts are, the weights and the switches, for the card."""
+        """Return the parts, the weights and the switches, for the card."""
         described: dict[str, str] = {}
         parts = (self.filler, self.word_encoder, self.tagger, self.image_text, self.block_list)
         for part in parts:
@@ -164,7 +165,7 @@ class AttributeInsertion:
         return [propose(draft, self.keep_unchanged) for draft in drafts]
 
     def _prepare(self, examples: Sequence[Example]) -> list[Draft]:
-        """Find the mentions of every caption, and say why one has none."""
+        """Find the mentions of every caption, and note why a caption has none."""
         drafts = [Draft.of(example, self._guesser.mask) for example in examples]
         self._check_images(drafts)
         some = [draft for draft in drafts if not draft.reason]
@@ -185,7 +186,7 @@ class AttributeInsertion:
         return Characters(text, mentions, self.switches, mask)
 
     def _check_images(self, drafts: Sequence[Draft]) -> None:
-        """Refuse examples without an image, where the distance from it counts."""
+        """Refuse examples without an image if the distance from it counts."""
         if not self._weights[2]:
             return
         for draft in drafts:
@@ -265,7 +266,7 @@ class AttributeInsertion:
 
     @cached_property
     def _caches(self) -> list[AnswerCache]:
-        """What is known of each model's answers."""
+        """The cache of each model's answers."""
         words = [one for one in (self._similarity, self._weigher.similarity) if one is not None]
         every = [self._guesser.cache, self._weigher.cache, *(one.cache for one in words)]
         return list({id(one): one for one in every}.values())
@@ -276,7 +277,8 @@ class AttributeInsertion:
 
     @cached_property
     def _guesser(self) -> Guesser:
-        # Only a model's answers are worth keeping, and only a model says all that it depends on.
+        # Only a model's answers are worth caching, and only a model names everything that they
+        # depend on.
         folder = self._folder if isinstance(self.filler, MaskedLM) else None
         settings = (self.switches.special_tokens, self.switches.candidates, self.guesses)
         cache = AnswerCache(

@@ -1,4 +1,4 @@
-"""What a language model would put before a noun: its guesses, and those that are candidates."""
+"""A language model's guesses before a noun, and the candidates among them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Guess:
     """One of a language model's guesses.
 
     Attributes:
-        word: as it is inserted: a word, or a token with its marks.
+        word: the word as inserted, or a token with its marks.
         probability: over the whole vocabulary, rounded.
         rank: among the guesses, from 0.
     """
@@ -34,16 +34,16 @@ class Guess:
 
 @dataclass(frozen=True)
 class Guesser:
-    """Asks a language model about masks, all of a step together.
+    """Asks a language model about masks, all masks of a step in batches.
 
     Args:
         filler: the language model.
-        switches: with a value for each.
-        count: of its guesses that are looked at: 20, of which the first k candidates are taken.
-        cache: of its answers.
+        switches: resolved switches, none of them ``None``.
+        count: number of its guesses, of which the first k candidates are taken.
+        cache: cache of its answers.
 
     Raises:
-        UserError: if the switches need a language model's own tokens, and it has none.
+        UserError: if the switches need a language model's own tokens and it does not provide them.
     """
 
     filler: MaskFiller
@@ -65,18 +65,18 @@ class Guesser:
 
     @property
     def mask(self) -> str:
-        """The language model's mask token; any sign where it has none."""
+        """The language model's mask token, or any sign if it has none."""
         if isinstance(self.filler, MaskedLM):
             return str(self.filler.tokenizer.mask_token)
         return "[MASK]"
 
     def tokenize(self, text: str) -> list[str]:
-        """Return a text's tokens, without special ones but those that it spells out."""
+        """Return a text's tokens, without special tokens except those spelt out in it."""
         assert isinstance(self.filler, MaskedLM)
         return list(self.filler.tokenizer.tokenize(text))
 
     def ask(self, masks: Sequence[Surroundings]) -> list[list[Guess]]:
-        """Return the guesses at each mask, the best first; none where the mask is out of reach."""
+        """Return the guesses at each mask, the best first; none beyond the length limit."""
         tokens = bool(self.switches.needing_tokens)
         read = self._tokens if tokens else str
         questions: list[Any] = [[read(mask.before), read(mask.after)] for mask in masks]
@@ -88,7 +88,7 @@ class Guesser:
         ]
 
     def candidates(self, guesses: Sequence[Guess], unwanted: frozenset[str]) -> list[Guess]:
-        """Return the guesses that are neither stop words nor words of or near the mention."""
+        """Return the guesses that are neither stop words nor words in or near the mention."""
         return [one for one in guesses if one.word not in self._stops and self._fits(one, unwanted)]
 
     def _fits(self, guess: Guess, unwanted: frozenset[str]) -> bool:
@@ -103,14 +103,14 @@ class Guesser:
 
     @cached_property
     def _stops(self) -> frozenset[str]:
-        """Return what may not be chosen: stop words; in the released code tokens and signs too."""
+        """Return the excluded words: stop words, and in the released code also tokens and signs."""
         if self.switches.candidates == "words":
             return STOP_WORDS
         tokens = {t for word in (*STOP_WORDS, *string.punctuation) for t in self.tokenize(word)}
         return frozenset([*tokens, str(self._tokenizer.unk_token)])
 
     def _fill(self, texts: Sequence[Sequence[str]]) -> list[Any]:
-        """Ask about blanks, each with a space on either side but at the caption's beginning."""
+        """Ask about blanks, with a space on either side except at the caption's beginning."""
         blanks = [Blank(f"{before} {after}", len(before), len(before)) for before, after in texts]
         return [
             [
@@ -122,7 +122,7 @@ class Guesser:
         ]
 
     def _predict(self, rows: Sequence[Sequence[Sequence[str]]]) -> list[Any]:
-        """Ask about tokens; word pieces and signs are guesses too where the switches say so."""
+        """Ask about tokens; word pieces and signs are guesses too if the switches allow them."""
         model, tokenizer = cast(MaskedLM, self.filler), self._tokenizer
         usual = self.switches.special_tokens == "usual"
         first, last = (
@@ -155,7 +155,7 @@ class Guesser:
         return cast(MaskedLM, self.filler).tokenizer
 
     def check_word_pieces(self) -> None:
-        """Refuse a language model of another kind than BERT's where its tokens are needed.
+        """Refuse a language model without BERT's word pieces if its tokens are needed.
 
         Raises:
             UserError: naming it.

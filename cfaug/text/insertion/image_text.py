@@ -1,4 +1,4 @@
-"""How far a caption is from its image, by a dual encoder such as CLIP."""
+"""The distance of a caption from its image, by a dual encoder such as CLIP."""
 
 from __future__ import annotations
 
@@ -24,26 +24,27 @@ if TYPE_CHECKING:
     from cfaug.types import SourceImage
 
 IMAGES, TEXTS = 64, 256
-"""Images and texts that are embedded at once."""
+"""Numbers of images and of texts that are embedded at once."""
 
 BROKEN_PHOTO = "photo_broken"
-"""What an example is rejected as whose image cannot be decoded."""
+"""The reason of an example whose image cannot be decoded."""
 
 
 @dataclass(frozen=True)
 class ImageTextDistance:
-    """One less the cosine of image and text: equation 1's d before it is normalised.
+    """One minus the cosine of image and text: equation 1's d before it is normalised.
 
-    Texts longer than the model reads are cut, as the released code cuts them: candidates that
-    differ beyond are equally far.
+    Texts beyond the model's length limit are truncated, as in the released code: candidates that
+    differ only beyond it have the same distance.
 
     Args:
         model: one that provides a DualEncoder, loaded when it is first asked (CLIP ViT-B/32,
             section 4.4).
         prefix: put before each text, "This is " in the released code.
         device: see ``cfaug.devices.choose_device``; ``auto`` is the GPU where there is one.
-        dtype: what it computes in. A distance's last bits depend on the batch it was computed in:
-            rounded to five digits, those in float64 do not; in float32 one in some hundreds does.
+        dtype: number format of the computation. A distance's last bits depend on its batch: rounded
+            to five digits, float64 distances do not; of float32 distances, one in some hundreds
+            does.
     """
 
     model: Checkpoint
@@ -61,12 +62,12 @@ class ImageTextDistance:
     def embed_images(
         self, images: Mapping[str, SourceImage]
     ) -> dict[str, NDArray[np.float64] | None]:
-        """Return by digest the unit embedding (dim,) of each image.
+        """Return the unit embedding (dim,) of each image, by digest.
 
-        One that cannot be decoded is named on the terminal and has none.
+        An image that cannot be decoded is named on the terminal and left out.
 
         Raises:
-            UserError: if a file is missing, or no longer what was indexed.
+            UserError: if a file is missing, or changed since it was indexed.
         """
         found: dict[str, NDArray[np.float64] | None] = {}
         digests = list(images)
@@ -86,10 +87,10 @@ class ImageTextDistance:
         return found
 
     def embed_texts(self, texts: Sequence[str]) -> list[NDArray[np.float64]]:
-        """Return the unit embedding (dim,) of each text, the prefix before it."""
+        """Return the unit embedding (dim,) of each text with the prefix before it."""
         import torch
 
-        # Texts of like length go together, so that short ones are not padded to the longest.
+        # Texts of similar length form a batch, so that short ones are not padded to the longest.
         order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
         found: list[Any] = [None] * len(texts)
         for start in range(0, len(order), TEXTS):
@@ -104,7 +105,7 @@ class ImageTextDistance:
 
     @staticmethod
     def distance(image: NDArray[np.float64], text: NDArray[np.float64]) -> float:
-        """Return one less the cosine of two unit embeddings, rounded to five digits."""
+        """Return one minus the cosine of two unit embeddings, rounded to five digits."""
         return round_digits(1.0 - float(image @ text))
 
     def describe(self) -> dict[str, str]:
@@ -112,7 +113,7 @@ class ImageTextDistance:
         return {"image_text": f"{self.model} sha256:{self.model.weights_hash()}"}
 
     def identity(self) -> str:
-        """Return what a distance is a result of."""
+        """Return everything that a distance depends on."""
         parts = [self.prefix, self.dtype, self.model.identity(), self.model.settings_hash()]
         return " ".join(map(repr, parts))
 

@@ -1,4 +1,4 @@
-"""Where a caption mentions the objects that were detected in its image.
+"""Finds where a caption mentions the objects that were detected in its image.
 
 Directly, or by a noun that means something similar (Ramshetty et al., 2023, section 3).
 """
@@ -17,7 +17,7 @@ from cfaug.text.protocols import TAGS, Tagger
 from cfaug.text.sentence import Sentence, split
 
 MASK = "[MASK] "
-"""What the released code puts before a mention; here only to reproduce how it searches."""
+"""The released code's mark before a mention; here only to reproduce its search."""
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,10 @@ class Mention:
     """A noun before which a word is inserted.
 
     Attributes:
-        start: where it is inserted: the first character of the noun, or of the nouns before it
-            that make a compound with it.
+        start: place of the insertion: the first character of the noun, or of its compound.
         end: the character after the noun's last one.
         noun: its characters.
-        label: of the detected object, the most similar one where there are several.
+        label: label of the detected object, the most similar one if there are several.
         objects: numbers of the detections whose attributes describe it, in their order.
     """
 
@@ -42,10 +41,10 @@ class Mention:
 
 @dataclass(frozen=True)
 class Mentions:
-    """What a caption mentions, from left to right, and the released code's own way to look it up.
+    """The mentions of a caption, from left to right, and the released code's lookup of attributes.
 
     Attributes:
-        found: none of which overlap.
+        found: mentions that do not overlap.
         by_token: numbers of detections by the word that follows a mask (``attributes=token``).
     """
 
@@ -55,13 +54,13 @@ class Mentions:
 
 @dataclass(frozen=True)
 class MentionFinder:
-    """Finds the mentions of captions, each on its own, similarities for all of them together.
+    """Finds the mentions of captions: each independently, but with similarities in one batch.
 
     Args:
-        switches: with a value for each; ``matching`` and ``fallback`` count.
+        switches: resolved switches, of which ``matching`` and ``fallback`` matter.
         tagger: finds the nouns that are compared.
-        similarity: of nouns and labels; may be ``None`` where ``fallback`` is ``never``.
-        threshold: similarity from which on a noun mentions an object: t.
+        similarity: similarity of nouns and labels; may be ``None`` if ``fallback`` is ``never``.
+        threshold: least similarity at which a noun mentions an object: t.
     """
 
     switches: Switches
@@ -72,7 +71,7 @@ class MentionFinder:
     def find(
         self, texts: Sequence[str], detections: Sequence[Sequence[Detection]]
     ) -> list[Mentions]:
-        """Return what each caption mentions of the objects of its image."""
+        """Return the objects of its image that each caption mentions."""
         found = [
             Mentions() if self.switches.fallback == "only" else self._direct(text, objects)
             for text, objects in zip(texts, detections, strict=True)
@@ -133,7 +132,7 @@ class MentionFinder:
     def _nouns(
         self, tagged: tuple[Sentence, Sequence[str]], taken: Sequence[Mention]
     ) -> list[Mention]:
-        """Return the nouns that may mention an object, each once, where it first stands."""
+        """Return the nouns that may mention an object, each once, at its first place."""
         sentence, tags = tagged
         seen = {self._key(one.noun) for one in taken}
         found = []
@@ -147,7 +146,7 @@ class MentionFinder:
         return found
 
     def _key(self, noun: str) -> str:
-        """Return what is compared of a noun: in the released code its letters, in their case."""
+        """Return the compared form of a noun: in the released code its letters, with case."""
         return noun.lower() if self._by_words else _letters(noun)
 
     def _similar(
@@ -172,9 +171,9 @@ class MentionFinder:
 
 
 def _by_words(text: str, labels: Sequence[str]) -> Mentions:
-    """Return where labels first stand as whole words in any case, longer labels first.
+    """Return the first places of labels as whole words, ignoring case, longer labels first.
 
-    A label within the words of another, "hydrant" in "fire hydrant", is no mention of its own.
+    A label within the words of another, "hydrant" in "fire hydrant", is not a separate mention.
     """
     numbers: dict[str, list[int]] = {}
     for i, label in enumerate(labels):
@@ -206,7 +205,7 @@ def _pattern(label: str) -> re.Pattern[str]:
 def _by_characters(text: str, labels: Sequence[str]) -> Mentions:
     """Return the released code's matches (``mask_text``): the first occurrence, between spaces.
 
-    It is looked for in the text as it is masked so far, so that a mask splits longer labels.
+    Each label is searched in the text with the masks so far, so that a mask splits longer labels.
     """
     masked, keys = text, dict[str, list[int]]()
     labelled: dict[int, str] = {}  # by the number of characters of the caption before it
@@ -234,7 +233,7 @@ def _by_characters(text: str, labels: Sequence[str]) -> Mentions:
 def _before_compounds(
     mentions: Sequence[Mention], sentence: Sentence, tags: Sequence[str]
 ) -> tuple[Mention, ...]:
-    """Return mentions before the nouns that stand right before them; of one compound the last."""
+    """Move mentions before the nouns directly before them; keep the last one of a compound."""
     places = {start: i for i, (start, _) in enumerate(sentence.spans)}
     found: dict[int, Mention] = {}
     for mention in mentions:

@@ -1,4 +1,4 @@
-"""Which of a mask's candidates is inserted: three scores, made comparable and added.
+"""The score by which a mask's candidates are ranked: three scores, normalised and added.
 
 Equation 1 of Ramshetty et al. (2023): lambda_1 p + lambda_2 s + lambda_3 d.
 """
@@ -10,20 +10,20 @@ from collections.abc import Sequence
 from cfaug.text.insertion.switches import Normalise
 
 TINY = 1e-12
-"""What the released code divides by at least."""
+"""The least divisor of the released code."""
 
 Weights = tuple[float, float, float]
 """lambda_1, lambda_2 and lambda_3."""
 
 
 def normalise_scores(values: Sequence[float], how: Normalise | None) -> list[float]:
-    """Make the scores of a mask's candidates comparable to scores of another kind.
+    """Normalise the scores of a mask's candidates, so that they are comparable to other scores.
 
     Args:
-        values: one a candidate.
+        values: one score for each candidate.
         how: ``sum`` divides by the sum; negative values, which have no share, count as 0.
             ``min_max`` maps the least to 0 and the greatest to 1; equal ones to 0. ``released``
-            does the same but for equal ones, which it divides by the greatest, or by 1e-12 where
+            does the same except for equal ones, which it divides by the greatest, or by 1e-12 if
             that is not greater.
 
     >>> normalise_scores([1.0, 3.0], "sum"), normalise_scores([1.0, 3.0, 2.0], "min_max")
@@ -57,11 +57,11 @@ def score_candidates(
 
     Args:
         language: probabilities by the language model: p.
-        similarity: with the object's attributes: s.
-        distance: of image and text: d; empty where nothing was asked about images.
-        weights: of the three.
+        similarity: similarities to the object's attributes: s.
+        distance: distances of image and text: d; empty if images are not compared.
+        weights: lambda_1, lambda_2 and lambda_3.
         how: see ``normalise_scores``.
-        pad_to: so many probabilities are normalised together, those that lack as zeros.
+        pad_to: number of probabilities that are normalised together, missing ones as zeros.
 
     >>> score_candidates([0.2, 0.1], [0.0, 1.0], [0.5, 0.5], (1.0, 5.0, 5.0), "min_max")
     [0.09090909090909091, 0.45454545454545453]
@@ -75,7 +75,7 @@ def score_candidates(
     total = max(sum(abs(weight) for weight in weights), 1.0)
     scores = [0.0] * len(language)
     for weight, part in zip(weights, parts, strict=True):
-        # In this order, as the released code adds: the last bits decide between equal scores.
+        # Added in the order of the released code: the last bits decide between equal scores.
         if part:
             scores = [one + weight * value for one, value in zip(scores, part, strict=True)]
     return [score / total for score in scores]

@@ -1,4 +1,4 @@
-"""Where XMAI's paper, its released code and what is right differ: a named switch for each.
+"""Named switches for the differences between XMAI's paper, its released code and a correct version.
 
 The letters are those under which ``docs/xmai.md`` lists the deviations.
 """
@@ -31,7 +31,7 @@ Compounds = Literal["before", "within"]
 
 @dataclass(frozen=True)
 class Switches:
-    """What an insertion does where descriptions of it differ; ``None`` is what ``compat`` says.
+    """Choices of an insertion where its descriptions differ; ``None`` is the value of ``compat``.
 
     The released code is ``XMAI/xmai_generate.py`` and ``XMAI/utils.py``; sections are of Ramshetty
     et al. (2023).
@@ -39,49 +39,48 @@ class Switches:
     Args:
         normalise: how the three scores of a mask's candidates are made comparable (a). ``sum``
             divides by their sum (section 3). ``min_max`` maps the least to 0 and the greatest to 1,
-            as the released code does; it is the default too, for after division by the sum the
-            cosine distances of three captions that differ in one word are all a third, and
+            as the released code does; it is the default too, because after division by the sum the
+            cosine distances of three captions that differ in one word are all about a third, and
             lambda_3 decides nothing. ``released`` is ``min_max`` with the code's treatment of equal
             scores, which are divided by the greatest, or by 1e-12 where that is negative.
         padding: whether probabilities of fewer than k candidates are filled up with zeros before
             they are normalised (b), as in the released code.
-        context: what the language model sees of masks to the left (c of the algorithm's text, d of
-            the list): the words inserted there, ``sequential`` (section 3); ``masks``: their mask
-            tokens, as in the released code; or ``alone``: nothing, neither in the language model
-            nor in CLIP. Then no choice depends on another, and ablations over lambda, k and t
-            share all answers of the models; it is an approximation of our own.
-        special_tokens: what stands around the caption in the language model (e): the tokenizer's
-            ``usual`` tokens, or two ``unknown`` ones, as which the released code's empty strings
-            are read.
+        context: what the language model sees in place of masks to the left (c of the algorithm's
+            text, d of the list): ``sequential``, the words inserted there (section 3); ``masks``,
+            their mask tokens, as in the released code; or ``alone``, nothing, neither in the
+            language model nor in CLIP. With ``alone``, choices are independent, and ablations over
+            lambda, k and t share all answers of the models; it is an approximation of ours.
+        special_tokens: tokens around the caption in the language model (e): the tokenizer's
+            ``usual`` ones, or two ``unknown`` ones, which the released code's empty strings become.
         neighbours: which words near the mask are not candidates (f): three on ``both`` sides
             ("3-hop neighborhood", section 3), or three tokens to the ``left``, as in the released
             code; a mask with fewer than three tokens before it has none.
-        later_masks: whether the masks to the right are there in the captions that CLIP compares
-            (g): ``remove``, or ``keep`` them as the word "[MASK]", as in the released code.
+        later_masks: whether the captions that CLIP compares contain the masks to the right (g):
+            ``remove``, or ``keep`` them as the word "[MASK]", as in the released code.
         fallback: which nouns are compared with the detected objects (h): every ``noun`` that is not
             a direct match; those of a ``text`` without any direct match (section 3 and the released
             code); ``never`` any; or ``only`` nouns, without direct matches. The last two are the
             released code's ``--mask_method direct`` and ``sim``.
-        matching: what a direct match is (i): the object's ``words`` in any case, wherever they
-            stand; or the object's first occurrence as characters, with ``spaces`` around it, in the
-            same case and not at the beginning, as in the released code.
+        matching: what a direct match is (i): the object's ``words`` in any case and at any place;
+            or the object's first occurrence as characters, with ``spaces`` around it, in the same
+            case and not at the beginning, as in the released code.
         stop_words: whether stop words are not candidates in ``any_case``, or in ``lower_case``
             only, so that "The" and "Some" are inserted (j), as in the released code.
         candidates: whole ``words`` of letters, or any ``tokens``, word pieces and signs too (k), as
             in the released code.
-        output: what becomes of the rest of the caption (k): its ``characters`` stay, or it is
-            written anew from its word pieces (``tokens``), as in the released code.
+        output: how the rest of the caption is written (k): its ``characters`` stay, or it is
+            rebuilt from its word pieces (``tokens``), as in the released code.
         attributes: how a mask finds its attributes (l): those of its ``object``; or by the
-            ``token`` that follows, which finds none for "t-shirt" and others that are several
-            tokens, and the other mention's where two objects begin with one word, as in the
+            ``token`` that follows, which finds none for objects of several tokens such as
+            "t-shirt", and the wrong mention's if two objects begin with the same word, as in the
             released code.
-        spelling: whether "a" right before an insertion becomes "an" as the word wants it, and a
-            word that begins the caption is written as the noun is (``right``); or all stays as it
-            is (``keep``), which paper and code do.
+        spelling: whether "a" right before an insertion becomes "an" if the word needs it, and a
+            word that begins the caption is capitalised like the noun (``right``); or nothing is
+            adapted (``keep``), as in paper and code.
 
-        compounds: where a word is inserted if other nouns stand right before the mention:
-            ``before`` all of them ("a wooden dining table"), or ``within``, right before the noun
-            that was matched ("a dining wooden table"), as paper and code do.
+        compounds: where a word is inserted if other nouns directly precede the mention: ``before``
+            all of them ("a wooden dining table"), or ``within``, right before the noun that was
+            matched ("a dining wooden table"), as in paper and code.
 
     Raises:
         UserError: naming a switch that is invalid, with the choices.
@@ -127,7 +126,7 @@ class Switches:
 
     @property
     def needing_tokens(self) -> tuple[str, ...]:
-        """The switches that are set so that only a masked language model's own tokens will do."""
+        """The switches with values that need a masked language model's own tokens."""
         wanted = {
             "context": "masks",
             "special_tokens": "unknown",
@@ -140,7 +139,7 @@ class Switches:
 
 
 def _choices() -> dict[str, tuple[Any, ...]]:
-    """Return the values of each switch, but for ``None``."""
+    """Return the values of each switch, except ``None``."""
     found = {}
     for name, annotation in get_type_hints(Switches).items():
         literal = next(one for one in get_args(annotation) if one is not type(None))
@@ -170,7 +169,7 @@ _FIXED: dict[str, Any] = {
 PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         "fixed": _FIXED,
-        # Where the paper says nothing (e, g, i to l), what is right.
+        # Where the paper is silent (e, g, i to l), the correct choice.
         "paper": {
             **_FIXED,
             "normalise": "sum",
@@ -196,7 +195,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         },
     }
 )
-"""What ``compat`` sets."""
+"""The values that ``compat`` sets."""
 
 LAMBDAS: Mapping[str, tuple[float, float, float]] = MappingProxyType(
     {"fixed": (1.0, 5.0, 5.0), "paper": (1.0, 5.0, 5.0), "code": (1.0, 1.0, 1.0)}

@@ -1,6 +1,6 @@
-"""How similar candidates are to attributes, and how far they take a caption from its photo.
+"""Similarity of candidates to attributes, and distance of their captions from the photo.
 
-All candidates of a call together: words are embedded once, and so are photos.
+All candidates of a call are scored together: words and photos are embedded once.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Weigher:
     Args:
         similarity: of words; ``None`` adds none.
         image_text: distance of captions and photos; ``None`` adds none.
-        switches: with a value for each; ``attributes`` counts.
-        folder: in which distances are kept; ``None`` keeps none.
+        switches: resolved switches, of which ``attributes`` matters.
+        folder: folder of cached distances; ``None`` caches nothing.
     """
 
     similarity: WordSimilarity | None
@@ -36,9 +36,9 @@ class Weigher:
     folder: Path | None
 
     def weigh(self, drafts: Sequence[Draft], candidates: Sequence[list[Candidate]], i: int) -> None:
-        """Weigh the candidates of mask ``i`` of each caption, in place.
+        """Score the candidates of mask ``i`` of each caption, in place.
 
-        Captions whose photo cannot be decoded lose theirs, and say why.
+        Captions whose photo cannot be decoded lose their candidates, with a reason.
         """
         self._weigh_attributes(drafts, candidates, i)
         if self.image_text is not None:
@@ -46,13 +46,13 @@ class Weigher:
 
     @cached_property
     def cache(self) -> AnswerCache:
-        """The distances that are known."""
+        """The cached distances."""
         asked = self.folder is not None and self.image_text is not None
         identity = self.image_text.identity() if asked and self.image_text else ""
         return AnswerCache(self.folder if asked else None, f"distances {identity}")
 
     def forget(self) -> None:
-        """Drop the embeddings of photos: those of the next call are others."""
+        """Drop the embeddings of photos: the next call has other photos."""
         self._embedded.clear()
 
     @cached_property
@@ -63,7 +63,7 @@ class Weigher:
     def _weigh_attributes(
         self, drafts: Sequence[Draft], candidates: Sequence[list[Candidate]], i: int
     ) -> None:
-        """Add to each candidate how similar it is to the most similar attribute."""
+        """Add to each candidate its similarity to the most similar attribute."""
         similarity = self.similarity
         if similarity is None:
             return
@@ -93,7 +93,7 @@ class Weigher:
     def _weigh_images(
         self, drafts: Sequence[Draft], candidates: Sequence[list[Candidate]], i: int
     ) -> None:
-        """Add to each candidate how far the caption with it is from the image."""
+        """Add to each candidate the distance of its caption from the image."""
         questions, images = [], dict[str, SourceImage]()
         for draft, some in zip(drafts, candidates, strict=True):
             assert draft.canvas is not None

@@ -1,4 +1,4 @@
-"""How similar words are: cosines of their embeddings, each word embedded once."""
+"""Similarity of words: cosines of their embeddings, each word embedded once."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ from cfaug.text.protocols import SentenceEmbedder, round_digits
 
 
 class WordSimilarity:
-    """Cosines of words, rounded so that they are the same whatever they were computed with.
+    """Cosines of words, rounded so that they are independent of the batch.
 
     Args:
-        encoder: whose embeddings have unit length, or zeros for a word that it does not know, which
-            is similar to nothing.
-        folder: in which embeddings are kept; ``None`` keeps none.
+        encoder: encoder with embeddings of unit length, or of zeros for an unknown word, which is
+            similar to nothing.
+        folder: folder of cached embeddings; ``None`` caches nothing.
     """
 
     def __init__(self, encoder: SentenceEmbedder, folder: Path | None = None) -> None:
         self._encoder = encoder
         self._vectors: dict[str, np.ndarray] = {}
-        # Only a model's answers are worth keeping, and only a model says all that it depends on.
+        # Only a model's answers are worth caching, and only a model names everything that they
+        # depend on.
         kept = folder if isinstance(encoder, Pretrained) else None
         self.cache = AnswerCache(kept, f"words {encoder.describe() if kept else ''}")
 
     def learn(self, words: Iterable[str]) -> None:
-        """Embed words together; those that are known already are not embedded again."""
+        """Embed words in one batch; known ones are not embedded again."""
         fresh = sorted(word for word in set(words) if word not in self._vectors)
         if not fresh:
             return
@@ -55,12 +56,12 @@ class WordSimilarity:
 
 
 def _pack(vector: np.ndarray) -> str:
-    """Return a vector as text, exactly: in four bytes a number where those are enough.
+    """Return a vector as text, exactly: with four bytes a number if those are enough.
 
     >>> _unpack(_pack(np.array([0.1, 2.0]))).tolist()
     [0.1, 2.0]
     """
-    with np.errstate(over="ignore"):  # what is too large is not equal
+    with np.errstate(over="ignore"):  # a number that overflows is not equal
         small = vector.astype("<f4")
     exact = small if (small == vector).all() else vector.astype("<f8")
     return f"{exact.dtype.itemsize}{b64encode(exact.tobytes()).decode()}"
