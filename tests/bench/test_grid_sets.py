@@ -72,7 +72,7 @@ def test_labels_are_marginal_or_intersectional(opened):
         UserError, match="'age' is not one of them; choose from its attributes race, gender"
     ):
         grid.label(["age"])
-    with pytest.raises(UserError, match="none is named"):
+    with pytest.raises(UserError, match="none given"):
         grid.label([])
 
 
