@@ -21,17 +21,6 @@ from cfaug.types import Draw, Edit, Proposal
 T = TypeVar("T")
 
 
-def check_part(part: int, parts: int) -> None:
-    """Refuse an invalid part.
-
-    Raises:
-        UserError: naming both numbers.
-    """
-    whole = all(isinstance(n, int) and not isinstance(n, bool) for n in (part, parts))
-    if not whole or not 0 <= part < parts:
-        raise UserError(f"part={part} parts={parts}: part counts from 0 to parts - 1")
-
-
 def shard_count(captions: int, per_shard: int) -> int:
     """Return the number of shards of ``captions`` captions.
 

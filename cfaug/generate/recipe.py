@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 from cfaug.errors import UserError
 from cfaug.generate.annotation import AnnotationStage
 from cfaug.generate.pipeline import Pipeline
 from cfaug.generate.sampling import AnyDraws
-from cfaug.generate.settings import ImageFormat, SetPer, Stage, check_choice
+from cfaug.generate.settings import ImageFormat, SetPer, Stage
 from cfaug.protocols import Annotator, Editor, ImageEditor, Postprocess, Scorer
 from cfaug.score.select import Selection
+from cfaug.validation import check_fields
 
 ExamplePer = Literal["text", "image", "questions"]
 
@@ -90,8 +91,7 @@ class Recipe:
     count_by: str | None = None
 
     def __post_init__(self) -> None:
-        check_choice("recipe.example_per", self.example_per, get_args(ExamplePer))
-        check_choice("recipe.set_per", self.set_per, get_args(SetPer))
+        check_fields(self, "recipe")
 
     def check(self, stage: Stage) -> None:
         """Refuse a stage for which a part is missing or invalid.

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
-from cfaug.errors import UserError
-from cfaug.generate.plan import check_part
+from cfaug.validation import Positive, check_fields, check_part
 
 ImageFormat = Literal["png", "webp", "jpeg"]
 Stage = Literal["captions", "images", "all"]
@@ -41,14 +40,8 @@ class RunSettings:
     pipeline_scoring: bool = False
 
     def __post_init__(self) -> None:
+        check_fields(self)
         check_part(self.part, self.parts)
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
-            raise UserError(f"seed must be a whole number, not {self.seed!r}")
-        check_choice("stage", self.stage, get_args(Stage))
-        if not isinstance(self.publish_incomplete, bool):
-            raise UserError(
-                f"publish_incomplete={self.publish_incomplete!r} is invalid: choose true or false"
-            )
 
 
 @dataclass(frozen=True)
@@ -67,23 +60,9 @@ class ShardSettings:
         UserError: for a count below 1, or an unknown format.
     """
 
-    sets_per_shard: int = 100
+    sets_per_shard: Positive = 100
     image_format: ImageFormat = "png"
-    batch: int = 64
+    batch: Positive = 64
 
     def __post_init__(self) -> None:
-        for name in ("sets_per_shard", "batch"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise UserError(f"shards.{name}={value!r} should be a whole number from 1")
-        check_choice("shards.image_format", self.image_format, get_args(ImageFormat))
-
-
-def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    """Refuse a value that is not among the choices.
-
-    Raises:
-        UserError: naming them.
-    """
-    if value not in choices:
-        raise UserError(f"{name}={value} is not one of: {', '.join(choices)}")
+        check_fields(self, "shards")

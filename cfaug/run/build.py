@@ -10,7 +10,8 @@ from typing import Any
 
 from cfaug.errors import UserError
 from cfaug.models import specs
-from cfaug.run.setting_types import annotation_of, fit_value
+from cfaug.run.setting_types import fit_value
+from cfaug.validation import annotation_of
 
 TARGET = "_target_"
 

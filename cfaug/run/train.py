@@ -29,6 +29,7 @@ from cfaug.run.run_folder import Verdict
 from cfaug.run.run_plan import TrainJob, plan_run, prepare_data
 from cfaug.run.sizes import unequal_sizes
 from cfaug.run.train_settings import TrainSettings
+from cfaug.validation import check_part
 
 if TYPE_CHECKING:
     from cfaug.train.job import FitResult
@@ -74,9 +75,7 @@ def _of_this_part(jobs: Jobs) -> Jobs:
     """
     config, _ = jobs[0]
     part, parts = config["part"], config["parts"]
-    numbers = all(isinstance(n, int) and not isinstance(n, bool) for n in (part, parts))
-    if not numbers or not 0 <= part < parts:
-        raise UserError(f"part={part} parts={parts}: part counts from 0 and is below parts")
+    check_part(part, parts)
     return jobs[part::parts]
 
 

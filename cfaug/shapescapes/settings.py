@@ -6,10 +6,14 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from typing import Annotated
+
+from annotated_types import Ge, Interval, MinLen
 
 from cfaug.errors import UserError
 from cfaug.shapescapes.styles import STYLES, Style
 from cfaug.shapescapes.vocabulary import COLOURS, DOMAINS, KINDS, PHOTO, PLACES, SUBJECTS
+from cfaug.validation import OneOf, Share, check_fields
 
 WORLD_VERSION = 1
 """Raise it when a scene or a caption would come out differently: folders of shards follow."""
@@ -94,25 +98,25 @@ class WorldSettings:
         compositional_test_pairs: likewise in each of its tests.
     """
 
-    image_size: int = 32
-    bias: float = 0.9
-    style: str = "fog"
+    image_size: Annotated[int, Ge(8)] = 32
+    bias: Share = 0.9
+    style: Annotated[str, OneOf(STYLES)] = "fog"
     seed: int | None = None
     real_scenes: int = 1500
     counterfactual_pairs: int = 510
     unbiased_scenes: int = 1020
     id_scenes: int = 400
     ood_pairs: int = 300
-    drop_colour: float = 0.3
-    drop_background: float = 0.5
-    edits: tuple[str, ...] = ("subject",)
-    shortcut: str = "background"
-    domains: tuple[str, ...] = (PHOTO,)
-    colours: tuple[str, ...] = tuple(COLOURS)
-    backgrounds: tuple[str, ...] = tuple(PLACES)
-    skew: float = 0.0
-    skewed: str = "both"
-    skewed_subjects: int = 5
+    drop_colour: Share = 0.3
+    drop_background: Share = 0.5
+    edits: Annotated[tuple[Annotated[str, OneOf(KINDS)], ...], MinLen(1)] = ("subject",)
+    shortcut: Annotated[str, OneOf(SHORTCUTS)] = "background"
+    domains: Annotated[tuple[Annotated[str, OneOf(DOMAINS)], ...], MinLen(1)] = (PHOTO,)
+    colours: Annotated[tuple[Annotated[str, OneOf(COLOURS)], ...], MinLen(2)] = tuple(COLOURS)
+    backgrounds: Annotated[tuple[Annotated[str, OneOf(PLACES)], ...], MinLen(2)] = tuple(PLACES)
+    skew: Share = 0.0
+    skewed: Annotated[str, OneOf(SKEWED)] = "both"
+    skewed_subjects: Annotated[int, Interval(ge=1, le=len(SUBJECTS))] = 5
     ve_photos: int = 3000
     ve_test_photos: int = 300
     vqa_pairs: int = 3000
@@ -121,54 +125,16 @@ class WorldSettings:
     compositional_test_pairs: int = 400
 
     def __post_init__(self) -> None:
-        for name in ("edits", "domains", "colours", "backgrounds"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
+        check_fields(self, "data.world")
         object.__setattr__(self, "skew", float(self.skew))  # 1 and 1.0 are one world
-        if self.style not in STYLES:
-            raise UserError(f"no style is called {self.style!r}; choose from {', '.join(STYLES)}")
-        for name in ("bias", "drop_colour", "drop_background", "skew"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise UserError(f"data.world.{name}={getattr(self, name)}: must lie in [0, 1]")
-        unknown = [kind for kind in self.edits if kind not in KINDS]
-        if unknown or not self.edits:
-            raise UserError(f"data.world.edits={list(self.edits)}: choose from {', '.join(KINDS)}")
-        if self.image_size < 8:
-            raise UserError(f"data.world.image_size={self.image_size}: at least 8 pixels")
-        self._check_domains()
-        self._check_skew()
-
-    def _check_domains(self) -> None:
-        if self.shortcut not in SHORTCUTS:
-            raise UserError(
-                f"data.world.shortcut={self.shortcut}: choose from {', '.join(SHORTCUTS)}"
-            )
-        wrong = [one for one in self.domains if one not in DOMAINS]
-        if wrong or not self.domains or len(set(self.domains)) < len(self.domains):
-            raise UserError(
-                f"data.world.domains={list(self.domains)}: choose from {', '.join(DOMAINS)}, each "
-                "at most once"
-            )
+        for name in ("domains", "colours", "backgrounds"):
+            given = getattr(self, name)
+            if len(set(given)) < len(given):
+                raise UserError(f"data.world.{name}={list(given)}: choose each at most once")
         if "domain" in self.bound and len(self.domains) < 2:
             raise UserError(
                 f"data.world.shortcut={self.shortcut} needs at least two domains: "
                 f"'data.world.domains=[{','.join(DOMAINS)}]'"
-            )
-
-    def _check_skew(self) -> None:
-        for name, known in (("colours", COLOURS), ("backgrounds", PLACES)):
-            given = getattr(self, name)
-            unknown = [one for one in given if one not in known]
-            if unknown or len(given) < 2 or len(set(given)) < len(given):
-                raise UserError(
-                    f"data.world.{name}={list(given)}: choose two or more from {', '.join(known)}, "
-                    "each at most once"
-                )
-        if self.skewed not in SKEWED:
-            raise UserError(f"data.world.skewed={self.skewed}: choose from {', '.join(SKEWED)}")
-        count, most = self.skewed_subjects, len(SUBJECTS)
-        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= most:
-            raise UserError(
-                f"data.world.skewed_subjects={count!r}: a whole number from 1 to {most}"
             )
 
     @property

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from cfaug.data.planning.rational import is_number
+from annotated_types import Ge
+
 from cfaug.data.planning.settings import data_seed
 from cfaug.errors import UserError
 from cfaug.text.edit_format import FILE, EditFormat
 from cfaug.text.edit_prompts import read_prompts
-from cfaug.train.settings import at_least, choose
-
-FORMS = ("alpaca", "short")
+from cfaug.validation import PartialShare, Positive, check_fields
 
 
 @dataclass(frozen=True)
@@ -38,18 +37,13 @@ class EditData:
     edits: str | None
     format: Literal["alpaca", "short"] | None = None
     prompts: str = "plain"
-    batch_size: int = 4
-    validation: float = 0.1
-    max_length: int = 1024
+    batch_size: Positive = 4
+    validation: PartialShare = 0.1
+    max_length: Annotated[int, Ge(2)] = 1024
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        if self.format is not None:
-            choose("data.format", self.format, FORMS)
-        for name, lowest in (("batch_size", 1), ("max_length", 2)):
-            at_least(f"data.{name}", getattr(self, name), lowest)
-        if not is_number(self.validation) or not 0 <= self.validation < 1:
-            raise UserError(f"data.validation={self.validation} must be in [0, 1)")
+        check_fields(self, "data")
 
     def with_seed(self, seed: int) -> EditData:
         """Return these settings with a seed: their own, or the one derived from the run's seed."""

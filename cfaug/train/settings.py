@@ -3,39 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from annotated_types import Interval
 
 from cfaug.devices import check_device
-from cfaug.errors import UserError, check_booleans
-
-
-def choose(name: str, value: object, choices: Sequence[object]) -> None:
-    """Refuse a value that is not one of ``choices``.
-
-    Raises:
-        UserError: listing them.
-    """
-    if value not in choices:
-        raise UserError(f"{name}={value!r}: choose one of {', '.join(map(str, choices))}")
-
-
-def at_least(name: str, value: float | None, lowest: float, *, strictly: bool = False) -> None:
-    """Refuse what is not a finite number of at least ``lowest``, or above it; None passes.
-
-    Raises:
-        UserError: naming the setting.
-    """
-    if value is None:
-        return
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
-        raise UserError(f"{name}={value!r} must be a number")
-    if value < lowest or (strictly and value == lowest):
-        raise UserError(f"{name}={value} must be {'above' if strictly else 'at least'} {lowest}")
-
-
-PRECISIONS = ("32", "bf16", "bf16-mixed", "16-mixed")
+from cfaug.errors import UserError
+from cfaug.validation import Count, PartialShare, Positive, PositiveNumber, Weight, check_fields
 
 
 @dataclass(frozen=True)
@@ -79,44 +54,31 @@ class TrainerSettings:
         progress: show a bar on stderr.
     """
 
-    max_steps: int | None = None
-    max_epochs: int | None = 3
-    devices: int = 1
-    num_nodes: int = 1
-    accelerator: str = "auto"
+    max_steps: Count | None = None
+    max_epochs: Count | None = 3
+    devices: Positive = 1
+    num_nodes: Positive = 1
+    accelerator: Literal["auto", "cpu", "gpu", "mps"] = "auto"
     device: str | None = None
     precision: Literal["32", "bf16", "bf16-mixed", "16-mixed"] = "32"
-    accumulate_grad_batches: int = 1
-    micro_batch_size: int | None = None
-    gradient_clip: float | None = 1.0
-    val_every_steps: int | None = None
-    early_stopping: int | None = None
+    accumulate_grad_batches: Positive = 1
+    micro_batch_size: Positive | None = None
+    gradient_clip: PositiveNumber | None = 1.0
+    val_every_steps: Positive | None = None
+    early_stopping: Positive | None = None
     checkpoint: Literal["best", "last"] = "best"
-    save_every_steps: int | None = None
-    save_every_minutes: float | None = 5.0
+    save_every_steps: Positive | None = None
+    save_every_minutes: PositiveNumber | None = 5.0
     keep_last: bool = False
-    log_every_steps: int = 1
+    log_every_steps: Positive = 1
     progress: bool = True
 
     def __post_init__(self) -> None:
-        check_booleans(self, "trainer")
         object.__setattr__(self, "precision", str(self.precision))
-        choose("trainer.precision", self.precision, PRECISIONS)
-        choose("trainer.checkpoint", self.checkpoint, ("best", "last"))
-        choose("trainer.accelerator", self.accelerator, ("auto", "cpu", "gpu", "mps"))
+        check_fields(self, "trainer")
         if self.max_steps is None and self.max_epochs is None:
             raise UserError("one of trainer.max_steps and trainer.max_epochs must be given")
-        for name in ("max_steps", "max_epochs"):
-            at_least(f"trainer.{name}", getattr(self, name), 0)
-        for name in ("devices", "num_nodes", "val_every_steps", "save_every_steps"):
-            at_least(f"trainer.{name}", getattr(self, name), 1)
-        for name in ("log_every_steps", "accumulate_grad_batches"):
-            at_least(f"trainer.{name}", getattr(self, name), 1)
-        for name in ("micro_batch_size", "early_stopping"):
-            at_least(f"trainer.{name}", getattr(self, name), 1)
         self._check_device()
-        at_least("trainer.gradient_clip", self.gradient_clip, 0, strictly=True)
-        at_least("trainer.save_every_minutes", self.save_every_minutes, 0, strictly=True)
 
     def _check_device(self) -> None:
         if self.device is None:
@@ -169,37 +131,23 @@ class OptimSettings:
             ``cfaug.train.param_groups.layer_rates``); ``None`` is the same rate for all.
     """
 
-    lr: float = 5e-7
-    weight_decay: float = 1e-3
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-8
+    lr: PositiveNumber = 5e-7
+    weight_decay: Weight = 1e-3
+    betas: tuple[PartialShare, PartialShare] = (0.9, 0.999)
+    eps: PositiveNumber = 1e-8
     schedule: Literal["linear", "cosine", "constant"] = "linear"
-    warmup_steps: int = 0
-    warmup_ratio: float | None = None
-    layer_decay: float | None = None
+    warmup_steps: Count = 0
+    warmup_ratio: PartialShare | None = None
+    layer_decay: Annotated[float, Interval(gt=0, le=1)] | None = None
     decay_rule: Literal["matrices", "huggingface"] = "matrices"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "betas", tuple(self.betas))
-        at_least("optim.layer_decay", self.layer_decay, 0, strictly=True)
-        if self.layer_decay is not None and self.layer_decay > 1:
-            raise UserError(f"optim.layer_decay={self.layer_decay} must be in (0, 1], or null")
-        choose("optim.decay_rule", self.decay_rule, ("matrices", "huggingface"))
-        choose("optim.schedule", self.schedule, ("linear", "cosine", "constant"))
-        at_least("optim.lr", self.lr, 0, strictly=True)
-        at_least("optim.weight_decay", self.weight_decay, 0)
-        at_least("optim.eps", self.eps, 0, strictly=True)
-        at_least("optim.warmup_steps", self.warmup_steps, 0)
-        at_least("optim.warmup_ratio", self.warmup_ratio, 0)
-        if self.warmup_ratio is not None and self.warmup_ratio >= 1:
-            raise UserError(f"optim.warmup_ratio={self.warmup_ratio} must be in [0, 1), or null")
+        check_fields(self, "optim")
         if self.warmup_ratio is not None and self.warmup_steps:
             raise UserError(
                 f"optim.warmup_ratio={self.warmup_ratio} beside optim.warmup_steps="
                 f"{self.warmup_steps}: give one of them; optim.warmup_steps=0 takes the ratio"
             )
-        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
-            raise UserError(f"optim.betas={list(self.betas)} must be two numbers in [0, 1)")
 
     def warmup(self, total_steps: int) -> int:
         """Return the steps before the peak.
@@ -254,20 +202,14 @@ class LossSettings:
     """
 
     same_image: Literal["negative", "masked"] = "negative"
-    hard_negative_weight: float = 1.0
+    hard_negative_weight: PositiveNumber = 1.0
     negative_captions: Literal["used", "ignored"] | None = None
-    set_invariance: float = 0.0
+    set_invariance: Weight = 0.0
     invariance: Literal["variance", "kl"] = "variance"
-    negative_weight: float = 1.0
+    negative_weight: PositiveNumber = 1.0
 
     def __post_init__(self) -> None:
-        choose("loss.same_image", self.same_image, ("negative", "masked"))
-        if self.negative_captions is not None:
-            choose("loss.negative_captions", self.negative_captions, ("used", "ignored"))
-        at_least("loss.hard_negative_weight", self.hard_negative_weight, 0, strictly=True)
-        at_least("loss.negative_weight", self.negative_weight, 0, strictly=True)
-        at_least("loss.set_invariance", self.set_invariance, 0)
-        choose("loss.invariance", self.invariance, ("variance", "kl"))
+        check_fields(self, "loss")
 
     @property
     def plain(self) -> bool:
@@ -285,10 +227,10 @@ class AnswerLoss:
             wrong options unread.
     """
 
-    contrast: float = 0.0
+    contrast: Weight = 0.0
 
     def __post_init__(self) -> None:
-        at_least("loss.contrast", self.contrast, 0)
+        check_fields(self, "loss")
 
 
 @dataclass(frozen=True)
@@ -308,5 +250,4 @@ class LoggerSettings:
     mode: Literal["online", "offline"] = "online"
 
     def __post_init__(self) -> None:
-        choose("logger.kind", self.kind, ("csv", "wandb", "tensorboard"))
-        choose("logger.mode", self.mode, ("online", "offline"))
+        check_fields(self, "logger")

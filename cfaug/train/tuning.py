@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cfaug.errors import UserError, check_booleans
-from cfaug.train.settings import at_least
+from cfaug.errors import UserError
+from cfaug.validation import PartialShare, Positive, PositiveNumber, check_fields
 
 if TYPE_CHECKING:
     from torch import nn
@@ -41,24 +41,16 @@ class Lora:
     """
 
     targets: Sequence[str]
-    r: int = 8
-    alpha: float = 16
-    dropout: float = 0.0
+    r: Positive = 8
+    alpha: PositiveNumber = 16
+    dropout: PartialShare = 0.0
     merge: bool = True
 
     def __post_init__(self) -> None:
-        check_booleans(self, "tuning.lora")
         object.__setattr__(self, "targets", _patterns("tuning.lora.targets", self.targets))
         if not self.targets:
             raise UserError("tuning.lora.targets is empty: name the layers to adapt")
-        at_least("tuning.lora.r", self.r, 1)
-        at_least("tuning.lora.alpha", self.alpha, 0, strictly=True)
-        at_least("tuning.lora.dropout", self.dropout, 0)
-        if self.dropout >= 1 or self.r != int(self.r):
-            raise UserError(
-                f"tuning.lora.r={self.r} must be a whole number and "
-                f"tuning.lora.dropout={self.dropout} below 1"
-            )
+        check_fields(self, "tuning.lora")
 
 
 @dataclass(frozen=True)

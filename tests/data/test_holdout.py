@@ -145,5 +145,5 @@ def test_nothing_is_held_out_unless_asked_for():
         assert "held_out" not in found.counts
         assert DataSettings("a", "b", holdout=nothing).holdout == 0
     for wrong in (1, -0.1, "x", True):
-        with pytest.raises(UserError, match=r"data\.holdout=.* must be in \[0, 1\)"):
+        with pytest.raises(UserError, match=r"data\.holdout=.* should be a number in \[0, 1\)"):
             DataSettings("a", "b", holdout=wrong)

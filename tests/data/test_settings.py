@@ -29,8 +29,8 @@ from cfaug.papers.coco_cf.mixtures import PaperMixture
         ({"world": "fog"}, r"data\.world=fog should be null or settings of its own"),
         ({"split": "rows"}, "choose from group, random"),
         ({"real_captions": "some"}, "choose from all, edited"),
-        ({"counterfactual_holdout": 1}, r"data\.counterfactual_holdout=1 must be"),
-        ({"counterfactual_holdout": True}, r"data\.counterfactual_holdout=True"),
+        ({"counterfactual_holdout": 1}, r"data\.counterfactual_holdout=1 should be a number in"),
+        ({"counterfactual_holdout": True}, r"data\.counterfactual_holdout=true"),
         ({"control": "real"}, r"data\.control=real is the control of a plan"),
         ({"plan": PaperMixture("all"), "control": "both"}, "choose from real, counterfactual"),
         (

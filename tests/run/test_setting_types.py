@@ -12,8 +12,9 @@ from cfaug.errors import UserError
 from cfaug.run.arguments import read
 from cfaug.run.binding import bind
 from cfaug.run.compose import compose_jobs
-from cfaug.run.setting_types import Node, annotation_of
+from cfaug.run.setting_types import Node
 from cfaug.run.train_settings import TrainSettings
+from cfaug.validation import annotation_of
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index

@@ -147,7 +147,10 @@ def test_worlds_of_one_seed_have_folders_of_their_own() -> None:
         ({"skewed": "shape"}, "colour, background, both"),
         ({"skewed_subjects": 11}, "from 1 to 10"),
         ({"skewed_subjects": True}, "from 1 to 10"),
-        ({"colours": ("red",)}, "two or more"),
+        (
+            {"colours": ("red",)},
+            r"data\.world\.colours=\[red\] should be a list of at least 2 of these: red, orange",
+        ),
         ({"colours": ("red", "red")}, "at most once"),
         ({"backgrounds": ("beach", "moon")}, "curtain"),
     ],

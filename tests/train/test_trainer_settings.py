@@ -18,7 +18,7 @@ from cfaug.train.settings import LoggerSettings, OptimSettings, TrainerSettings
         (lambda: TrainerSettings(precision="fp16"), "32, bf16"),
         (lambda: TrainerSettings(checkpoint="first"), "best, last"),
         (lambda: OptimSettings(lr=0.0), "optim.lr=0.0"),
-        (lambda: OptimSettings(lr="high"), "optim.lr='high'"),
+        (lambda: OptimSettings(lr="high"), "optim.lr=high should be a number"),
         (lambda: OptimSettings(betas=[0.9]), "optim.betas"),
         (lambda: OptimSettings(schedule="cosin"), "linear, cosine"),
         (lambda: LoggerSettings(kind="mlflow"), "csv, wandb, tensorboard"),

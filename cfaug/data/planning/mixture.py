@@ -19,10 +19,11 @@ from cfaug.data.planning.pool import (
     make_pool,
     share_out,
 )
-from cfaug.data.planning.rational import check_ratio, decimal, half_up
+from cfaug.data.planning.rational import decimal, half_up
 from cfaug.data.planning.records import COUNTERFACTUAL, REAL, Eligible, Mixture, Rows, Split
 from cfaug.data.planning.sources import Sources
 from cfaug.errors import UserError
+from cfaug.validation import Share, check
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -92,7 +93,7 @@ def plan_mixture(
     Raises:
         UserError: if there are not enough examples (it says how many there are).
     """
-    check_ratio(cf_ratio)
+    check(cf_ratio, Share, "data.cf_ratio")
     pool = make_pool(real, counterfactual, seed=seed, split=split, eligible=eligible)
     total, ratio = choose_total(pool.available, cf_ratio, size), decimal(cf_ratio)
     wanted = share_out(total, half_up(ratio * total), ratio, validation)
