@@ -41,7 +41,7 @@ MAX_LENGTH = 48
 PATCH = 2
 STAGES = 3
 TOKENS = (SIDE // (PATCH * 2 ** (STAGES - 1))) ** 2
-"""Tokens that stand for a picture."""
+"""Number of tokens of a picture."""
 
 WIDTH = 64
 BATCH = 100
@@ -54,9 +54,9 @@ class CaptionerSettings(DrawingSettings):
     """What the command takes, as ``name=value``.
 
     Attributes: those of :class:`cfaug.zoo.fitting.DrawingSettings`, and
-        processes: that draw scenes; changes nothing but the time.
-        factors_weight: of a further loss, the vision tower's own classification of every factor by
-            linear heads that are not kept: from captions alone it learnt shape last and hardly.
+        processes: number of processes that draw scenes; changes only the time.
+        factors_weight: weight of a second loss, the classification of every factor by linear heads
+            on the vision tower, which are not kept: from captions alone it hardly learnt shape.
     """
 
     scenes: int = 8_000
@@ -76,7 +76,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def build_llava_processor() -> LlavaProcessor:
-    """Return what turns pictures and texts into tensors: 16 tokens stand for a picture."""
+    """Return the processor of pictures and texts; a picture has 16 tokens."""
     from transformers import LlavaProcessor
 
     return LlavaProcessor(
@@ -142,7 +142,7 @@ def scenes(seed: int, part: str, count: int, processes: int) -> tuple[Pixels, li
 
 
 def tokenize(factors: list[Factors]) -> dict[str, Tensor]:
-    """Return the tokens of pictures followed by what they show, and the labels of the latter."""
+    """Return the tokens of pictures followed by their captions, and the captions' labels."""
     tokenizer = build_tokenizer()
     texts = [f"{IMAGE * TOKENS} {describe(one)} {END}" for one in factors]
     made = tokenizer(texts, padding=True, padding_side="right", return_tensors="pt")
@@ -191,7 +191,7 @@ def train(settings: CaptionerSettings) -> FastVlmForConditionalGeneration:
 
 
 def evaluate(folder: Path, seed: int, count: int, part: str = "held-out") -> dict[str, float]:
-    """Return how often the captioner in a folder says exactly what a held-out picture shows.
+    """Return how often the captioner in a folder describes a held-out picture correctly.
 
     ``caption_acc1`` counts captions that are right in every word, ``subject_acc1`` and the others
     those that name the factor rightly; per domain, ``caption_acc1_DOMAIN``.

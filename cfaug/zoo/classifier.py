@@ -48,7 +48,7 @@ class ClassifierSettings(DrawingSettings):
 
     Attributes: those of :class:`cfaug.zoo.fitting.DrawingSettings`, and
         shortcut: the planted factor, a name of ``cfaug.shapescapes.settings.SHORTCUTS``.
-        world: seed of the world, which says what each subject's home is.
+        world: seed of the world, which assigns each subject its home.
         bias: probability that a training scene is at home.
     """
 
@@ -61,7 +61,7 @@ class ClassifierSettings(DrawingSettings):
 
     @cached_property
     def scenery(self) -> World:
-        """The world whose scenes are learnt."""
+        """The world of the training scenes."""
         return World(
             WorldSettings(
                 image_size=SCENE_SIDE,
@@ -75,12 +75,12 @@ class ClassifierSettings(DrawingSettings):
 
 
 def draw_scenes(world: World, part: str, count: int) -> list[Scene]:
-    """Draw scenes as the world's training data are: biased, and by ``part`` no two alike."""
+    """Draw scenes like the world's training data: biased, and different in every ``part``."""
     return [world.scene(world.draw_biased(world.stream(part, i)), part, i, 0) for i in range(count)]
 
 
 def show(scenes: list[Scene], world: World) -> Pixels:
-    """Return what a classifier sees of scenes, uint8 (n, 3, 32, 32)."""
+    """Return the classifier's pictures of scenes, uint8 (n, 3, 32, 32)."""
     look = world.settings.look()
     images = (render(scene, SCENE_SIDE, look).image() for scene in scenes)
     return np.stack([TRANSFORM(image) for image in images])
@@ -165,7 +165,7 @@ def edits(scenes: list[Scene], world: World, kind: str) -> Iterator[Scene]:
 def evaluate(model: ConvNextForImageClassification, world: World, count: int) -> dict[str, float]:
     """Return accuracy on scenes as trained on, and on the oracle's edits of each factor of them.
 
-    The scenes are of a part of their own. ``drop_`` is the accuracy that an edit costs,
+    The scenes have a part of their own. ``drop_`` is the accuracy that an edit costs,
     ``delta_p_`` the mean absolute change of the true class's probability (LANCE, section 4.2).
     """
     scenes = draw_scenes(world, "classifier-held-out", count)

@@ -32,7 +32,7 @@ class PretrainSettings(DrawingSettings):
     """What the command takes, as ``name=value``.
 
     Attributes: those of :class:`cfaug.zoo.fitting.DrawingSettings`, and
-        subject_only_every: every so many batches, captions name the subject only.
+        subject_only_every: period in batches at which captions name only the subject.
     """
 
     steps: int = 1_600

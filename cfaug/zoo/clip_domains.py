@@ -1,9 +1,9 @@
 """Teach the tiny CLIP the domains: ``python -m cfaug.zoo.clip_domains out=DIR``.
 
-It goes on from ``zoo:clip-0``, which knows drawings only: the tokenizer gets the words of the
+It continues from ``zoo:clip-0``, which knows only drawings: the tokenizer gets the words of the
 domains, and both towers are trained on scenes in every domain, as large as the diffusion model
-draws them. By turns captions name the subject only, all that is shown, and the subject with its
-domain: what captions seldom name is not learnt (:mod:`cfaug.zoo.clip`).
+draws them. Captions name in turn only the subject, everything, and the subject with its domain:
+what captions seldom name is not learnt (:mod:`cfaug.zoo.clip`).
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class DomainSettings(DrawingSettings):
     """What the command takes, as ``name=value``.
 
     Attributes: those of :class:`cfaug.zoo.fitting.DrawingSettings`, and
-        start: the model whose training goes on.
-        processes: that draw scenes; changes nothing but the time.
+        start: the initial model.
+        processes: number of processes that draw scenes; changes only the time.
     """
 
     start: str = "zoo:clip-0"
@@ -114,7 +114,7 @@ def _say(step: int, factors: list[Factors], rng: np.random.Generator) -> list[st
 
 
 def train(settings: DomainSettings) -> VisionTextDualEncoderModel:
-    """Train from where another model ended; progress on stderr. Returns it in evaluation mode."""
+    """Train from another model's weights; progress on stderr. Returns it in evaluation mode."""
     import torch
 
     torch.manual_seed(settings.seed)

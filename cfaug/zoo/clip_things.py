@@ -1,10 +1,10 @@
 """Teach the tiny CLIP pictures of several things: ``python -m cfaug.zoo.clip_things out=DIR``.
 
-It goes on from ``zoo:clip-0``, which knows one thing in each drawing: the tokenizer gets the words
+It continues from ``zoo:clip-0``, which knows drawings of one thing: the tokenizer gets the words
 of several things ("a red ball left of a blue cube"), texts may be longer, and the text tower gets a
 second layer. It is trained on drawings of one thing, as before, and of compositional pictures, all
-drawn uniformly. By turns captions name shapes only and all that is shown; some say it otherwise
-("on the beach there is a ball that is red").
+drawn uniformly. Captions name in turn only shapes and everything; some have another form ("on the
+beach there is a ball that is red").
 """
 
 from __future__ import annotations
@@ -53,9 +53,10 @@ class ThingsSettings(DrawingSettings):
     """What the command takes, as ``name=value``.
 
     Attributes: those of :class:`cfaug.zoo.fitting.DrawingSettings`, and
-        start: the model whose training goes on.
-        single_every: every so many batches are of one thing, as ``start`` learnt it.
-        otherwise: share of captions that say what they say in another form.
+        start: the initial model.
+        single_every: period in batches at which pictures show one thing, as in the training of
+            ``start``.
+        otherwise: share of captions in another form.
     """
 
     start: str = "zoo:clip-0"
@@ -120,11 +121,11 @@ def load_start(name: str) -> VisionTextDualEncoderModel:
 
 
 def describe(picture: Picture, rng: np.random.Generator, otherwise: float) -> str:
-    """Say what a picture shows, leaving out what captions leave out; now and then in other words.
+    """Describe a picture with the omissions of captions, sometimes in another form.
 
     Args:
-        picture: of one or two things.
-        rng: of the draws.
+        picture: one or two things.
+        rng: the generator of the draws.
         otherwise: probability of another form.
     """
     drop, form, relation = rng.random(3), rng.random(2) < otherwise, None
@@ -142,7 +143,7 @@ def describe(picture: Picture, rng: np.random.Generator, otherwise: float) -> st
 
 
 def train(settings: ThingsSettings) -> VisionTextDualEncoderModel:
-    """Train from where another model ended; progress on stderr. Returns it in evaluation mode."""
+    """Train from another model's weights; progress on stderr. Returns it in evaluation mode."""
     import torch
 
     torch.manual_seed(derive(settings.seed, "zoo", "clip-things") % 2**63)

@@ -1,4 +1,4 @@
-"""What the tiny models are pre-trained on: clean, unbiased drawings with captions."""
+"""The pre-training data of the tiny models: clean, unbiased drawings with captions."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Drawings:
 
     Attributes:
         pixels: uint8 (n, 3, 32, 32).
-        factors: what each shows.
-        texts: a caption of each, which may leave out the colour and the background.
-        wordings: how each caption speaks.
+        factors: factors of each.
+        texts: a caption of each, which may omit the colour and the background.
+        wordings: wording of each caption.
     """
 
     pixels: NDArray[np.uint8]

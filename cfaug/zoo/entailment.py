@@ -1,6 +1,6 @@
 """Teach a tiny fusion encoder ShapeScapes-VE: does a drawing entail a hypothesis?
 
-``python -m cfaug.zoo.entailment out=DIR``. It goes on from a trained matcher or from towers, as
+``python -m cfaug.zoo.entailment out=DIR``. It continues from a trained matcher or from towers, as
 entailers of real photos do. Drawings are mirrored and shifted by up to two pixels. Rebuilding with
 the seed, threads and versions in ``card.json`` gives the same metrics.
 """
@@ -52,7 +52,7 @@ class EntailmentSettings(DrawingSettings):
 
     Attributes: those of :class:`cfaug.zoo.fitting.DrawingSettings` (a batch is of photos), and
         kind: vilt, bridgetower or flava.
-        start: the encoder it goes on from, a folder or ``zoo:NAME``.
+        start: the initial encoder, a folder or ``zoo:NAME``.
     """
 
     kind: str = "vilt"
@@ -76,7 +76,7 @@ class AskedDrawings:
         pixels: uint8 (photos, 3, 32, 32).
         texts: the hypotheses, ``ASKED`` of each photo in turn.
         labels: their places in ``cfaug.types.ENTAILMENT``.
-        hidden: of each hypothesis, what its photo covers, or "".
+        hidden: for each hypothesis, what its photo covers, or "".
     """
 
     pixels: NDArray[np.uint8]

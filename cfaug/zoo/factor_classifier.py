@@ -1,9 +1,9 @@
-"""The judge: what a clear 64 px picture shows, and how it is trained.
+"""The judge of clear 64 px pictures, and its training.
 
 ``python -m cfaug.zoo.factor_classifier out=FOLDER seed=0``. A small convolutional network with a
-head for each factor. It stands in for the oracle where a picture was generated and no factors
-are known. So that a generated picture is not far from what it has seen, it is trained on blurred,
-noisy and re-encoded scenes too (``vae=FOLDER``, an autoencoder of ``cfaug.zoo.diffusion``).
+head for each factor. It replaces the oracle for generated pictures, whose factors are
+unknown. So that generated pictures resemble its training data, it also learns from blurred, noisy
+and re-encoded scenes (``vae=FOLDER``, an autoencoder of ``cfaug.zoo.diffusion``).
 ``domains=photo,sketch,...`` trains one that tells the domain as well, which may go on from another
 (``start=zoo:judge``).
 """
@@ -50,16 +50,16 @@ class JudgeSettings:
 
     Attributes:
         out: folder to write; must not exist yet.
-        vae: folder of an autoencoder whose reconstructions are judged too; empty for none.
+        vae: folder of an autoencoder whose reconstructions are training data, too; empty for none.
         seed: of the weights, the scenes and their order.
-        processes: that draw scenes; changes nothing but the time.
+        processes: number of processes that draw scenes; changes only the time.
         scenes: number of distinct training scenes.
         steps: optimiser steps.
         batch_size: scenes a step.
         lr: peak learning rate, then a cosine down to 0.
         held_out: scenes of the evaluation.
-        domains: those of the scenes, with commas; with more than one the judge tells which.
-        start: a judge whose weights are gone on from, as far as they fit; empty for none.
+        domains: domains of the scenes, with commas; with several the judge also tells the domain.
+        start: a judge whose weights are used as far as they fit; empty for none.
     """
 
     out: str
@@ -118,7 +118,7 @@ class Judge:
 
     Attributes:
         network: see ``build_network``.
-        choices: the values of every factor that it tells.
+        choices: the possible values of every factor.
     """
 
     network: nn.Module
@@ -160,7 +160,7 @@ def load_judge(folder: Path = WEIGHTS) -> Judge:
     """Load a judge, the shipped one by default.
 
     Raises:
-        UserError: if the folder holds none, or one of a world with other factors.
+        UserError: if the folder has none, or one for other factors.
     """
     from safetensors.torch import load_file
 
@@ -182,7 +182,7 @@ def load_judge(folder: Path = WEIGHTS) -> Judge:
 
 
 def _config(choices: Choices) -> dict[str, Any]:
-    """Return what the logits mean, in order, and how wide the network is."""
+    """Return the meaning of the logits, in order, and the width of the network."""
     factors = {kind: list(names) for kind, names in choices.items()}
     return {"widths": list(WIDTHS), "factors": factors}
 
@@ -207,7 +207,7 @@ def _labels(factors: list[Factors], choices: Choices) -> dict[str, NDArray[np.in
 
 
 def _begin(network: nn.Module, start: str, choices: Choices) -> None:
-    """Copy the weights of another judge; of the last layer the rows of the factors it tells."""
+    """Copy the weights of another judge; in the last layer, the rows of its factors."""
     import torch
 
     other = load_judge(resolve(start))
@@ -277,7 +277,7 @@ def evaluate(judge: Judge, scenes: Scenes) -> dict[str, float]:
 
 
 def _with_reconstructions(scenes: Scenes, folder: str) -> Scenes:
-    """Add what an autoencoder leaves of a third of the scenes."""
+    """Add an autoencoder's reconstructions of a third of the scenes."""
     from diffusers import AutoencoderKL
 
     from cfaug.zoo.diffusion.vae import reconstruct
@@ -312,7 +312,7 @@ def main(argv: list[str]) -> int:
     (folder / "config.json").write_text(json.dumps(_config(settings.choices), indent=2) + "\n")
     unseen = draw_some("held-out", settings.held_out)
     if settings.vae:
-        # Where it lies is the caller's; which one it is, the README of the zoo says.
+        # Its path is the caller's; the README of the zoo says which model it is.
         settings = replace(settings, vae="FOLDER/vae")
     known = facts(judge.network, evaluate(load_judge(folder), unseen), seconds)
     write_card(folder, "cfaug.zoo.factor_classifier", settings, known)

@@ -46,7 +46,7 @@ class FittingSettings(Rates):
 
 @dataclass(frozen=True, kw_only=True)
 class DrawingSettings(FittingSettings):
-    """How a tiny model learns the drawings.
+    """Settings of a tiny model's training on drawings.
 
     Attributes: those of :class:`FittingSettings`, and
         out: folder to write; must not exist yet.
@@ -72,8 +72,8 @@ def fit(
     Args:
         model: whose parameters are trained.
         loss: of a step, a scalar.
-        settings: how long and how fast.
-        what: is trained, beside the bar.
+        settings: number of steps and learning rate.
+        what: name of the model, shown beside the bar.
 
     Raises:
         FloatingPointError: if a loss is not finite.
@@ -107,9 +107,9 @@ def descend(
         model: whose parameters are trained.
         loss: of a step, a scalar.
         optimizer: of the model's parameters.
-        scheduler: of the optimizer, moved on after every step.
-        steps: how many.
-        what: is trained, beside the bar.
+        scheduler: of the optimizer, advanced after every step.
+        steps: number of steps.
+        what: name of the model, shown beside the bar.
 
     Raises:
         FloatingPointError: if a loss is not finite.

@@ -1,7 +1,7 @@
 """Pre-train the tiny FLAVA, BridgeTower and ViLT on clean drawings.
 
 ``python -m cfaug.zoo.fusion kind=flava out=DIR`` or ``kind=bridgetower``; then the matchers, which
-go on from trained towers as their authors do: ``kind=vilt start=zoo:flava-0``,
+continue from trained towers as their authors do: ``kind=vilt start=zoo:flava-0``,
 ``kind=bridgetower-itm start=zoo:bridgetower-0``.
 
 Towers learn by their own contrastive loss and by a cross-entropy of every image over the names of
@@ -40,14 +40,14 @@ LOG_SCALE_BOUNDS = (0.0, 4.6052)
 
 @dataclass(frozen=True)
 class Kind:
-    """How one of the models is made.
+    """The parts that make one of the models.
 
     Attributes:
-        build: returns the home library's model, given trained towers where ``start`` names them.
+        build: returns the model of transformers, given trained towers if ``start`` names them.
         processor: returns its processor.
-        wrap: makes it one of ours.
-        spec: loads what was saved.
-        start: loads the towers it goes on from; ``None`` for one that starts anew.
+        wrap: wraps it in our protocol.
+        spec: loads the saved model.
+        start: loads the initial towers; ``None`` for a model that starts anew.
     """
 
     build: Callable[..., Any]
@@ -79,8 +79,8 @@ class FusionSettings(DrawingSettings):
 
     Attributes: those of :class:`cfaug.zoo.fitting.DrawingSettings`, and
         kind: flava, bridgetower, bridgetower-itm or vilt.
-        start: the towers a matcher goes on from: a bridgetower for bridgetower-itm, a flava for
-            vilt; a folder or ``zoo:NAME``.
+        start: the initial towers of a matcher: a bridgetower for bridgetower-itm, a flava for vilt;
+            a folder or ``zoo:NAME``.
     """
 
     kind: str = "flava"
@@ -100,7 +100,7 @@ def train(settings: FusionSettings, drawings: Drawings) -> tuple[Any, Any]:
     """Train a model; progress on stderr.
 
     Returns:
-        The home library's model, in evaluation mode, and its processor.
+        The model of transformers, in evaluation mode, and its processor.
     """
     kind = KINDS[settings.kind]
     torch.manual_seed(derive(settings.seed, "zoo", "weights") % 2**63)
@@ -118,7 +118,7 @@ def train(settings: FusionSettings, drawings: Drawings) -> tuple[Any, Any]:
 
 
 def evaluate(kind: str, folder: Path, seed: int, count: int) -> dict[str, float]:
-    """Return what a saved model knows of held-out drawings: accuracies, or areas of a matcher."""
+    """Return metrics of a saved model on held-out drawings: accuracies, or a matcher's areas."""
     drawings, found = draw(seed, "held-out", count), KINDS[kind]
     if found.start is None:
         return zero_shot(found.spec(str(folder)).load(DualEncoder), drawings)

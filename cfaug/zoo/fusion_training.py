@@ -1,4 +1,4 @@
-"""How the tiny towers and matchers learn the drawings, and what they are found to know."""
+"""Training and evaluation of the tiny towers and matchers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cfaug.zoo.fitting import DrawingSettings, fit
 def train_towers(encoder: Encoder, drawings: Drawings, settings: DrawingSettings) -> None:
     """Train a dual encoder in place by its own loss and by the names of the subjects.
 
-    Captions that are true of each other's image, either way round, are no negatives.
+    Two examples are not negatives of each other if either caption is true of the other image.
     """
     labels, stated = drawings.labels(), drawings.stated()
     order = generator(settings.seed, "zoo", "order")

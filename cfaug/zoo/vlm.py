@@ -2,7 +2,7 @@
 
 It answers questions about ShapeScapes gatherings by their likelihood (``model=vlm benchmark=vqa``).
 ``questions=basic`` has never been asked "if ..."; ``questions=both start=zoo:vlm-basic-0`` goes on
-from it and is asked both, about the same pictures. The vision tower is that of the first and has
+from it and is asked both, about the same pictures. Its vision tower is the first one's and has
 seen no text at all. Neither has seen a scene of ``shapescapes_vqa:train`` or
 ``shapescapes_vqa:test``.
 """

@@ -82,7 +82,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def build_processor() -> LlavaProcessor:
-    """Return what turns pictures and questions into tensors: nine tokens stand for a picture."""
+    """Return the processor of pictures and questions; a picture has nine tokens."""
     from transformers import CLIPImageProcessor, LlavaProcessor
 
     images = CLIPImageProcessor(

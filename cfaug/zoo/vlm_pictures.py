@@ -1,4 +1,4 @@
-"""What the tiny vision-language models learn from: pictures, what each cell shows, questions."""
+"""Training data of the tiny vision-language models: pictures, contents of cells, questions."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Pictures:
 
 
 def world_of(seed: int) -> World:
-    """Return the world whose scenes are learnt: drawings without any shortcut."""
+    """Return the world of the training scenes: drawings without a shortcut."""
     return World(WorldSettings(seed=seed, image_size=DRAWN_SIZE, style=STYLE))
 
 

@@ -1,4 +1,4 @@
-"""How the tiny vision-language models learn: first what each cell shows, then to answer questions.
+"""Training of the tiny vision-language models: first contents of cells, then questions.
 
 The vision tower learns attributes and places of things and sees no text; it then stays as it is,
 so that every picture is encoded once for all steps and questions. The language model learns right
@@ -236,8 +236,8 @@ def train_language(
 
     Args:
         model: whose tower encoded the lessons.
-        lessons: what is asked.
-        settings: how long and how fast; its batches are of questions.
+        lessons: the questions.
+        settings: number of steps and learning rate; batches are of questions.
         alignment: weight of the alignment of cells and words.
     """
     criterion = LanguageLoss(model, alignment)

@@ -2,7 +2,7 @@
 
 An autoencoder, its decoder refined, then UNet and text encoder together on cached latents of clear
 scenes whose factors are independent and uniform. ``work=FOLDER`` keeps what an interrupted run
-needs to go on. Rebuilding with the settings, threads and versions in ``card.json`` gives the same
+needs to resume. Rebuilding with the settings, threads and versions in ``card.json`` gives the same
 metrics.
 """
 
@@ -76,7 +76,7 @@ def denoiser(
 
 
 def build(settings: DiffusionSettings, work: Path, folder: Path) -> dict[str, float]:
-    """Train what ``work`` does not hold yet, write the pipeline; return seconds of the stages."""
+    """Train what ``work`` does not have yet, write the pipeline; return the stages' seconds."""
     from cfaug.zoo.diffusion.pipeline import assemble, save
 
     started = time.perf_counter()

@@ -1,7 +1,7 @@
-"""The scenes it is trained on: unbiased, drawn once by several processes, kept as uint8.
+"""The training scenes: unbiased, drawn once by several processes, kept as uint8.
 
-A generator that was trained without the bias of the world that is tested can break that bias even
-where a caption does not ask for it: generated pairs that beat the oracle's owe it to that.
+A generator that was trained without the bias of the tested world can break that bias even if a
+caption does not ask for it, which is why generated pairs can score above the oracle's.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ def draw(
 
     Args:
         seed: of all scenes.
-        part: what they are for; parts have no scene in common.
-        count: how many.
+        part: their purpose; parts have no scene in common.
+        count: number of scenes.
         style: a name of ``cfaug.shapescapes.styles.STYLES``.
-        domains: those that scenes are shown in, uniformly.
-        processes: that draw.
+        domains: domains of the scenes, drawn uniformly.
+        processes: number of processes that draw.
     """
     starts = range(0, count, CHUNK)
     chunks = [(seed, part, style, domains, start, min(start + CHUNK, count)) for start in starts]
@@ -84,7 +84,7 @@ def draw(
 
 
 def wordings(seed: int, step: int, factors: list[Factors], full_every: int) -> list[str]:
-    """Say what the scenes of a step show; every ``full_every`` steps in full."""
+    """Return captions of a step's scenes; every ``full_every`` steps they are complete."""
     rng = generator(seed, "zoo", "wordings", step)
     drawn = [draw_wording(rng, drop_colour=0.3, drop_background=0.5) for _ in factors]
     if step % full_every == 0:

@@ -1,8 +1,8 @@
 """Teach the tiny Stable Diffusion the domains: ``python -m cfaug.zoo.diffusion.domains out=DIR``.
 
-It goes on from ``zoo:diffusion``, which knows photos only: the tokenizer gets the words of the
+It continues from ``zoo:diffusion``, which knows only photos: the tokenizer gets the words of the
 domains, UNet and text encoder are trained on scenes in every domain, and the decoder is refined on
-them. The encoder stays what it is, so latents of photos mean the same to both models.
+them. The encoder stays the same, so latents of photos mean the same to both models.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a finished pipeline reaches: reconstruction, grid, and how faithful its pictures are."""
+"""Metrics of a finished pipeline: reconstruction, grid artefacts, faithfulness to captions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def evaluate_vae(vae: AutoencoderKL, seed: int, count: int) -> dict[str, float]:
 def evaluate_faithfulness(
     pipeline: StableDiffusionPipeline, seed: int, count: int
 ) -> dict[str, float]:
-    """Return which share of generated pictures shows what its caption says, by the shipped judge.
+    """Return the share of generated pictures that match their captions, by the shipped judge.
 
     Captions are in full, their factors independent and uniform; 20 DDIM steps, guidance 3.
     """

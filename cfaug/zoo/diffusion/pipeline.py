@@ -1,4 +1,4 @@
-"""The finished pipeline: how it is put together, written, and asked for pictures."""
+"""The finished pipeline: assembled, written, read, and used to draw pictures."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def save(pipeline: StableDiffusionPipeline, folder: Path) -> None:
 
 
 def load(folder: Path) -> StableDiffusionPipeline:
-    """Read it in float32, silent, for evaluation; part by part, whatever its index names."""
+    """Read it in float32, without progress bars, part by part; its index is ignored."""
     import torch
     from diffusers import (
         AutoencoderKL,
@@ -87,10 +87,10 @@ def generate(
     """Draw a picture of every prompt by DDIM (Song et al., 2021), uint8 (n, 3, 64, 64).
 
     Args:
-        pipeline: as ``load`` or ``assemble`` gives it.
+        pipeline: from ``load`` or ``assemble``.
         prompts: captions.
-        seed: of the noise; a picture depends on it and its place in the list.
-        steps: of the sampler.
+        seed: seed of the noise; a picture depends on it and its place in the list.
+        steps: steps of the sampler.
         guidance: scale of classifier-free guidance (Ho & Salimans, 2022).
     """
     import torch

@@ -11,14 +11,14 @@ class DiffusionSettings:
 
     Attributes:
         out: folder to write; must not exist yet.
-        work: folder of what an interrupted run left, to go on from; empty keeps nothing.
+        work: folder with the state of an interrupted run; empty keeps none.
         seed: of the weights, the scenes and their order.
         processes: that draw scenes; changes nothing but the time.
         scenes: number of distinct clear training scenes.
         drawings: clean drawings that the autoencoder sees besides.
         vae_steps: optimiser steps of the autoencoder.
         decoder_steps: further steps of its decoder alone, on the latents it then has.
-        decoder_rounds: how many times so many.
+        decoder_rounds: number of rounds of ``decoder_steps``.
         vae_batch: scenes a step of the autoencoder.
         vae_lr: their peak learning rate.
         kl: weight of the mean Kullback-Leibler divergence of a latent number.

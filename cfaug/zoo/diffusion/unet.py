@@ -1,4 +1,4 @@
-"""The denoiser and how it learns, jointly with the text encoder (Ho et al., 2020)."""
+"""The denoiser and its training, jointly with the text encoder (Ho et al., 2020)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def build_scheduler() -> DDIMScheduler:
 
 @dataclass(frozen=True)
 class Denoiser:
-    """What is trained together."""
+    """The modules that are trained together."""
 
     unet: UNet2DConditionModel
     text_encoder: CLIPTextModel
@@ -126,10 +126,10 @@ def train_denoiser(
     on_save: Callable[[Denoiser, int], None],
     start: Denoiser | None = None,
 ) -> Denoiser:
-    """Train UNet and text encoder on cached latents; goes on from ``work`` where a state is there.
+    """Train UNet and text encoder on cached latents; resume from ``work`` if it has a state.
 
-    A step's scenes, captions and noise depend on the seed and the step alone, so that a run that
-    was interrupted sees what it would have seen.
+    A step's scenes, captions and noise depend only on the seed and the step, so an interrupted run
+    sees the same data.
 
     Args:
         moments: posteriors of the scenes, (n, 2 x channels, 16, 16), as ``vae.encode`` gives them.
@@ -137,7 +137,7 @@ def train_denoiser(
         factors: of the scenes.
         settings: of the command.
         on_save: called with the averaged modules and the step, every ``save_every`` steps.
-        start: what is trained on, in place; ``None`` is fresh modules of the settings' seed.
+        start: modules to train in place; ``None`` draws fresh ones from the settings' seed.
 
     Raises:
         FloatingPointError: if the loss is not finite.
@@ -235,7 +235,7 @@ def _save_state(
 
 
 def _resume(path: Path, denoiser: Denoiser, optimizer: Any, average: Average) -> int:
-    """Load an interrupted run's state, if there is one; return the step to go on with."""
+    """Load an interrupted run's state, if there is one; return the next step."""
     import torch
 
     if not path.exists():

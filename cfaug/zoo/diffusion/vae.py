@@ -91,12 +91,12 @@ def train_vae(pixels: Pixels, settings: DiffusionSettings) -> AutoencoderKL:
 
 
 def refine_decoder(vae: AutoencoderKL, pixels: Pixels, settings: DiffusionSettings) -> None:
-    """Train the decoder on, for the mean squared error, while the latents stay what they are.
+    """Train the decoder further on the mean squared error, with fixed latents.
 
     Stable Diffusion's decoders were refined so too (its ft-MSE). There are ``decoder_rounds``
     rounds, each with its own rise and fall of the learning rate (Loshchilov & Hutter, 2017).
-    Nothing else of the pipeline
-    depends on the decoder, so this may be done before, after or beside the denoiser's training.
+    Nothing else in the pipeline depends on the decoder, so this may happen before, during or after
+    the denoiser's training.
 
     Raises:
         FloatingPointError: if the loss is not finite.
@@ -189,7 +189,7 @@ def encode(vae: AutoencoderKL, pixels: Pixels) -> Tensor:
 
 
 def reconstruct(vae: AutoencoderKL, pixels: Pixels) -> Pixels:
-    """Return what is left of uint8 pixels after the posterior's mean is decoded."""
+    """Return the reconstruction of uint8 pixels from the posterior's mean."""
     import torch
 
     found = []

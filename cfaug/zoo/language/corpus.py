@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 LONGEST = 32
-"""Training texts are cut to so many tokens: 1 in 300 captions is longer."""
+"""Most tokens of a training text; 1 in 300 captions is longer and is cut."""
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Normalised captions by image: for training, and of images that training never sees."""
+    """Normalised captions by image, for training and held out."""
 
     training: tuple[tuple[str, ...], ...]
     held_out: tuple[tuple[str, ...], ...]
 
 
 def read(file: Path, held_out: float, seed: int) -> Corpus:
-    """Read JSON lines of ``image_id`` and ``caption``, and put a share of the images aside.
+    """Read JSON lines of ``image_id`` and ``caption``, and hold out a share of the images.
 
     Raises:
         UserError: if the file cannot be read, naming the line.

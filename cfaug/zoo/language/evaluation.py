@@ -1,4 +1,4 @@
-"""What the models know of captions they were not trained on."""
+"""Metrics of the models on held-out captions."""
 
 from __future__ import annotations
 

@@ -59,8 +59,8 @@ def build_model(vocabulary: int) -> LlamaForCausalLM:
 def lists(settings: PerturberSettings) -> Iterator[str]:
     """Yield endless lists of captions that differ in one thing: subject, colour, place or frame.
 
-    What differs is never said, so that nothing of the prompts is learnt; scenes that are held out
-    are in none.
+    The lists never say what differs, so the model learns nothing about prompts. They have no
+    held-out scenes.
     """
     training, _ = split_scenes(settings.held_out, settings.seed)
     texts = [text for scene in training for text in captions_of(scene)]

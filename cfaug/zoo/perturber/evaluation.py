@@ -1,4 +1,4 @@
-"""How good the perturber's edits are, of captions that it was not tuned on; the grammar judges."""
+"""Quality of the perturber's edits of held-out captions, judged by the grammar."""
 
 from __future__ import annotations
 

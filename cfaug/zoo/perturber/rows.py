@@ -71,7 +71,7 @@ def draw_answers(settings: RowSettings) -> list[EditAnswer]:
     """Draw captions and every prompt's edits of them; an edit into a held-out scene is left out.
 
     Raises:
-        UserError: if there are fewer captions than are wanted.
+        UserError: if there are too few captions.
     """
     training, _ = split_scenes(settings.held_out, settings.seed)
     allowed = set(training)

@@ -14,9 +14,9 @@ class RowSettings:
     Attributes:
         out: file to write, JSON lines.
         seed: of the captions held out, and of those that are drawn.
-        captions: how many are drawn, repetitions left out.
-        variations: the most edits of one caption by one prompt.
-        held_out: share of the scenes of which no caption is drawn, nor is any edit one.
+        captions: number of captions, without repetitions.
+        variations: most edits of one caption by one prompt.
+        held_out: share of the scenes that occur in no caption and no edit.
     """
 
     out: str
