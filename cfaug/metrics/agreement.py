@@ -2,6 +2,10 @@
 
 1 is perfect agreement, 0 the agreement expected by chance, below 0 less than that. If only one
 category was ever used, chance agreement is perfect and every coefficient here is ``nan``.
+
+statsmodels and krippendorff have the two coefficients: equal to 6e-16 on 1,200 random tables. They
+stay here because krippendorff refuses what is ``nan`` here and does not return the coincidences
+that a figure shows, and statsmodels weighs 44 MB for ten lines.
 """
 
 from __future__ import annotations

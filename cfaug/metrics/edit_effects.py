@@ -4,6 +4,8 @@
 the paper takes the absolute value (section 4.1), a drop keeps its sign. Even a reconstruction
 without an edit moves it a little, so what an edit adds is measured against its own photo's
 reconstruction.
+
+The tests are those of ``item_tests`` and ``significance``, which compare them with scipy's.
 """
 
 from __future__ import annotations

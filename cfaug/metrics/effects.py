@@ -1,4 +1,11 @@
-"""How large a difference between arms is: effect sizes, bootstrap intervals, whole comparisons."""
+"""How large a difference between arms is: effect sizes, bootstrap intervals, whole comparisons.
+
+``scipy.stats.bootstrap`` draws the same resamples from the same generator and finds the same BCa
+interval, and ``TtestResult.confidence_interval`` the same Student's, but for the last bit, which
+``table.csv`` has in full: in three of four and one of two intervals it would change. They also take
+two to three and 25 times as long, and the half second that scipy.stats takes to import; the tests
+hold both functions against scipy's.
+"""
 
 from __future__ import annotations
 

@@ -7,6 +7,11 @@ image, the members of one set) are not: ``cluster_bootstrap`` draws whole cluste
 
 NaN and infinite values are a ``ValueError``: leave out the items that do not count first. scipy
 takes long to import, so it is imported where it is used.
+
+``scipy.stats.binomtest`` finds the p of ``mcnemar`` in 60 times the time (0.3 ms) and has no mid-p.
+``scipy.stats.bootstrap`` of the clusters' sums and sizes draws the same resamples in twice the
+time, 100 times where values are hits and a few kinds of clusters are drawn instead; it has no
+second stage within clusters.
 """
 
 from __future__ import annotations

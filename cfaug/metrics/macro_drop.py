@@ -2,6 +2,9 @@
 
 A macro score is not a mean over items. So clusters of items are resampled with their confusion
 matrices, and the scores of each resample are computed anew.
+
+``scipy.stats.bootstrap`` would copy the matrices of every drawn cluster: with 100 clusters of 3
+classes it takes 1.5 times as long for the interval as this for interval and permutation together.
 """
 
 from __future__ import annotations

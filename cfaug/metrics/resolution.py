@@ -2,6 +2,8 @@
 
 A benchmark of 400 items cannot distinguish two models that differ by a point. The standard error is
 that of the mean over items like these, sampled in clusters; it does not include training seeds.
+
+``scipy.stats.sem`` is the same for independent items, and knows no clusters.
 """
 
 from __future__ import annotations

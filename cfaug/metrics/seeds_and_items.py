@@ -8,6 +8,7 @@ Seeds that answered the same items are crossed with them (``OneTest``); where ev
 items, such as a test drawn with the seed, items are nested in seeds (``OwnTests``).
 
 NaN and infinite values are a ``ValueError``: leave out the items that do not count first.
+``scipy.stats.bootstrap`` draws along one axis only, so seeds and clusters at once are drawn here.
 """
 
 from __future__ import annotations

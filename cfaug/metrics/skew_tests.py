@@ -12,6 +12,9 @@ brings all its labels to the top together, and a set that does not brings none o
 
 Only the first K places matter: a permutation draws as many labels of a set as the set has images
 there.
+
+``scipy.stats.permutation_test`` cannot permute within sets, and ``bootstrap`` would rank every
+resample of sets anew, where here all are counted down one ranking.
 """
 
 from __future__ import annotations

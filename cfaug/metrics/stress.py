@@ -2,6 +2,8 @@
 
 LANCE (Prabhu et al., 2023), section 4.1. The paired comparison is of each edit with the photo it
 was made from. The paper compares sets of different sizes (equation 3), unpaired. Both are here.
+
+The unpaired test is scipy's; the paired ones are those of ``item_tests`` and ``significance``.
 """
 
 from __future__ import annotations
@@ -26,9 +28,10 @@ def softmax(logits_NC: Any) -> np.ndarray:
     >>> softmax([[0.0, 0.0], [1000.0, 0.0]]).tolist()
     [[0.5, 0.5], [1.0, 0.0]]
     """
+    from scipy.special import softmax as row_softmax
+
     logits = finite(as_array(logits_NC), "logits").astype(np.float64)
-    raised = np.exp(logits - logits.max(axis=1, keepdims=True))
-    found: np.ndarray = raised / raised.sum(axis=1, keepdims=True)
+    found: np.ndarray = row_softmax(logits, axis=1)
     return found
 
 

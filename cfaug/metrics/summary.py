@@ -1,4 +1,8 @@
-"""The interval of a share."""
+"""The interval of a share.
+
+``scipy.stats.binomtest(...).proportion_ci(method="wilson")`` is the same interval of whole counts;
+an image that several people sorted counts in parts here, which scipy refuses.
+"""
 
 from __future__ import annotations
 

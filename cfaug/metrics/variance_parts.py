@@ -4,7 +4,8 @@ More seeds help if the variance comes from seeds; more items help if it comes fr
 are variance components of random effects, by the method of moments; they also give an interval of
 Student's t over seeds and items at once.
 
-scipy takes long to import, so it is imported where it is used.
+scipy takes long to import, so it is imported where it is used. It has no random effects;
+statsmodels' ``MixedLM`` estimates them by likelihood, in iterations; here they are sums of squares.
 """
 
 from __future__ import annotations

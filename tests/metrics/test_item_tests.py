@@ -112,6 +112,24 @@ def test_the_bootstrap_draws_from_all_resamples(pairs, weighted, seed):
         assert (means <= end + 1e-9).mean() >= share - 0.01
 
 
+@settings(max_examples=examples(30), deadline=None)
+@given(st.lists(st.tuples(st.floats(-5, 5), st.integers(0, 6)), min_size=2, max_size=40))
+def test_the_bootstrap_of_clusters_is_scipys_of_their_sums_and_sizes(pairs):
+    from scipy.stats import bootstrap
+
+    values, clusters = zip(*pairs, strict=True)
+    names, place = np.unique(clusters, return_inverse=True)
+    if len(names) < 2:
+        return
+    expected = bootstrap(
+        (np.bincount(place, values), np.bincount(place).astype(float)),
+        lambda totals, sizes, axis: totals.sum(axis) / sizes.sum(axis),
+        paired=True, method="percentile", n_resamples=500, rng=np.random.default_rng(3),
+    ).confidence_interval  # fmt: skip
+    found = cluster_bootstrap(values, clusters, np.random.default_rng(3), resamples=500)
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=1e-12)
+
+
 def test_kinds_and_clusters_are_drawn_from_one_distribution(monkeypatch):
     rng = np.random.default_rng(5)
     totals, sizes = rng.choice([-1.0, 0.0, 2.0], 300), rng.choice([1.0, 2.0], 300)

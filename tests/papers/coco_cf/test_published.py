@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from cfaug.papers.coco_cf.published import FOLDER, mean_sd
+import cfaug.papers.coco_cf
+from cfaug.papers.coco_cf.published import mean_sd
 from cfaug.papers.published import published
 
+FOLDER = Path(cfaug.papers.coco_cf.__file__).parent
 TABLES = range(1, 14)
 
 
