@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from cfaug.errors import UserError
+from cfaug.errors import UserError, name_some
 from cfaug.messages import say
 from cfaug.report.forgetting import alarms, changes, initial_values
 from cfaug.report.identities import same_identity
@@ -30,18 +30,32 @@ def hand_over(experiment: Path, folders: Sequence[Path], threshold: float | None
 
     initial = initial_values(experiment)
     kept = {run.folder for run in same_identity([read_run(folder) for folder in folders])[0]}
-    found = []
+    found, edited = [], []
     for folder in folders:
         try:
             own = changes(folder, initial)
         except UserError:
             continue  # its results are damaged, which was told when it was asked
-        write_card(folder, own, threshold)
+        edited.append(write_card(folder, own, threshold))
         logger = setting_node(read_config(folder), "logger", folder)
         log_results(build(logger, trusted=False), folder)
         if folder in kept:
             found += own
+    say_edited([card for card in edited if card is not None])
     said = [] if threshold is None else alarms(found, threshold)
     for line in said:
         say(line)
     return said
+
+
+def say_edited(cards: Sequence[Path]) -> None:
+    """Say on stderr which model cards were kept because somebody edited them.
+
+    Args:
+        cards: their files.
+    """
+    if cards:
+        say(
+            f"kept as edited, or as an earlier version wrote it, without these results: "
+            f"{name_some(cards)}; remove the file and evaluate again for a new card"
+        )

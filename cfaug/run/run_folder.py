@@ -6,6 +6,7 @@ hash is refused with the difference.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,9 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from cfaug.cards import CARD, is_edited
 from cfaug.errors import UserError
 from cfaug.files import write_json
 from cfaug.locks import hold_lock
+from cfaug.messages import say
 from cfaug.renames import update_record
 from cfaug.report.identities import ABSENT, by_different_rules
 from cfaug.report.records import check_record
@@ -202,10 +205,18 @@ class RunFolder:
         ]
 
     def clear(self) -> None:
-        """Remove the run in this folder, and only files that a run writes."""
+        """Remove the run in this folder, and only files that a run writes.
+
+        A model card that somebody edited is set aside, and that is said on stderr.
+        """
         for name in ("run.json", "config.yaml", "metrics.csv", "last.ckpt", "results.jsonl"):
             (self.path / name).unlink(missing_ok=True)
-        shutil.rmtree(self.path / "checkpoint", ignore_errors=True)
+        checkpoint = self.path / "checkpoint"
+        card = checkpoint / CARD
+        if not checkpoint.is_symlink() and card.is_file() and is_edited(card):
+            os.replace(card, aside := self.path / f"edited-{CARD}")
+            say(f"{card} was edited, or is of an earlier version: it is kept as {aside}")
+        shutil.rmtree(checkpoint, ignore_errors=True)
 
     @contextmanager
     def lock(self) -> Iterator[None]:

@@ -233,7 +233,9 @@ def _recorded_fit(job: TrainJob, verdict: Verdict) -> int:
         "peak_rss_mib": provenance.peak_rss_mib(),
     }
     job.folder.write_record(finished)
-    write_card(job.folder.path)
+    card = write_card(job.folder.path)
+    if card is not None:
+        say(f"{card} was edited, and is kept: remove it, and evaluate.py writes a new one")
     job.task.log_examples(job.folder.path)
     if not job.task.trainer.keep_last:
         (job.folder.path / "last.ckpt").unlink(missing_ok=True)

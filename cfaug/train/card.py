@@ -1,29 +1,32 @@
 """``checkpoint/README.md``: a model card made from a run's files. No torch.
 
-Training writes it with the checkpoint, and evaluation writes it again when there are results. The
-same files give the same bytes.
+Training writes it with the checkpoint, and evaluation writes it again when there are results,
+unless somebody edited it. The same files give the same bytes. The wording is in ``templates``:
+every card has ``begin.md`` and ``end.md``, and one of the others between them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import yaml
-
-from cfaug.data.exporters.text import code, number, table
-from cfaug.files import write_file
+from cfaug import cards
+from cfaug.adapters import BASE
+from cfaug.cards import CARD, code, number
 from cfaug.report.forgetting import Change, sentences
+from cfaug.report.numbers import Measure
 from cfaug.report.records import read_config, read_run
 from cfaug.report.results import RESULTS, Result, read_results
-from cfaug.train import edit_card, entailment_card, question_card
-from cfaug.untrusted import read_json
+from cfaug.types import ENTAILMENT
+from cfaug.untrusted import ADAPTER, read_json
 
-CARD = "README.md"
+if TYPE_CHECKING:
+    from huggingface_hub import ModelCardData
+
+TEMPLATES = Path(__file__).parent / "templates"
 OPEN_CLIP = "open_clip_config.json"
 HOW = (
     "optim.lr", "optim.weight_decay", "optim.schedule", "optim.warmup_steps", "optim.warmup_ratio",
@@ -32,6 +35,14 @@ HOW = (
     "trainer.precision", "trainer.gradient_clip", "trainer.early_stopping", "trainer.checkpoint",
 )  # fmt: skip
 """Settings a reader looks for; the run's config.yaml has all."""
+
+KINDS: dict[str, tuple[str, str | None]] = {
+    "edits": ("text-generation", "text-generation"),
+    "entailment": ("visual-entailment", None),  # the Hub has no such task
+    "questions": ("visual-question-answering", "visual-question-answering"),
+    "pairs": ("image-text", "zero-shot-image-classification"),
+}
+"""By its template: the tag of a kind of run, and the Hub's name for the task."""
 
 CAPTIONED = {
     "neutral": " (each called by its set's neutral prompt)",
@@ -46,12 +57,7 @@ ORIGINALS = {
 }
 """What examples of a counterfactual source are where ``data.negatives`` says so."""
 
-LICENCE = (
-    "The weights derive from the base model, and its licence goes on to hold. What may be done "
-    "with the training images and captions is for their own licences to say: COCO and Flickr30k "
-    "photographs belong to those who took them, and images drawn by Stable Diffusion come with the "
-    "use restrictions of its licence (CreativeML Open RAIL-M). This card grants nothing."
-)
+HUB_DATA = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+)")
 
 
 def write_card(
@@ -65,8 +71,9 @@ def write_card(
         threshold: what a fall must exceed to be named; None names none.
 
     Returns:
-        The card, or None where the run has no checkpoint of its own: a link may lead to a folder
-        whose README.md is somebody's.
+        A card that somebody edited and that was therefore kept; None where the card was written, or
+        the run has no checkpoint of its own: a link may lead to a folder whose README.md is
+        somebody's.
 
     Raises:
         UserError: if the run's files cannot be read.
@@ -74,54 +81,54 @@ def write_card(
     checkpoint = folder / "checkpoint"
     if not checkpoint.is_dir() or checkpoint.is_symlink():
         return None
+    text = model_card(folder, checkpoint, found, threshold)
+    return None if cards.write_card(checkpoint / CARD, text) else checkpoint / CARD
+
+
+def model_card(
+    folder: Path, checkpoint: Path, found: Sequence[Change], threshold: float | None
+) -> str:
+    """Return the card of a finished run; arguments as ``write_card``."""
+    from huggingface_hub import ModelCard
+
     record, config = read_run(folder).record, read_config(folder)
     rows = read_results(folder / RESULTS) if (folder / RESULTS).exists() else []
-    own = _parts(checkpoint, record, config)
-    lines = [
-        *_header(checkpoint, config, own.tag),
-        *_heading(record),
-        *own.title,
-        *own.use,
-        *own.data,
-        *_training(record, config),
-        *_results(rows, found),
-        *_forgetting(found, threshold),
-        "", "## Licence", "", own.licence,
-    ]  # fmt: skip
-    card = checkpoint / CARD
-    write_file(card, ("\n".join(lines) + "\n").encode())
-    return card
+    kind, base = _kind(record), _base(config)
+    target = re.sub(r"[^\w.]", "", str(config.get("model", {}).get("_target_")))
+    plain = all(Measure(row.unit).is_fraction for row in rows)
+    questions = record.get("questions") or {}
+    data = _metadata(checkpoint, record, config, rows)
+    return cards.fill_card(
+        ModelCard,
+        data,
+        [TEMPLATES / f"{name}.md" for name in ("begin", kind, "end")],
+        run=record,
+        base=base,
+        library=data.library_name,
+        architecture=_class(checkpoint),
+        module=target.rpartition(".")[0],
+        spec=target.rpartition(".")[2],
+        is_adapter=(checkpoint / BASE).exists(),
+        labels=ENTAILMENT,
+        kinds=sorted({*questions.get("train", ()), *questions.get("validation", ())}),
+        edits=config.get("data", {}).get("edits"),
+        counterfactuals=_counterfactuals(config.get("data", {})),
+        share=_share(record, "counterfactual"),
+        sources=[_source(role, record, config) for role in ("real", "counterfactual")],
+        settings=list(_settings(record, config)),
+        unit=", %" if plain else "",
+        results=list(_results(rows, found, plain)),
+        forgetting=sentences(found, threshold),
+    )
 
 
-@dataclass(frozen=True)
-class _Parts:
-    """What the card says of one kind of task."""
-
-    tag: str
-    title: Iterable[str]
-    use: Iterable[str]
-    data: Iterable[str]
-    licence: str
-
-
-def _parts(checkpoint: Path, record: Mapping[str, Any], config: Mapping[str, Any]) -> _Parts:
-    base = _base(config)
-    if edit_card.is_of_edits(record):
-        title, use = edit_card.title(base, record), edit_card.use(checkpoint)
-        own = edit_card.data(record, config)
-        return _Parts("text-generation", title, use, own, edit_card.LICENCE)
-    if entailment_card.is_of_entailment(record):
-        spec = str(config.get("model", {}).get("_target_"))
-        title, use = entailment_card.title(base, record), entailment_card.use(spec, checkpoint)
-        own = chain(_data(record, config), entailment_card.results(record))
-        return _Parts("visual-entailment", title, use, own, LICENCE)
-    if question_card.is_of_questions(record):
-        use = question_card.use(str(config.get("model", {}).get("_target_")))
-        own = chain(_data(record, config), question_card.results(record))
-        title = question_card.title(base, record)
-        return _Parts("visual-question-answering", title, use, own, LICENCE)
-    title, use = _title(record, config), _loading(checkpoint)
-    return _Parts("image-text", title, use, _data(record, config), LICENCE)
+def _kind(record: Mapping[str, Any]) -> str:
+    """Return the template of what a run learnt, as its record tells."""
+    if "edits" in (record.get("counts") or {}):
+        return "edits"
+    return (
+        "entailment" if "classes" in record else "questions" if "questions" in record else "pairs"
+    )
 
 
 def _base(config: Mapping[str, Any]) -> str:
@@ -131,54 +138,36 @@ def _base(config: Mapping[str, Any]) -> str:
     return " ".join(str(word) for word in words if word) or "unknown"
 
 
-def _header(checkpoint: Path, config: Mapping[str, Any], tag: str) -> Iterator[str]:
-    """Yield the metadata that the Hub reads."""
-    library = "open_clip" if (checkpoint / OPEN_CLIP).exists() else "transformers"
-    about = {"library_name": library, "tags": ["cfaug", "counterfactual", tag]}
-    base = _base(config)
-    if base.count("/") == 1 and not base.startswith((".", "/", "zoo:", "local-dir:")):
-        about["base_model"] = base.removeprefix("hf-hub:")
-    yield "---"
-    yield yaml.safe_dump(about, sort_keys=True).rstrip()
-    yield "---"
+def _metadata(
+    checkpoint: Path, record: Mapping[str, Any], config: Mapping[str, Any], rows: Sequence[Result]
+) -> ModelCardData:
+    """Return what the Hub reads."""
+    from huggingface_hub import EvalResult, ModelCardData
 
-
-def _heading(record: Mapping[str, Any]) -> Iterator[str]:
-    names = (code(record.get("experiment")), code(record.get("arm")))
-    yield from ("", f"# {', '.join(names)}, seed {record.get('seed')}", "")
-
-
-def _title(record: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str]:
-    counts = record.get("counts", {})
-    share = 100 * counts.get("counterfactual", 0) / max(1, counts.get("total", 0))
-    if record.get("steps") == 0:
-        yield f"The weights of {code(_base(config))}, not fine-tuned: the row before."
-    else:
-        data = config.get("data", {})
-        singles = data.get("counterfactual_members") == "singles"
-        what = "single images of the counterfactual source" if singles else "counterfactual"
-        what += CAPTIONED.get(data.get("counterfactual_captions"), "")
-        what = ORIGINALS.get(data.get("negatives"), what)
-        yield (
-            f"{code(_base(config))} fine-tuned on {number(counts.get('total', 0))} image-text "
-            f"pairs, of which {share:.1f} % are {what}, for {record.get('steps')} steps."
+    tag, task = KINDS[_kind(record)]
+    base = _base(config).removeprefix("hf-hub:")
+    is_hub = re.fullmatch(r"\w[\w.-]*/[\w.-]+", base) is not None
+    library = "peft" if (checkpoint / ADAPTER).exists() else "transformers"
+    sources = [str(config.get("data", {}).get(role)) for role in ("real", "counterfactual")]
+    datasets = dict.fromkeys(name[1] for one in sources if (name := HUB_DATA.match(one)))
+    results = [
+        EvalResult(
+            task_type=task or tag, dataset_type=row.benchmark, dataset_name=row.cell[0],
+            metric_type=row.metric, metric_value=row.value,
         )
-
-
-def _loading(checkpoint: Path) -> Iterator[str]:
-    yield from ("", "## Use", "", "```python")
-    if (checkpoint / OPEN_CLIP).exists():
-        yield "import open_clip"
-        yield ""
-        yield 'name = "local-dir:checkpoint"'
-        yield "model, _, preprocess = open_clip.create_model_and_transforms(name)"
-        yield "tokenizer = open_clip.get_tokenizer(name)"
-    else:
-        yield f"from transformers import {_class(checkpoint)}, AutoProcessor"
-        yield ""
-        yield f'model = {_class(checkpoint)}.from_pretrained("checkpoint")'
-        yield 'processor = AutoProcessor.from_pretrained("checkpoint")'
-    yield "```"
+        for row in rows
+    ]  # fmt: skip
+    return ModelCardData(
+        base_model=base if is_hub else None,
+        datasets=list(datasets) or None,
+        library_name="open_clip" if (checkpoint / OPEN_CLIP).exists() else library,
+        pipeline_tag=task,
+        tags=["cfaug", "counterfactual", tag],
+        model_name=f"{record.get('experiment')}/{record.get('arm')}/seed={record.get('seed')}"
+        if results
+        else None,
+        eval_results=results or None,
+    )
 
 
 def _class(checkpoint: Path) -> str:
@@ -190,78 +179,64 @@ def _class(checkpoint: Path) -> str:
     return first if first.isidentifier() else "AutoModel"
 
 
-def _data(record: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str]:
-    counts, identity = record.get("counts", {}), record.get("identity", {})
-    total = max(1, counts.get("total", 0))
-    yield from ("", "## Training data", "")
-    rows = []
-    for role in ("real", "counterfactual"):
-        count = counts.get(role, 0)
-        digest = identity.get(f"content.{role}")
-        rows.append([
-            role, number(count), f"{100 * count / total:.1f} %",
-            code(config.get("data", {}).get(role)) if count else "",
-            code(digest) if digest else "",
-        ])  # fmt: skip
-    yield from table(("source", "examples", "share", "named", "sha256 of the content"), rows)
-    yield ""
-    if counts.get("held_out"):
-        yield (
-            f"Held out as a test set: {number(counts.get('held_out_images', 0))} images in "
-            f"{number(counts['held_out'])} pairs, by {code('data.holdout')}."
-        )
-        yield ""
-    yield (
-        f"Held out for validation: {number(counts.get('validation', 0))}. Examples seen, "
-        f"repetitions counted: {number(counts.get('seen', 0))}. "
-        f"Drawn by data seed {record.get('data_seed')}."
-    )
+def _counterfactuals(data: Mapping[str, Any]) -> str:
+    """Say what the examples of a counterfactual source were."""
+    singles = data.get("counterfactual_members") == "singles"
+    what = "single images of the counterfactual source" if singles else "counterfactual"
+    what += CAPTIONED.get(data.get("counterfactual_captions", ""), "")
+    return ORIGINALS.get(data.get("negatives", ""), what)
 
 
-def _training(record: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str]:
-    identity = record.get("identity", {})
-    rows = [["seed", code(record.get("seed"))], ["steps", code(record.get("steps"))]]
-    best = record.get("best") or {}
-    if best.get("step") is not None:
-        rows.append(["weights of step", f"{code(best['step'])}, the lowest validation loss"])
-    rows += [[name, code(identity[name])] for name in HOW if identity.get(name) is not None]
+def _share(record: Mapping[str, Any], role: str) -> str:
+    counts = record.get("counts") or {}
+    return f"{100 * counts.get(role, 0) / max(1, counts.get('total', 0)):.1f}"
+
+
+def _source(role: str, record: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the card tells of the real or the counterfactual data."""
+    count = (record.get("counts") or {}).get(role, 0)
+    return {
+        "role": role,
+        "count": count,
+        "share": _share(record, role),
+        "name": config.get("data", {}).get(role) if count else "",
+        "digest": (record.get("identity") or {}).get(f"content.{role}") or "",
+    }
+
+
+def _settings(record: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield how the run was trained: names, and values in Markdown."""
+    identity, versions = (record.get("identity") or {}), (record.get("versions") or {})
+    yield from ((name, code(record.get(name))) for name in ("seed", "steps"))
+    best = (record.get("best") or {}).get("step")
+    if best is not None:
+        yield "weights of step", f"{code(best)}, the lowest validation loss"
+    yield from ((name, code(identity[name])) for name in HOW if identity.get(name) is not None)
     for group in ("tuning", "loss"):
         if config.get(group):
-            rows.append([group, code(json.dumps(config[group], sort_keys=True))])
+            yield group, code(json.dumps(config[group], sort_keys=True))
     if record.get("parameters"):
-        rows.append(["trained parameters", _parameters(record["parameters"])])
-    rows.append(["initial weights, sha256", code(identity.get("content.weights"))])
-    rows.append(["config_hash", code(record.get("config_hash"))])
-    versions = record.get("versions", {})
+        trained, total = (number(record["parameters"][name]) for name in ("trained", "total"))
+        yield "trained parameters", f"{trained} of {total}"
+    yield "initial weights, sha256", code(identity.get("content.weights"))
+    yield "config_hash", code(record.get("config_hash"))
     names = ("cfaug", "torch", "transformers", "open_clip_torch")
-    rows.append(["versions", code(", ".join(f"{n} {versions[n]}" for n in names if n in versions))])
-    yield from ("", "## Training", "")
-    yield from table(("setting", "value"), rows)
+    yield "versions", code(", ".join(f"{n} {versions[n]}" for n in names if n in versions))
 
 
-def _parameters(counts: Mapping[str, int]) -> str:
-    return f"{number(counts['trained'])} of {number(counts['total'])}"
-
-
-def _results(rows: Sequence[Result], found: Sequence[Change]) -> Iterator[str]:
-    yield from ("", "## Results", "")
-    if not rows:
-        yield "Not evaluated yet: `python evaluate.py` asks the benchmarks and writes them here."
-        return
-    before = {(change.benchmark, change.metric): change for change in found}
-    lines = []
+def _results(
+    rows: Sequence[Result], found: Sequence[Change], plain: bool
+) -> Iterator[dict[str, Any]]:
+    """Yield a row a result; units stand in the cells unless all values are fractions."""
+    changes = {(change.benchmark, change.metric): change for change in found}
     for row in rows:
-        change = before.get(row.cell)
-        was = "" if change is None else f"{100 * change.before:.2f}"
-        moved = "" if change is None else f"{100 * change.difference:+.2f}"
-        cells = [code(row.benchmark), code(row.metric), number(row.n), f"{100 * row.value:.2f}"]
-        lines.append([*cells, was, moved])
-    yield from table(("benchmark", "metric", "n", "value, %", "before, %", "change"), lines)
-
-
-def _forgetting(found: Sequence[Change], threshold: float | None) -> Iterator[str]:
-    said = sentences(found, threshold)
-    if said:
-        yield from ("", "## Forgetting", "")
-        for line in said:
-            yield f"- {line}"
+        measure, change = Measure(row.unit, row.better), changes.get(row.cell)
+        unit = "" if plain else f" {measure.sign}"
+        yield {
+            "benchmark": row.cell[0],
+            "metric": row.metric,
+            "n": row.n,
+            "value": f"{measure.text(row.value)}{unit}",
+            "before": "" if change is None else f"{measure.text(change.before)}{unit}",
+            "change": "" if change is None else measure.difference(change.difference, 2),
+        }

@@ -17,6 +17,7 @@ import pytest
 import yaml
 from PIL import Image
 
+from cfaug import cards
 from cfaug.data.exporters import About, export_clip_benchmark, export_hub, hub
 from cfaug.data.index import open_index
 from cfaug.data.sources.importing import import_sets
@@ -105,9 +106,8 @@ def test_columns_follow_the_names_of_the_scores(tmp_path: Path) -> None:
     assert "sim_0" not in rows[0]
     assert rows[0]["caption_0"] == "a cat on mat 0"
     assert list(import_sets(tmp_path / "hub")) == sets
-    assert (
-        "| fluency | float64 | a score of the set" in (tmp_path / "hub" / "README.md").read_text()
-    )
+    card = (tmp_path / "hub" / "README.md").read_text()
+    assert "| `fluency` | float64 | a score of the set" in card
 
 
 def features(card: str) -> dict[str, object]:
@@ -213,6 +213,55 @@ def test_a_card_without_anything_known(tmp_path: Path) -> None:
     sheet = (tmp_path / "hub" / "DATASHEET.md").read_text()
     assert "logged beside the shards" not in sheet
     assert "**Is the software available?**\n\n**To be written.**" in sheet
+
+
+@pytest.mark.parametrize(
+    "name", ["---", "a\n---\nb: c", "{{ 7 * 7 }}", "{% raw %}", "`|\n# x", "<script>", "y: ["]
+)
+def test_no_name_breaks_the_metadata_the_markdown_or_the_template(
+    tmp_path: Path, name: str
+) -> None:
+    """The publisher's name, and names in the sets: recipes, models, scores, kinds of edits."""
+    from huggingface_hub import DatasetCard
+
+    about = replace(ABOUT, name=name)
+    sets = []
+    for kind, one in (("plain", generated(0)), ("hostile", generated(0))):
+        text = "plain" if kind == "plain" else name
+        members = (one.members[0], replace(one.members[1], edit=Edit(text, "cat", "dog")))
+        told = {"recipe": text, "models": {text: text}}
+        sets.append(replace(one, members=members, scores={text: 0.5}, provenance=told))
+    export_hub(sets[:1], tmp_path / "plain", replace(about, name="plain"))
+    export_hub(sets[1:], tmp_path / "hub", about)
+    card = DatasetCard.load(tmp_path / "hub" / "README.md")
+    assert card.data.pretty_name == name
+    assert card.data.size_categories == ["n<1K"]
+    assert name in [one["name"] for one in card.data.dataset_info["features"]]
+    for file in ("README.md", "DATASHEET.md"):
+        said, plain = ((tmp_path / f / file).read_text() for f in ("hub", "plain"))
+        line, code = " ".join(name.split()), cards.code(name)
+        body = said.rpartition("\n---\n\n")[2].replace(code, "`plain`")
+        assert body.replace(f" {line}\n", " plain\n") == plain.rpartition("\n---\n\n")[2]
+
+
+def test_every_name_of_a_template_is_given(tmp_path: Path, monkeypatch) -> None:
+    """Jinja prints nothing for a name that it does not know."""
+    import jinja2
+    from jinja2 import meta
+
+    from cfaug.data.exporters import card
+
+    given = {}
+    fill, render = card.fill_card, jinja2.Template.render
+    monkeypatch.setattr(card, "fill_card", lambda *a, **v: given.update(card=v) or fill(*a, **v))
+    monkeypatch.setattr(
+        jinja2.Template, "render", lambda *a, **v: given.update(datasheet=v) or render(*a, **v)
+    )
+    export_hub([generated(0)], tmp_path / "hub", ABOUT)
+    for name, values in given.items():
+        text = (card.TEMPLATES / f"{name}.md").read_text()
+        named = meta.find_undeclared_variables(jinja2.Environment().parse(text))
+        assert named - {"card_data", "code", "number"} <= set(values)
 
 
 def test_what_cannot_be_exported(tmp_path: Path) -> None:

@@ -45,6 +45,17 @@ def test_what_the_disk_refuses_is_an_error_of_the_disk(tmp_path, small_files, wr
     assert [file.name for file in tmp_path.iterdir()] == ["checkpoint"]
 
 
+def test_a_model_card_outlives_the_weights_that_it_was_written_for(tmp_path):
+    folder = tmp_path / "checkpoint"
+    for name in ("README.md", "other"):
+        with replace_checkpoint(folder) as fresh:
+            assert list(fresh.iterdir()) == []
+            (fresh / name).write_text(name)
+    assert {file.name: file.read_text() for file in folder.iterdir()} == {
+        "README.md": "README.md", "other": "other",
+    }  # fmt: skip
+
+
 def test_other_errors_of_safetensors_are_themselves(tmp_path):
     from safetensors import SafetensorError
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
-from cfaug.data.exporters.cautions import caution_lines
-from cfaug.data.exporters.datasheet import datasheet
+from cfaug.cards import CARD, code, fill_card, number
+from cfaug.data.exporters.cautions import caution_lines, cautions
 from cfaug.data.exporters.facts import About, Facts
-from cfaug.data.exporters.text import TODO, code, number, table
+
+TEMPLATES = Path(__file__).parent / "templates"
+TODO = "**To be written:**"
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000)
 
@@ -48,52 +49,75 @@ MEANINGS = {
     "about": "JSON: everything else that is known of the set",
 }
 
-SCORE = "a score of the set, by which sets were selected"
-"""Meaning of a column that a recipe's own scorer has named."""
-
-CAVEATS = (
-    "- The scores are those that selected the sets. A model of the scoring model's family meets "
-    "data that was chosen to please it: evaluate with another.",
-    "- Captions say what was asked for, and not every image shows it. In COCO-Counterfactuals, "
-    "made by this method with Stable Diffusion, people matched 73 % of the images to their "
-    "caption (section 4.1).",
-)
-
 
 def write_card(
     folder: Path, about: About, facts: Facts, columns: Mapping[str, str], split: str
 ) -> None:
     """Write ``README.md``, which the Hub shows, and ``DATASHEET.md``."""
-    card = "\n".join([*_header(about, facts, columns, split), *_body(about, facts, columns)])
-    (folder / "README.md").write_text(card + "\n", encoding="utf-8")
-    (folder / "DATASHEET.md").write_text(datasheet(about, facts), encoding="utf-8")
+    card = _dataset_card(about, facts, columns, split)
+    (folder / CARD).write_text(card, encoding="utf-8")
+    (folder / "DATASHEET.md").write_text(_datasheet(about, facts), encoding="utf-8")
 
 
-def _header(about: About, facts: Facts, columns: Mapping[str, str], split: str) -> list[str]:
-    import yaml
+def _dataset_card(about: About, facts: Facts, columns: Mapping[str, str], split: str) -> str:
+    from huggingface_hub import DatasetCard, DatasetCardData
 
     rows = facts.sets if "image_0" in columns else facts.members
-    content: dict[str, Any] = {
-        "pretty_name": about.name,
-        **({} if about.license is None else {"license": about.license}),
-        "language": [about.language],
-        "size_categories": [_size(rows)],
-        "task_categories": ["zero-shot-image-classification", "image-to-text", "text-to-image"],
-        "tags": ["counterfactual", "image-text", "synthetic"]
-        if facts.generated
-        else ["image-text"],
-        "dataset_info": {
+    data = DatasetCardData(
+        pretty_name=about.name,
+        license=about.license,
+        language=[about.language],
+        size_categories=[_size(rows)],
+        task_categories=["zero-shot-image-classification", "image-to-text", "text-to-image"],
+        tags=["counterfactual", "image-text", "synthetic"] if facts.generated else ["image-text"],
+        dataset_info={
             "features": [{"name": name, "dtype": kind} for name, kind in columns.items()],
             "splits": [{"name": split, "num_bytes": facts.image_bytes, "num_examples": rows}],
         },
-        "configs": [
+        configs=[
             {
                 "config_name": "default",
                 "data_files": [{"split": split, "path": f"data/{split}-*.parquet"}],
             }
         ],
-    }
-    return ["---", yaml.safe_dump(content, sort_keys=False, allow_unicode=True).rstrip(), "---", ""]
+    )
+    return fill_card(
+        DatasetCard,
+        data,
+        [TEMPLATES / "card.md"],
+        about=about,
+        facts=facts,
+        columns=columns,
+        meanings=MEANINGS,
+        median=statistics.median,
+        todo=TODO,
+        cautions="\n".join(caution_lines(facts.attributes, facts.grids)) if facts.grids else "",
+    )
+
+
+def _datasheet(about: About, facts: Facts) -> str:
+    """Return the datasheet, a template of its own as it has no metadata."""
+    from jinja2 import Template
+
+    def codes(values: Iterable[str]) -> str:
+        return ", ".join(map(code, values))
+
+    template = Template((TEMPLATES / "datasheet.md").read_text(encoding="utf-8"))
+    text = template.render(
+        about=about,
+        facts=facts,
+        code=code,
+        number=number,
+        kinds=", ".join(f"{code(k)} ({number(n)})" for k, n in facts.kinds.most_common()),
+        labels="; ".join(f"{code(k)}: {codes(v)}" for k, v in facts.attributes.items()),
+        made_by="; ".join(f"{code(k)}: {number(n)} sets" for k, n in facts.made_by.items()),
+        models="; ".join(f"{code(k)}: {codes(sorted(v))}" for k, v in facts.models.items()),
+        ranges=", ".join(
+            f"{code(k)} {min(v):.3f} to {max(v):.3f}" for k, v in facts.numbers.items()
+        ),
+        cautions=cautions(facts.attributes) if facts.grids else [],
+    )
+    return f"{text}\n"
 
 
 def _size(rows: int) -> str:
@@ -107,81 +131,3 @@ def _size(rows: int) -> str:
     if place == 0:
         return "n<1K"
     return f"{names[place - 1]}<n<{names[place]}" if place < len(names) else "n>100M"
-
-
-def _body(about: About, facts: Facts, columns: Mapping[str, str]) -> list[str]:
-    split_name = "`group`" if "group" in columns else "`group` (in `about`)"
-    described = ([name, kind, MEANINGS.get(name, SCORE)] for name, kind in columns.items())
-    return [
-        f"# {about.name}",
-        "",
-        about.description or f"{TODO} one paragraph: what this is and whom it is for.",
-        "",
-        f"{number(facts.sets)} sets with {number(facts.members)} image-text pairs, from "
-        f"{number(len(facts.groups))} groups. Members of a set differ by "
-        f"{'their attributes' if facts.grids else 'one edit'}.",
-        "",
-        "```python",
-        "from datasets import load_dataset",
-        "",
-        'data = load_dataset("parquet", data_files="data/*.parquet")',
-        "```",
-        "",
-        "## Columns",
-        "",
-        *table(
-            ["column", "type", "meaning"],
-            described,
-        ),
-        "",
-        "## How it was made",
-        "",
-        *_made(about, facts),
-        "",
-        *_edits(facts),
-        *_scores(facts),
-        *(caution_lines(facts.attributes, facts.grids) if facts.grids else ()),
-        "## Before you use it",
-        "",
-        f"- Split by {split_name}: sets of one group share a photo, a caption or a subject.",
-        *(CAVEATS if facts.numbers else ()),
-        "- [DATASHEET.md](DATASHEET.md) answers the questions of Gebru et al. (2021); where only "
-        f"the publisher knows, it says {TODO}",
-        "",
-        "## Licence",
-        "",
-        f"{code(about.license)}." if about.license else f"{TODO} choose one.",
-        "The licences of the captions and of the models above apply as well.",
-    ]
-
-
-def _made(about: About, facts: Facts) -> Iterable[str]:
-    captions = about.captions or f"{TODO} where they came from, and under which licence."
-    yield f"Captions: {captions}"
-    yield ""
-    if facts.made_by:
-        counts = facts.made_by.most_common()
-        yield from table(["recipe and models", "sets"], ([code(n), number(c)] for n, c in counts))
-    else:
-        yield f"{TODO} the sets do not say how they were made."
-    if facts.models:
-        yield ""
-        pairs = [(part, model) for part, models in facts.models.items() for model in sorted(models)]
-        yield from table(["part", "model"], ([code(part), code(model)] for part, model in pairs))
-
-
-def _edits(facts: Facts) -> list[str]:
-    if not facts.kinds:
-        return []
-    rows = ([code(kind), number(count)] for kind, count in facts.kinds.most_common())
-    return ["## Edits", "", *table(["kind", "members"], rows), ""]
-
-
-def _scores(facts: Facts) -> list[str]:
-    if not facts.numbers:
-        return []
-    rows = (
-        [code(name), number(len(v)), *(f"{f(v):.3f}" for f in (min, statistics.median, max))]
-        for name, v in facts.numbers.items()
-    )
-    return ["## Scores", "", *table(["", "sets", "lowest", "median", "highest"], rows), ""]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from cfaug.data.exporters.text import code, number
+from cfaug.cards import code, number
 
 HEAD = "## What the labels are, and what they are not"
 
