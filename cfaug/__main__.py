@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 from cfaug import __version__
+from cfaug.errors import USERS_MISTAKE
 from cfaug.messages import CALLED_BY
 
 COMMANDS = {
@@ -19,8 +20,6 @@ COMMANDS = {
     "doctor": ("cfaug.run.doctor", "say which optional parts are here, and how to get the others"),
 }
 """The module of each command, which has ``main(argv) -> int``, and a line of help."""
-
-USERS_MISTAKE = 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -6,9 +6,12 @@ from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
 
+USERS_MISTAKE = 2
+"""The exit code of a command that ends with a ``UserError``."""
+
 
 class UserError(Exception):
-    """The user's mistake: shown as one message without a traceback, exit code 2.
+    """The user's mistake: shown as one message without a traceback; see ``USERS_MISTAKE``.
 
     The message names the culprit, the choices and, where there is one, the next command.
     """

@@ -13,7 +13,7 @@ from cfaug.bench.capabilities import ChecksData, HasPrimaryMetrics
 from cfaug.bench.member import check_member, open_member
 from cfaug.data.planning.settings import DataSettings
 from cfaug.devices import choose_device
-from cfaug.errors import UserError
+from cfaug.errors import USERS_MISTAKE, UserError
 from cfaug.messages import say
 from cfaug.protocols import NoModel
 from cfaug.report.records import Run, experiment_folder, read_config, read_run, setting_node
@@ -22,7 +22,7 @@ from cfaug.run.checkpoints import checkpoint, initial_checkpoints, no_model
 from cfaug.run.evaluate_checkpoint import Asking, Tested, ask
 from cfaug.run.evaluate_settings import EvaluateSettings
 from cfaug.run.evaluation_data import Opener, describe_data, prepare_worlds
-from cfaug.run.launch import DONE, FAILED, USERS_MISTAKE, Jobs, report
+from cfaug.run.launch import DONE, FAILED, Jobs, report
 from cfaug.run.sources import permitted_roots
 from cfaug.run.threads import use_threads
 

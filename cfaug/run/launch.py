@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cfaug.errors import UserError
+from cfaug.errors import USERS_MISTAKE, UserError
 from cfaug.messages import say
 from cfaug.run.arguments import CommandLine, read
 from cfaug.run.compose import PRESET, Config, compose_jobs, resolve
@@ -40,7 +40,7 @@ PRINTED_HERE = frozenset({"--cfg", "-c", "job", "--resolve"})
 
 GOES_ON = "what is complete is kept, and the same command goes on from there"
 
-DONE, FAILED, USERS_MISTAKE, INTERRUPTED = 0, 1, 2, 130
+DONE, FAILED, INTERRUPTED = 0, 1, 130
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from cfaug.errors import UserError
+from cfaug.errors import USERS_MISTAKE, UserError
 from cfaug.messages import say
 from cfaug.weights import zoo_shelf
 
@@ -33,8 +33,6 @@ COMMANDS = {
     "vlm": "cfaug.zoo.vlm",
 }
 """The module of each command, which has ``main(argv) -> int``."""
-
-USERS_MISTAKE = 2
 
 
 def main(argv: Sequence[str]) -> int:

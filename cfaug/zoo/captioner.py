@@ -8,7 +8,6 @@ plain ViT does not. It never sees the oracle's words for a picture that it is as
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,11 +20,12 @@ from cfaug.shapescapes.grammar import describe, parse
 from cfaug.shapescapes.oracle import FACTORS
 from cfaug.shapescapes.vocabulary import DOMAINS, Factors, words_of_domains
 from cfaug.zoo.classifier import SIDE, TRANSFORM, build_processor
-from cfaug.zoo.command import facts, fresh_folder, read, run, write_card
+from cfaug.zoo.command import make_model, read, run, save_half
 from cfaug.zoo.diffusion.data import draw
 from cfaug.zoo.drawings import jitter
+from cfaug.zoo.fast_vlm import IMAGE, build_fast_vlm, build_image_tokenizer
 from cfaug.zoo.fitting import DrawingSettings, fit
-from cfaug.zoo.tokenizers import END, build_word_tokenizer
+from cfaug.zoo.tokenizers import END
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
         PreTrainedTokenizerFast,
     )
 
-IMAGE = "<image>"
-SPECIAL = ("[PAD]", "[UNK]", END)
 MAX_LENGTH = 48
 PATCH = 2
 STAGES = 3
@@ -70,9 +68,7 @@ class CaptionerSettings(DrawingSettings):
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
     """Return a tokenizer of whole words, and of one token that stands for the image."""
-    tokenizer = build_word_tokenizer(SPECIAL, words_of_domains(), MAX_LENGTH, causal=True)
-    tokenizer.add_special_tokens({"additional_special_tokens": [IMAGE]})
-    return tokenizer
+    return build_image_tokenizer(words_of_domains(), MAX_LENGTH)
 
 
 def build_llava_processor() -> LlavaProcessor:
@@ -89,47 +85,22 @@ def build_llava_processor() -> LlavaProcessor:
 
 def build_model() -> FastVlmForConditionalGeneration:
     """Return the model with fresh weights, drawn from torch's current generator."""
-    from transformers import (
-        ConvNextConfig,
-        FastVlmConfig,
-        FastVlmForConditionalGeneration,
-        LlamaConfig,
-    )
-
-    tokenizer = build_tokenizer()
-    end = tokenizer.convert_tokens_to_ids(END)
-    vision = ConvNextConfig(
-        image_size=SIDE,
-        patch_size=PATCH,
-        num_stages=STAGES,
-        hidden_sizes=[24, 64, 96],
-        depths=[0, 2, 1],
-        layer_scale_init_value=1.0,
-        hidden_size=96,
-    )
-    text = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=WIDTH,
-        intermediate_size=2 * WIDTH,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        max_position_embeddings=MAX_LENGTH,
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=end,
-        eos_token_id=end,
-    )
-    model = FastVlmForConditionalGeneration(
-        FastVlmConfig(
-            vision_config=vision,
-            text_config=text,
-            image_token_index=tokenizer.convert_tokens_to_ids(IMAGE),
-            image_seq_length=TOKENS,
-        )
-    )
-    model.generation_config.pad_token_id = tokenizer.pad_token_id
-    model.generation_config.eos_token_id = model.generation_config.bos_token_id = end
-    return model
+    vision = {
+        "image_size": SIDE,
+        "patch_size": PATCH,
+        "num_stages": STAGES,
+        "hidden_sizes": [24, 64, 96],
+        "depths": [0, 2, 1],
+        "hidden_size": 96,
+    }
+    text = {
+        "hidden_size": WIDTH,
+        "intermediate_size": 2 * WIDTH,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+    }
+    return build_fast_vlm(build_tokenizer(), vision, text, TOKENS)
 
 
 def scenes(seed: int, part: str, count: int, processes: int) -> tuple[Pixels, list[Factors]]:
@@ -222,33 +193,20 @@ def evaluate(folder: Path, seed: int, count: int, part: str = "held-out") -> dic
 
 def save(model: FastVlmForConditionalGeneration, folder: Path) -> None:
     """Write weights (float16 safetensors), configuration and processor."""
-    import torch
-
-    folder.mkdir(parents=True, exist_ok=True)
-    model.to(torch.float16).save_pretrained(folder)
-    build_llava_processor().save_pretrained(folder)
-    model.float()
+    save_half(model, build_llava_processor(), folder)
 
 
 def main(argv: list[str]) -> int:
     """Train, evaluate and write one captioner with its ``card.json``."""
     settings = read(CaptionerSettings, argv)
-    folder = fresh_folder(settings.out)
-    started = time.perf_counter()
-    model = train(settings)
-    seconds = time.perf_counter() - started
-    save(model, folder)
-    known = facts(model, evaluate(folder, settings.seed, settings.held_out), seconds)
-    libraries = ("torch", "transformers")
-    write_card(
-        folder,
+    return make_model(
         "cfaug.zoo.captioner",
         settings,
-        known,
-        libraries=libraries,
+        lambda: train(settings),
+        save,
+        lambda model, folder: evaluate(folder, settings.seed, settings.held_out),
         leave_out=("processes",),
     )
-    return 0
 
 
 if __name__ == "__main__":

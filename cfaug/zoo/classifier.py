@@ -8,7 +8,6 @@ for the same reasons as the vision tower of :mod:`cfaug.zoo.model`.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,7 +24,7 @@ from cfaug.shapescapes.oracle import edit_factors
 from cfaug.shapescapes.scene import Scene, render
 from cfaug.shapescapes.vocabulary import DOMAINS, SUBJECTS
 from cfaug.shapescapes.world import World
-from cfaug.zoo.command import facts, fresh_folder, read, run, write_card
+from cfaug.zoo.command import make_model, read, run, save_half
 from cfaug.zoo.drawings import jitter
 from cfaug.zoo.fitting import DrawingSettings, fit
 
@@ -185,26 +184,19 @@ def evaluate(model: ConvNextForImageClassification, world: World, count: int) ->
 
 def save(model: ConvNextForImageClassification, folder: Path) -> None:
     """Write weights (float16 safetensors), configuration and image processor."""
-    import torch
-
-    folder.mkdir(parents=True, exist_ok=True)
-    model.to(torch.float16).save_pretrained(folder)
-    build_processor().save_pretrained(folder)
-    model.float()
+    save_half(model, build_processor(), folder)
 
 
 def main(argv: list[str]) -> int:
     """Train, evaluate and write one classifier with its ``card.json``."""
     settings = read(ClassifierSettings, argv)
-    folder = fresh_folder(settings.out)
-    started = time.perf_counter()
-    model = train(settings)
-    seconds = time.perf_counter() - started
-    save(model, folder)
-    known = facts(model, evaluate(model, settings.scenery, settings.held_out), seconds)
-    libraries = ("torch", "transformers")
-    write_card(folder, "cfaug.zoo.classifier", settings, known, libraries=libraries)
-    return 0
+    return make_model(
+        "cfaug.zoo.classifier",
+        settings,
+        lambda: train(settings),
+        save,
+        lambda model, folder: evaluate(model, settings.scenery, settings.held_out),
+    )
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ steps. Rebuilding with the seed, threads and versions in ``card.json`` gives the
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from cfaug.rng import derive, generator
 from cfaug.shapescapes.oracle import CHOICES
-from cfaug.zoo.command import facts, fresh_folder, read, run, write_card
+from cfaug.zoo.command import make_model, read, run
 from cfaug.zoo.drawings import PROMPTS, draw
 from cfaug.zoo.fitting import DrawingSettings, fit
 from cfaug.zoo.model import build_model, build_tokenizer, save
@@ -97,15 +96,13 @@ def evaluate(model: VisionTextDualEncoderModel, seed: int, count: int) -> dict[s
 def main(argv: list[str]) -> int:
     """Pre-train, evaluate and write one checkpoint with its ``card.json``."""
     settings = read(PretrainSettings, argv)
-    folder = fresh_folder(settings.out)
-    started = time.perf_counter()
-    model = train(settings)
-    seconds = time.perf_counter() - started
-    save(model, folder)
-    known = facts(model, evaluate(model, settings.seed, settings.held_out), seconds)
-    libraries = ("torch", "transformers")
-    write_card(folder, "cfaug.zoo.clip", settings, known, libraries=libraries)
-    return 0
+    return make_model(
+        "cfaug.zoo.clip",
+        settings,
+        lambda: train(settings),
+        save,
+        lambda model, folder: evaluate(model, settings.seed, settings.held_out),
+    )
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ what captions seldom name is not learnt (:mod:`cfaug.zoo.clip`).
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,11 +26,11 @@ from cfaug.shapescapes.vocabulary import (
     words_of_domains,
 )
 from cfaug.zoo.clip import normalise
-from cfaug.zoo.command import facts, fresh_folder, read, run, write_card
+from cfaug.zoo.command import make_model, read, run
 from cfaug.zoo.diffusion.data import draw
 from cfaug.zoo.drawings import PROMPTS, jitter
 from cfaug.zoo.fitting import DrawingSettings, fit
-from cfaug.zoo.model import IMAGE_SIZE, build_model, build_tokenizer, save
+from cfaug.zoo.model import IMAGE_SIZE, build_model, build_tokenizer, go_on_from, save
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -84,22 +83,7 @@ def load_start(name: str) -> VisionTextDualEncoderModel:
     Args:
         name: of the model whose tokens are the first of the new tokenizer's.
     """
-    import torch
-    from transformers import VisionTextDualEncoderModel
-
-    from cfaug.untrusted import from_folder
-    from cfaug.weights import resolve
-
-    old = from_folder(VisionTextDualEncoderModel, resolve(name), dtype=torch.float32).state_dict()
-    model = build_model(words_of_domains())
-    new = model.state_dict()
-    for key, value in old.items():
-        if value.shape == new[key].shape:
-            new[key] = value
-        else:  # the embeddings of tokens
-            new[key][: len(value)] = value
-    model.load_state_dict(new)
-    return model
+    return go_on_from(name, build_model(words_of_domains()))
 
 
 def _say(step: int, factors: list[Factors], rng: np.random.Generator) -> list[str]:
@@ -159,18 +143,14 @@ def evaluate(model: VisionTextDualEncoderModel, settings: DomainSettings) -> dic
 def main(argv: list[str]) -> int:
     """Train, evaluate and write one checkpoint with its ``card.json``."""
     settings = read(DomainSettings, argv)
-    folder = fresh_folder(settings.out)
-    started = time.perf_counter()
-    model = train(settings)
-    seconds = time.perf_counter() - started
-    save(model, folder, words_of_domains())
-    known = facts(model, evaluate(model, settings), seconds)
-    libraries = ("torch", "transformers")
-    write_card(
-        folder, "cfaug.zoo.clip_domains", settings, known, libraries=libraries,
+    return make_model(
+        "cfaug.zoo.clip_domains",
+        settings,
+        lambda: train(settings),
+        lambda model, folder: save(model, folder, words_of_domains()),
+        lambda model, folder: evaluate(model, settings),
         leave_out=("processes",),
-    )  # fmt: skip
-    return 0
+    )
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@ beach there is a ball that is red").
 from __future__ import annotations
 
 import io
-import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,10 +34,10 @@ from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.vocabulary import FRAMES
 from cfaug.shapescapes.world import World
 from cfaug.zoo.clip import evaluate, normalise
-from cfaug.zoo.command import facts, fresh_folder, read, run, write_card
+from cfaug.zoo.command import make_model, read, run
 from cfaug.zoo.drawings import draw, shift
 from cfaug.zoo.fitting import DrawingSettings, fit
-from cfaug.zoo.model import build_model, build_tokenizer, save
+from cfaug.zoo.model import build_model, build_tokenizer, go_on_from, save
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -99,25 +99,11 @@ def load_start(name: str) -> VisionTextDualEncoderModel:
     Args:
         name: of the model whose tokens are the first of the new tokenizer's.
     """
-    import torch
-    from transformers import VisionTextDualEncoderModel
-
-    from cfaug.untrusted import from_folder
-    from cfaug.weights import resolve
-
-    old = from_folder(VisionTextDualEncoderModel, resolve(name), dtype=torch.float32).state_dict()
     model = build_model(words_of_pictures(), max_length=MAX_LENGTH, text_layers=2)
-    new = model.state_dict()
-    for key, value in old.items():
-        if value.shape == new[key].shape:
-            new[key] = value
-        elif value.ndim == 2:  # the embeddings of tokens and of positions
-            new[key][: len(value)] = value
-    for key, value in new.items():
+    for key, value in model.state_dict().items():
         if ".layers.1." in key and ("out_proj" in key or "fc2" in key):
-            new[key] = torch.zeros_like(value)
-    model.load_state_dict(new)
-    return model
+            value.zero_()
+    return go_on_from(name, model)
 
 
 def describe(picture: Picture, rng: np.random.Generator, otherwise: float) -> str:
@@ -206,23 +192,25 @@ def evaluate_pairs(
 def main(argv: list[str]) -> int:
     """Train, evaluate and write one checkpoint with its ``card.json``."""
     settings = read(ThingsSettings, argv)
-    folder = fresh_folder(settings.out)
-    started = time.perf_counter()
-    model = train(settings)
-    seconds = time.perf_counter() - started
-    save(model, folder, words_of_pictures())
-    metrics = {
-        **evaluate(model, settings.seed, settings.held_out),
-        **{
-            f"{name} {metric}": round(value, 4)
-            for name, found in evaluate_pairs(model, settings.seed, settings.held_out).items()
-            for metric, value in found.items()
-        },
-    }
-    libraries = ("torch", "transformers")
-    known = facts(model, metrics, seconds)
-    write_card(folder, "cfaug.zoo.clip_things", settings, known, libraries=libraries)
-    return 0
+
+    def measure(model: VisionTextDualEncoderModel, _: Path) -> dict[str, float]:
+        pairs = evaluate_pairs(model, settings.seed, settings.held_out)
+        return {
+            **evaluate(model, settings.seed, settings.held_out),
+            **{
+                f"{name} {metric}": round(value, 4)
+                for name, found in pairs.items()
+                for metric, value in found.items()
+            },
+        }
+
+    return make_model(
+        "cfaug.zoo.clip_things",
+        settings,
+        lambda: train(settings),
+        lambda model, folder: save(model, folder, words_of_pictures()),
+        measure,
+    )
 
 
 if __name__ == "__main__":

@@ -5,19 +5,35 @@ from __future__ import annotations
 import json
 import platform
 import sys
+import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, asdict, fields
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeVar
 
-from cfaug.errors import UserError
+from cfaug.errors import USERS_MISTAKE, UserError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
     from torch import nn
+    from transformers import PreTrainedModel
+
+    class Writing(DataclassInstance, Protocol):
+        """Settings that say where to write."""
+
+        @property
+        def out(self) -> str:
+            """The folder."""
+
+    class SavesItself(Protocol):
+        """A tokenizer or processor of transformers."""
+
+        def save_pretrained(self, folder: Path, /) -> object:
+            """Write its files."""
 
     Settings = TypeVar("Settings", bound=DataclassInstance)
+    Model = TypeVar("Model", bound=nn.Module)
 
 READERS: dict[str, Callable[[str], Any]] = {"str": str, "int": int, "float": float}
 
@@ -132,10 +148,62 @@ def facts(model: nn.Module, metrics: Mapping[str, float], seconds: float) -> dic
     }
 
 
+def make_model(
+    module: str,
+    settings: Writing,
+    train: Callable[[], Model],
+    save: Callable[[Model, Path], None],
+    evaluate: Callable[[Model, Path], Mapping[str, float]],
+    *,
+    leave_out: Collection[str] = (),
+) -> int:
+    """Train one model, write it, evaluate it, and write its ``card.json``; return the exit code.
+
+    Args:
+        module: the command, as ``python -m`` takes it.
+        settings: what the command was given; ``out`` must not exist yet.
+        train: returns the trained model; the card says how many seconds it took.
+        save: writes a model to a folder.
+        evaluate: returns the metrics of the model, which was written to the folder.
+        leave_out: settings that change nothing of the result.
+
+    Raises:
+        UserError: if the folder exists, before anything is trained.
+    """
+    folder = fresh_folder(settings.out)
+    started = time.perf_counter()
+    model = train()
+    seconds = time.perf_counter() - started
+    save(model, folder)
+    known = facts(model, evaluate(model, folder), seconds)
+    libraries = ("torch", "transformers")
+    write_card(folder, module, settings, known, libraries=libraries, leave_out=leave_out)
+    return 0
+
+
+def save_half(model: PreTrainedModel, processor: SavesItself, folder: Path) -> None:
+    """Write a model as the Hub holds it: float16 safetensors, configuration and processor.
+
+    Args:
+        model: keeps its own type; its parameters are rounded to float16.
+        processor: of its images or texts, or of both.
+        folder: is made if it is missing.
+    """
+    import torch
+
+    from cfaug.pretrained import quiet
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with quiet():
+        model.to(torch.float16).save_pretrained(folder)
+        processor.save_pretrained(folder)
+    model.float()
+
+
 def run(main: Callable[[list[str]], int]) -> NoReturn:
-    """Run a command's ``main`` on the arguments of this process; exit 2 with a user's error."""
+    """Run a command's ``main`` on the arguments of this process, and end it with the exit code."""
     try:
         sys.exit(main(sys.argv[1:]))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(USERS_MISTAKE)

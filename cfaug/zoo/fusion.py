@@ -13,7 +13,6 @@ gives the same metrics.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,11 +25,10 @@ from cfaug.models.bridgetower import BridgeTowerEncoder, BridgeTowerMatcher
 from cfaug.models.hf_clip import HFEncoder
 from cfaug.models.specs import BridgeTower, BridgeTowerMatching, HFClip, ViltMatching
 from cfaug.models.vilt import ViltMatcher
-from cfaug.pretrained import quiet
 from cfaug.protocols import DualEncoder, Matcher
 from cfaug.rng import derive
 from cfaug.zoo import fusion_models as tiny
-from cfaug.zoo.command import facts, fresh_folder, read, run, write_card
+from cfaug.zoo.command import make_model, read, run, save_half
 from cfaug.zoo.drawings import Drawings, draw
 from cfaug.zoo.fitting import DrawingSettings
 from cfaug.zoo.fusion_training import separation, train_matcher, train_towers, zero_shot
@@ -96,15 +94,20 @@ class FusionSettings(DrawingSettings):
             raise UserError(f"kind={self.kind} starts anew: leave out start={self.start}")
 
 
-def train(settings: FusionSettings, drawings: Drawings) -> tuple[Any, Any]:
+def train(settings: FusionSettings, processor: Any, drawings: Drawings) -> Any:
     """Train a model; progress on stderr.
 
+    Args:
+        settings: how.
+        processor: of the kind of model; training sets how it pads, which is saved with it.
+        drawings: to train on.
+
     Returns:
-        The model of transformers, in evaluation mode, and its processor.
+        The model of transformers, in evaluation mode.
     """
     kind = KINDS[settings.kind]
     torch.manual_seed(derive(settings.seed, "zoo", "weights") % 2**63)
-    folder, processor = Path(settings.out), kind.processor()
+    folder = Path(settings.out)
     if kind.start is None:
         model = kind.build()
         encoder = kind.wrap(
@@ -114,7 +117,7 @@ def train(settings: FusionSettings, drawings: Drawings) -> tuple[Any, Any]:
     else:
         model = kind.build(kind.start(settings.start).load(DualEncoder).model)
         train_matcher(kind.wrap(model, processor, folder, max_length=None), drawings, settings)
-    return model, processor
+    return model
 
 
 def evaluate(kind: str, folder: Path, seed: int, count: int) -> dict[str, float]:
@@ -128,17 +131,14 @@ def evaluate(kind: str, folder: Path, seed: int, count: int) -> dict[str, float]
 def main(argv: list[str]) -> int:
     """Pre-train, write float16 weights, evaluate them, and write ``card.json``."""
     settings = read(FusionSettings, argv)
-    folder = fresh_folder(settings.out)
-    started = time.perf_counter()
-    model, processor = train(settings, draw(settings.seed, "train", settings.scenes))
-    seconds = time.perf_counter() - started
-    with quiet():
-        model.to(torch.float16).save_pretrained(folder)
-        processor.save_pretrained(folder)
-    known = facts(model, evaluate(settings.kind, folder, settings.seed, settings.held_out), seconds)
-    libraries = ("torch", "transformers")
-    write_card(folder, "cfaug.zoo.fusion", settings, known, libraries=libraries)
-    return 0
+    processor = KINDS[settings.kind].processor()
+    return make_model(
+        "cfaug.zoo.fusion",
+        settings,
+        lambda: train(settings, processor, draw(settings.seed, "train", settings.scenes)),
+        lambda model, folder: save_half(model, processor, folder),
+        lambda model, folder: evaluate(settings.kind, folder, settings.seed, settings.held_out),
+    )
 
 
 if __name__ == "__main__":

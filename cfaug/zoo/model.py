@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cfaug.shapescapes.vocabulary import words
+from cfaug.zoo.command import save_half
 from cfaug.zoo.tokenizers import build_word_tokenizer
 
 if TYPE_CHECKING:
@@ -96,12 +97,27 @@ def build_model(
     return VisionTextDualEncoderModel(config)
 
 
+def go_on_from(name: str, model: VisionTextDualEncoderModel) -> VisionTextDualEncoderModel:
+    """Give a model the weights of a trained one with fewer tokens, positions or layers; return it.
+
+    Args:
+        name: of the trained model, whose tokens and positions are the first of the new one's.
+        model: with fresh weights; what the trained one does not have stays as it is.
+    """
+    import torch
+    from transformers import VisionTextDualEncoderModel
+
+    from cfaug.untrusted import from_folder
+    from cfaug.weights import resolve
+
+    old = from_folder(VisionTextDualEncoderModel, resolve(name), dtype=torch.float32).state_dict()
+    new = model.state_dict()
+    for key, value in old.items():
+        (new[key][: len(value)] if value.ndim else new[key]).copy_(value)
+    return model
+
+
 def save(model: VisionTextDualEncoderModel, folder: Path, known: Sequence[str] = words()) -> None:
     """Write weights (float16 safetensors), configuration, tokenizer and image processor."""
     max_length = model.config.text_config.max_position_embeddings
-    import torch
-
-    folder.mkdir(parents=True, exist_ok=True)
-    model.to(torch.float16).save_pretrained(folder)
-    build_processor(known, max_length).save_pretrained(folder)
-    model.float()
+    save_half(model, build_processor(known, max_length), folder)

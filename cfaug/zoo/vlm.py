@@ -9,7 +9,6 @@ seen no text at all. Neither has seen a scene of ``shapescapes_vqa:train`` or
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +24,7 @@ from cfaug.question_sets import BASIC, AskedImage, AskedQuestion
 from cfaug.questions import Answered, Question
 from cfaug.rng import derive
 from cfaug.shapescapes.question_topics import CATEGORIES
-from cfaug.zoo.command import facts, fresh_folder, read, run, write_card
+from cfaug.zoo.command import make_model, read, run
 from cfaug.zoo.fitting import FittingSettings
 from cfaug.zoo.vlm_model import build_model, build_tokenizer, load, save
 from cfaug.zoo.vlm_pictures import Pictures, draw_images, draw_pictures, tokenize_questions
@@ -183,17 +182,14 @@ def _accuracies(right: Sequence[Sequence[bool]]) -> Accuracies:
 def main(argv: list[str]) -> int:
     """Train, evaluate and write one model with its ``card.json``."""
     settings = read(VlmSettings, argv)
-    folder = fresh_folder(settings.out)
-    started = time.perf_counter()
-    model = train(settings)
-    seconds = time.perf_counter() - started
-    save(model, folder)
-    known = facts(model, evaluate(folder, settings.seed, settings.held_out), seconds)
-    libraries = ("torch", "transformers")
-    write_card(
-        folder, "cfaug.zoo.vlm", settings, known, libraries=libraries, leave_out=("processes",)
+    return make_model(
+        "cfaug.zoo.vlm",
+        settings,
+        lambda: train(settings),
+        save,
+        lambda model, folder: evaluate(folder, settings.seed, settings.held_out),
+        leave_out=("processes",),
     )
-    return 0
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ from cfaug.shapescapes.gathering import SHAPES, SIDE, SIZES
 from cfaug.shapescapes.vocabulary import COLOURS
 from cfaug.untrusted import from_folder
 from cfaug.weights import resolve
-from cfaug.zoo.model import SPECIAL as CLIP_SPECIAL
-from cfaug.zoo.tokenizers import END, build_word_tokenizer
+from cfaug.zoo.command import save_half
+from cfaug.zoo.fast_vlm import build_fast_vlm, build_image_tokenizer
 
 if TYPE_CHECKING:
     from transformers import (
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
         LlavaProcessor,
         PreTrainedTokenizerFast,
     )
-
-IMAGE = "<image>"
-SPECIAL = (*CLIP_SPECIAL[:2], END)
 
 PATCH = 3
 CELL = PATCH * 2**3
@@ -76,9 +73,7 @@ def words_of_questions() -> tuple[str, ...]:
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
     """Return a tokenizer of whole words, and of one token that stands for a cell of the image."""
-    tokenizer = build_word_tokenizer(SPECIAL, words_of_questions(), MAX_LENGTH, causal=True)
-    tokenizer.add_special_tokens({"additional_special_tokens": [IMAGE]})
-    return tokenizer
+    return build_image_tokenizer(words_of_questions(), MAX_LENGTH)
 
 
 def build_processor() -> LlavaProcessor:
@@ -102,52 +97,25 @@ def build_processor() -> LlavaProcessor:
 
 def build_model() -> FastVlmForConditionalGeneration:
     """Return the model with fresh weights, drawn from torch's current generator."""
-    from transformers import (
-        ConvNextConfig,
-        FastVlmConfig,
-        FastVlmForConditionalGeneration,
-        LlamaConfig,
-    )
-
-    tokenizer = build_tokenizer()
-    end = tokenizer.convert_tokens_to_ids(END)
-    vision = ConvNextConfig(
-        image_size=IMAGE_SIZE,
-        patch_size=PATCH,
-        num_stages=4,
-        hidden_sizes=[24, 48, 96, 96],
+    vision = {
+        "image_size": IMAGE_SIZE,
+        "patch_size": PATCH,
+        "num_stages": 4,
+        "hidden_sizes": [24, 48, 96, 96],
         # No block at 24 x 24: it would cost the most.
-        depths=[0, 2, 2, 1],
-        # The usual 1e-6 makes every block start as the identity: too slow for 2,000 steps.
-        layer_scale_init_value=1.0,
-        hidden_size=96,
-    )
-    text = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=WIDTH,
-        intermediate_size=2 * WIDTH,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        max_position_embeddings=MAX_LENGTH,
-        initializer_range=WEIGHT_SPREAD,
-        tie_word_embeddings=True,
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=end,
-        eos_token_id=end,
-    )
-    model = FastVlmForConditionalGeneration(
-        FastVlmConfig(
-            vision_config=vision,
-            text_config=text,
-            image_token_index=tokenizer.convert_tokens_to_ids(IMAGE),
-            image_seq_length=CELLS,
-            tie_word_embeddings=True,
-        )
-    )
-    model.generation_config.pad_token_id = tokenizer.pad_token_id
-    model.generation_config.eos_token_id = model.generation_config.bos_token_id = end
-    return model
+        "depths": [0, 2, 2, 1],
+        "hidden_size": 96,
+    }
+    text = {
+        "hidden_size": WIDTH,
+        "intermediate_size": 2 * WIDTH,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 4,
+        "initializer_range": WEIGHT_SPREAD,
+        "tie_word_embeddings": True,
+    }
+    return build_fast_vlm(build_tokenizer(), vision, text, CELLS)
 
 
 def load(name: str) -> FastVlmForConditionalGeneration:
@@ -168,10 +136,4 @@ def load(name: str) -> FastVlmForConditionalGeneration:
 
 def save(model: FastVlmForConditionalGeneration, folder: Path) -> None:
     """Write weights (float16 safetensors), configuration and processor."""
-    import torch
-
-    folder.mkdir(parents=True, exist_ok=True)
-    with quiet():
-        model.to(torch.float16).save_pretrained(folder)
-        build_processor().save_pretrained(folder)
-    model.float()
+    save_half(model, build_processor(), folder)

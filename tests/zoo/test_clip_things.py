@@ -13,28 +13,15 @@ from cfaug.shapescapes.compositional.edits import EDITS, Law, draw_picture
 from cfaug.shapescapes.compositional.pictures import words_of_pictures
 from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.world import World
-from cfaug.weights import resolve
 from cfaug.zoo.clip_things import MAX_LENGTH, describe, evaluate_pairs, load_start, main
 from tests.shapescapes.read_compositional import is_true
+from tests.zoo.clips import compare_texts
 
 FOLDER = Path(__file__).parents[2] / "cfaug" / "zoo" / "weights" / "clip-things"
 
 
 def test_it_goes_on_from_a_model_whose_words_mean_what_they_did():
-    from transformers import AutoTokenizer, VisionTextDualEncoderModel
-
-    folder = resolve("zoo:clip-0")
-    before = VisionTextDualEncoderModel.from_pretrained(folder, dtype=torch.float32).eval()
-    after = load_start("zoo:clip-0").eval()
-    old, new = AutoTokenizer.from_pretrained(folder), AutoTokenizer.from_pretrained(FOLDER)
-    texts = ["a red ball on the beach", "a photo of a cat"]
-    with torch.inference_mode():
-        pairs = [
-            model.get_text_features(**tokens(texts, return_tensors="pt", padding=True))
-            for model, tokens in ((before, old), (after, new))
-        ]
-    features = [getattr(one, "pooler_output", one) for one in pairs]
-    assert torch.allclose(*features, atol=1e-6)
+    old, _ = compare_texts(load_start, FOLDER, ["a red ball on the beach", "a photo of a cat"])
     assert old.unk_token_id in old("a ball left of a cube")["input_ids"]
 
 

@@ -13,7 +13,7 @@ import torch
 
 from cfaug.errors import UserError
 from cfaug.zoo.clip import PretrainSettings
-from cfaug.zoo.command import fresh_folder, read, write_card
+from cfaug.zoo.command import fresh_folder, make_model, read, write_card
 from cfaug.zoo.diffusion.settings import DiffusionSettings
 from cfaug.zoo.factor_classifier import JudgeSettings
 from cfaug.zoo.language.settings import LanguageSettings
@@ -50,6 +50,36 @@ def test_what_is_needed_is_asked_for() -> None:
         read(LanguageSettings, ["captions=y"])
     with pytest.raises(UserError, match="say what to read: captions=FILE"):
         read(LanguageSettings, ["out=x"])
+
+
+def test_a_model_is_trained_saved_measured_and_has_a_card_unless_its_folder_exists(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = []
+
+    def train() -> torch.nn.Module:
+        done.append("train")
+        return torch.nn.Linear(2, 3)
+
+    def make() -> int:
+        return make_model(
+            "cfaug.zoo.clip",
+            PretrainSettings(out=str(tmp_path / "x"), seed=3),
+            train,
+            lambda model, folder: folder.mkdir(),
+            lambda model, folder: {"wide": float(model.out_features), "there": folder.is_dir()},
+            leave_out=("held_out",),
+        )
+
+    assert make() == 0
+    card = json.loads((tmp_path / "x" / "card.json").read_text())
+    assert card["metrics"] == json.loads(capsys.readouterr().out) == {"wide": 3.0, "there": True}
+    assert card["parameters"] == 9
+    assert "seed=3" in card["command"]
+    assert "held_out" not in card["settings"]
+    with pytest.raises(UserError, match="exists already"):
+        make()
+    assert done == ["train"], "nothing was trained for a folder that exists"
 
 
 def test_a_folder_that_exists_is_kept(tmp_path: Path) -> None:

@@ -18,8 +18,9 @@ from cfaug.questions import Question
 from cfaug.shapescapes.gathering import SIDE, gathering_of
 from cfaug.shapescapes.question_parts import SCENE, make_questions
 from cfaug.weights import resolve
+from cfaug.zoo.fast_vlm import IMAGE
 from cfaug.zoo.vlm import VlmSettings, evaluate, main
-from cfaug.zoo.vlm_model import CELLS, IMAGE, build_model, build_processor, build_tokenizer, load
+from cfaug.zoo.vlm_model import CELLS, build_model, build_processor, build_tokenizer, load
 from cfaug.zoo.vlm_pictures import (
     ATTRIBUTES,
     EMPTY,

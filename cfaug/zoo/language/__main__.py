@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cfaug.zoo.command import fresh_folder, read, run, write_card
+from cfaug.zoo.command import fresh_folder, read, run, save_half, write_card
 from cfaug.zoo.language.corpus import Corpus, vocabulary
 from cfaug.zoo.language.corpus import read as read_captions
 from cfaug.zoo.language.settings import LanguageSettings
@@ -35,11 +35,11 @@ def build(settings: LanguageSettings, corpus: Corpus, folder: Path) -> dict[str,
     bert = models.build_tokenizer(words)
     gpt = models.build_tokenizer(words, causal=True)
     masked, masked_s = _time(lambda: training.train_masked(settings, bert, texts))
-    models.save(masked, bert, folder / "masked")
+    save_half(masked, bert, folder / "masked")
     causal, causal_s = _time(lambda: training.train_causal(settings, gpt, texts))
-    models.save(causal, gpt, folder / "causal")
+    save_half(causal, gpt, folder / "causal")
     sentence, sentence_s = _time(lambda: training.train_sentence(settings, bert, corpus.training))
-    models.save(sentence, bert, folder / "sentence")
+    save_half(sentence, bert, folder / "sentence")
     every = {"masked": masked, "causal": causal, "sentence": sentence}
     return {
         "metrics": {

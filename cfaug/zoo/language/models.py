@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cfaug.zoo.tokenizers import END, build_word_tokenizer
@@ -13,7 +12,6 @@ if TYPE_CHECKING:
         BertForMaskedLM,
         BertModel,
         GPT2LMHeadModel,
-        PreTrainedModel,
         PreTrainedTokenizerFast,
     )
 
@@ -77,13 +75,3 @@ def build_causal(words: int) -> GPT2LMHeadModel:
             pad_token_id=SPECIAL.index("[PAD]"),
         )
     )
-
-
-def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
-    """Write weights (float16 safetensors), configuration and tokenizer, as the Hub holds them."""
-    import torch
-
-    folder.mkdir(parents=True, exist_ok=True)
-    model.to(torch.float16).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    model.float()

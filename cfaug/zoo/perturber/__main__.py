@@ -19,7 +19,7 @@ from cfaug.train.edit_data import EditData
 from cfaug.train.job import fit
 from cfaug.train.language_task import LanguageTask
 from cfaug.train.settings import LoggerSettings, OptimSettings, TrainerSettings
-from cfaug.zoo.command import fresh_folder, read, run, write_card
+from cfaug.zoo.command import fresh_folder, read, run, save_half, write_card
 from cfaug.zoo.perturber.rows import draw_answers
 from cfaug.zoo.perturber.settings import PerturberSettings
 
@@ -33,8 +33,6 @@ def tune(settings: PerturberSettings, base: Path, folder: Path) -> dict[str, Any
     Returns:
         Counts, steps, and the loss of held-out answers before and after.
     """
-    from cfaug.zoo.language.models import save
-
     answers = draw_answers(settings.rows)
     training, validation = split_by_caption(answers, VALIDATION, settings.seed)
     task = LanguageTask(
@@ -56,7 +54,7 @@ def tune(settings: PerturberSettings, base: Path, folder: Path) -> dict[str, Any
         run_folder.mkdir(parents=True)
         result = fit(task, run_folder, attempt=0)
         tuned = CausalLM(str(run_folder / "checkpoint"), device="cpu")
-        save(tuned.model, tuned.tokenizer, folder)
+        save_half(tuned.model, tuned.tokenizer, folder)
     EditFormat.short().write(folder)
     return {
         "rows": dict(task.counts),
@@ -67,14 +65,13 @@ def tune(settings: PerturberSettings, base: Path, folder: Path) -> dict[str, Any
 
 def build(settings: PerturberSettings, folder: Path) -> dict[str, Any]:
     """Train, tune and evaluate; return metrics, counts, seconds and sizes."""
-    from cfaug.zoo.language.models import save
     from cfaug.zoo.perturber.base import build_tokenizer, train_base
     from cfaug.zoo.perturber.evaluation import evaluate, held_out_captions
 
     began = time.process_time()
     tokenizer = build_tokenizer()
     model = train_base(settings, tokenizer)
-    save(model, tokenizer, folder / "base")
+    save_half(model, tokenizer, folder / "base")
     EditFormat.short().write(folder / "base")
     between = time.process_time()
     facts = tune(settings, folder / "base", folder)
