@@ -35,7 +35,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     name, *rest = words
     if name not in COMMANDS:
-        print(f"error: no command is called {name!r}\n{usage()}", file=sys.stderr)
+        import difflib
+
+        near = difflib.get_close_matches(name, COMMANDS, 1)
+        hint = f": did you mean {near[0]}?" if near else ""
+        print(f"error: no command is called {name!r}{hint}\n{usage()}", file=sys.stderr)
         return USERS_MISTAKE
     found: int = import_module(COMMANDS[name][0]).main(rest)
     return found

@@ -22,6 +22,9 @@ HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 OPEN_CLIP_FOLDERS = ("local-dir:", "hf-hub:")
 """Prefix of open_clip's ``architecture`` for a folder with its own configuration."""
 
+HUB_TIMEOUT_S = 10.0
+"""Seconds in which the Hub must answer, after which only what was fetched before is used."""
+
 COPIES = ("*.fp16.safetensors", "*.non_ema.safetensors", "*.fp16-*.safetensors")
 """Patterns of further copies of the same weights on the Hub."""
 
@@ -123,6 +126,8 @@ def describe(name_or_path: str, folder: Path) -> str:
 def _fetch(name: str, revision: str | None, wanted: Sequence[str] | None, fetch: bool) -> Path:
     from huggingface_hub import snapshot_download
 
+    silent = _ask_hub(name, revision) if fetch else None
+
     def download(*patterns: str) -> Path:
         return Path(
             snapshot_download(
@@ -130,7 +135,7 @@ def _fetch(name: str, revision: str | None, wanted: Sequence[str] | None, fetch:
                 revision=revision,
                 allow_patterns=list(patterns),
                 ignore_patterns=[*COPIES],
-                local_files_only=not fetch,
+                local_files_only=not fetch or silent is not None,
             )
         )
 
@@ -140,11 +145,27 @@ def _fetch(name: str, revision: str | None, wanted: Sequence[str] | None, fetch:
         folder = download(*DESCRIBED, "*.safetensors")
         return folder if list(folder.glob("*.safetensors")) else download(*DESCRIBED, "*.bin")
     except Exception as error:  # the Hub client raises a dozen unrelated types
-        reason = (str(error) or type(error).__name__).strip().splitlines()[0]
+        cause = silent or error
+        reason = (str(cause) or type(cause).__name__).strip().splitlines()[0]
         raise UserError(
             f"model {name}: no such folder here, and the Hub did not give it ({reason}). Where "
             f"there is a network: hf download {name} --local-dir FOLDER; then give that FOLDER"
         ) from error
+
+
+def _ask_hub(name: str, revision: str | None) -> Exception | None:
+    """Return why the Hub does not answer about a model; ``None`` where it does.
+
+    ``snapshot_download`` has no limit of time for this question, and a network that drops packets
+    would hold the command up for ever.
+    """
+    from huggingface_hub import HfApi
+
+    try:
+        HfApi().model_info(name, revision=revision, timeout=HUB_TIMEOUT_S)
+    except Exception as error:  # as below; what was fetched before is used
+        return error
+    return None
 
 
 def find_weights(folder: Path, names: Sequence[str] = HF_WEIGHTS) -> list[Path]:

@@ -173,9 +173,11 @@ def how_to_quote(override: str, multirun: bool) -> str:
 
 def _unknown_flag(word: str) -> str:
     known = {"--help", "--version", *HYDRA_FLAGS, *MULTIRUN_FLAGS, *FOLDER_FLAGS}
-    near = difflib.get_close_matches(word, known, 1, 0.5)
+    near = difflib.get_close_matches(word, known, 1, 0.8)
     hint = f"did you mean {near[0]}? " if near else ""
-    return f"unknown option {word!r}: {hint}Settings are written key=value, as in data.cf_ratio=0.6"
+    setting = word.lstrip("-").replace("-", "_")
+    example = f"{setting}=VALUE" if setting.replace("_", "a").isalnum() else "data.cf_ratio=0.6"
+    return f"unknown option {word!r}: {hint}Settings are written key=value, as in {example}"
 
 
 def _expand_sweeps(overrides: Iterable[str], script: str | None) -> Iterator[str]:

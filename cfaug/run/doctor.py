@@ -11,25 +11,26 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from typing import Any
 
+from cfaug import __version__
 from cfaug.errors import UserError
 from cfaug.messages import say
+from cfaug.run.accounts import has_hub_token, has_wandb_key
 from cfaug.run.installation import find_folder, is_checkout
 
 DATA = re.compile(r"\$\{paths\.data\}/([\w.-]+)")
 """A folder of data as the settings name it."""
 
-WEIGHTS = {
-    "model": "models to train and to evaluate (model=...)",
-    "zoo/paper.yaml": "the papers' models of generation (zoo=paper)",
-}
+WEIGHTS = {"model": "model=...", "zoo/paper.yaml": "zoo=paper"}
 """Where the settings name models of the Hub, and what for."""
 
-WIDTH = 120
-"""Characters of a line."""
-
 HUB_ID = re.compile(r"(?:name_or_path|weights): *([A-Za-z0-9][\w.-]*/[\w.-]+)")
+
+WIDEST = 120
+"""Characters of a line, where the terminal does not say less."""
+
+LINES = {24: 2, 40: 9}
+"""Lines that a list of names may take, by the rows of the screen; a section by itself names all."""
 
 
 @dataclass(frozen=True)
@@ -40,64 +41,119 @@ class Finding:
         name: of the part.
         there: whether it is there; ``None`` where that is no matter of yes or no.
         said: what was found, or what it is for.
-        bring: the command that brings it; empty where it is there.
+        bring: the command that brings it; empty where there is none.
+        trouble: what is the matter with a part that is here, but not to be used.
     """
 
     name: str
     there: bool | None
     said: str
     bring: str = ""
+    trouble: str = ""
 
-    def line(self) -> str:
-        """Return the finding as a line of the terminal."""
+    def line(self, width: int) -> str:
+        """Return the finding as a line of the terminal, or more."""
         mark = {True: "yes", False: "no", None: ""}[self.there]
-        ending = f"  -> {self.bring}" if self.bring and not self.there else ""
-        whole = f"  {self.name:22} {mark:3}  {self.said}{ending}"
-        return textwrap.fill(whole, WIDTH, subsequent_indent=" " * 31, break_on_hyphens=False)
+        ending = f" -> {self.bring}" if self.bring and not self.there else ""
+        trouble = f"{self.trouble}; " if self.trouble else ""
+        return _fill(f"  {self.name:18} {mark:3}  {trouble}{self.said}{ending}", width, 25)
+
+
+@dataclass(frozen=True)
+class Section:
+    """Parts of one kind.
+
+    Attributes:
+        title: of them.
+        find: what looks for them.
+        bring: of many parts, what brings those that are missing, given their names; ``None`` shows
+            each in a line of its own.
+    """
+
+    title: str
+    find: Callable[[], Iterator[Finding]]
+    bring: Callable[[Sequence[str]], str] | None = None
+
+    def screen(self, width: int, lines: int) -> Iterator[str]:
+        """Yield the section as it stands on one screen with the others.
+
+        Args:
+            width: characters of a line.
+            lines: that a list of names may take.
+        """
+        found = list(self.find())
+        if self.bring is None:
+            yield from (one.line(width) for one in found)
+            return
+        there = [one.name for one in found if one.there]
+        absent = sorted((one for one in found if not one.there), key=lambda one: not one.trouble)
+        missing = [f"{one.name} ({one.trouble})" if one.trouble else one.name for one in absent]
+        if there:
+            yield _fill_list("yes", there, "", width, lines)
+        if missing:
+            yield _fill_list("no", missing, self.bring(missing), width, lines)
 
 
 def main(argv: Sequence[str]) -> int:
     """Print what is there, a section at a time; return the exit code."""
-    try:
-        data = _read_arguments(argv)
-    except UserError as error:
-        say(f"error: {error}")
+    data = next((word.partition("=")[2] for word in argv if word.startswith("paths.data=")), "data")
+    sections = list_sections(Path(data).expanduser())
+    if {"-h", "--help"} & set(argv):
+        say(_usage(sections), sys.stdout)
+        return 0
+    chosen = [word for word in argv if not word.startswith("paths.data=")]
+    unknown = next((word for word in chosen if word not in sections), None)
+    if unknown is not None:
+        say(f"error: {unknown!r} is invalid\n{_usage(sections)}")
         return 2
-    sections: dict[str, Callable[[], Iterator[Finding]]] = {
-        "installation": find_installation,
-        "devices": find_devices,
-        "extras": find_extras,
-        "weights of the Hub, in the cache of this machine": find_weights,
-        f"data under paths.data={data}": lambda: find_data(data),
-        "services": find_services,
-    }
-    for title, find in sections.items():
-        say(title, sys.stdout)
-        for finding in find():
-            say(finding.line(), sys.stdout)
+    terminal = shutil.get_terminal_size((WIDEST, max(LINES)))
+    width = min(WIDEST, terminal.columns)
+    lines = LINES[max(LINES) if terminal.lines >= max(LINES) else min(LINES)]
+    for name, section in sections.items():
+        if name in chosen:
+            say(section.title, sys.stdout)
+            for one in section.find():
+                say(one.line(width), sys.stdout)
+        elif not chosen:
+            say(section.title, sys.stdout)
+            for line in section.screen(width, lines):
+                say(line, sys.stdout)
     return 0
 
 
-def _read_arguments(argv: Sequence[str]) -> Path:
-    """Return the folder of data.
+def list_sections(data: Path) -> dict[str, Section]:
+    """Return the sections by the word that asks for one alone.
 
-    Raises:
-        UserError: for any other argument.
+    Args:
+        data: ``paths.data``.
     """
-    data = "data"
-    for word in argv:
-        name, equals, value = word.partition("=")
-        if name != "paths.data" or not equals:
-            raise UserError(f"{word!r} is invalid: cfaug doctor takes paths.data=FOLDER alone")
-        data = value
-    return Path(data).expanduser()
-
-
-def find_installation() -> Iterator[Finding]:
-    """Find the version, and from where it is used."""
+    readable = not data.is_dir() or os.access(data, os.R_OK | os.X_OK)
+    data_title = f"data: paths.data={data}" + ("" if readable else ", which cannot be read")
     place = "a clone" if is_checkout() else "a wheel"
-    yield Finding("cfaug", True, f"{version_of('cfaug') or 'not installed'}, used from {place}")
-    yield Finding("settings", True, str(find_folder("conf")))
+    return {
+        "devices": Section(
+            f"cfaug {__version__} from {place}: {find_folder('conf')}", find_devices
+        ),
+        "extras": Section("extras", find_extras, _bring_extras),
+        "weights": Section(
+            "weights of the Hub, in this machine's cache",
+            find_weights,
+            lambda _: "hf download NAME; cfaug doctor weights",
+        ),
+        "data": Section(
+            data_title, lambda: find_data(data), lambda _: "docs/sets.md; cfaug doctor data"
+        ),
+        "services": Section("services", find_services),
+    }
+
+
+def _usage(sections: dict[str, Section]) -> str:
+    names = " | ".join(sections)
+    return (
+        "cfaug doctor [paths.data=FOLDER]          one screen\n"
+        f"cfaug doctor {names}\n"
+        "                                          each part of it, and what brings it"
+    )
 
 
 def find_devices() -> Iterator[Finding]:
@@ -105,23 +161,25 @@ def find_devices() -> Iterator[Finding]:
     import torch
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    yield Finding("processor", None, f"{cores} cores, torch {torch.__version__}")
+    yield Finding("processor", True, f"{cores} cores, torch {torch.__version__}")
     if torch.cuda.is_available():
         for number in range(torch.cuda.device_count()):
             known = torch.cuda.get_device_properties(number)
             said = f"{known.name}, {known.total_memory / 2**30:.0f} GiB"
             yield Finding(f"cuda:{number}", True, said)
-    else:
-        said = "none that torch can use; the tiny models need none, papers' weights do"
-        yield Finding("GPU", False, said, "https://pytorch.org/get-started")
+    elif not torch.backends.mps.is_available():
+        said = "papers' weights need one"
+        if shutil.which("nvidia-smi"):
+            said = "this torch cannot use the one here"
+        yield Finding("GPU", False, said, "pytorch.org/get-started")
     if torch.backends.mps.is_available():
-        yield Finding("mps", True, "Apple's GPU: device=mps, trainer.accelerator=mps")
+        yield Finding("mps", True, "Apple's GPU: device=mps, trainer.device=mps")
 
 
 def find_extras() -> Iterator[Finding]:
-    """Find the packages of every extra of this project."""
+    """Find the packages of every extra of this project, and WordNet."""
     extras: dict[str, list[str]] = {}
-    for line in requires("cfaug") or []:
+    for line in _requirements():
         found = re.match(r"([\w.-]+)[^;]*;.*extra *== *['\"]([\w-]+)['\"]", line)
         if found and found[2] not in ("all", "dev"):
             extras.setdefault(found[2], []).append(found[1])
@@ -131,30 +189,57 @@ def find_extras() -> Iterator[Finding]:
         yield Finding(extra, not missing, said, f"pip install 'cfaug[{extra}]'")
     from cfaug.text.wordnet import places
 
-    wordnet = any((place / "index.noun").is_file() for place in places())
+    wordnet = any(os.path.isfile(place / "index.noun") for place in places())
     use = "EDA, METEOR, class names by WordNet id"
     yield Finding("WordNet", wordnet, use, "apt install wordnet-base")
 
 
+def _bring_extras(missing: Sequence[str]) -> str:
+    """Return the commands for extras, and for WordNet, which pip does not have."""
+    extras = ",".join(name for name in missing if name != "WordNet")
+    pip = [f"pip install 'cfaug[{extras}]'"] if extras else []
+    return "; ".join([*pip, *(["apt install wordnet-base"] if "WordNet" in missing else [])])
+
+
 def find_weights() -> Iterator[Finding]:
     """Find which models of the Hub that the settings name were fetched before."""
+    conf = find_folder("conf")
+    users: dict[str, list[str]] = {}
+    for place, use in WEIGHTS.items():
+        files = sorted((conf / place).rglob("*.yaml")) or [conf / place]
+        names = {name for file in files for name in HUB_ID.findall(_read(file))}
+        for name in sorted(names):
+            users.setdefault(name, []).append(use)
+    for name, uses in users.items():
+        trouble = find_trouble(name)
+        use = f"for {', '.join(uses)}"
+        yield Finding(name, trouble is None, use, f"hf download {name}", trouble or "")
+
+
+def find_trouble(name: str) -> str | None:
+    """Return why a model of the Hub cannot be used from the cache: not there (empty), or half.
+
+    Args:
+        name: its id.
+
+    Returns:
+        ``None`` where it can.
+    """
     from cfaug.weights import resolve
 
-    conf = find_folder("conf")
-    for place, use in WEIGHTS.items():
-        files = (
-            sorted((conf / place).rglob("*.yaml")) if (conf / place).is_dir() else [conf / place]
-        )
-        names = sorted({one for file in files for one in HUB_ID.findall(file.read_text())})
-        missing = []
-        for name in names:
-            try:
-                resolve(name, fetch=False)
-            except UserError:
-                missing.append(name)
-        said = f"{len(names) - len(missing)} of {len(names)}: {use}"
-        bring = f"hf download NAME, of {', '.join(missing)}" if missing else ""
-        yield Finding(place.removesuffix(".yaml"), not missing, said, bring)
+    try:
+        folder = resolve(name, fetch=False)
+    except UserError:
+        return ""
+    blobs = folder.parent.parent / "blobs"
+    begun = any(not _was_finished(file) for file in blobs.glob("*.incomplete"))
+    files = (file for kind in ("safetensors", "bin") for file in folder.rglob(f"*.{kind}"))
+    return None if any(file.is_file() for file in files) and not begun else "half downloaded"
+
+
+def _was_finished(part: Path) -> bool:
+    """Say whether what an interrupted download left was fetched later."""
+    return part.with_name(part.name.partition(".")[0]).exists()
 
 
 def find_data(folder: Path) -> Iterator[Finding]:
@@ -166,43 +251,45 @@ def find_data(folder: Path) -> Iterator[Finding]:
     users: dict[str, set[str]] = {}
     conf = find_folder("conf")
     for file in sorted(conf.rglob("*.yaml")):
-        for name in DATA.findall(file.read_text()):
+        for name in DATA.findall(_read(file)):
             users.setdefault(name, set()).add(str(file.relative_to(conf).with_suffix("")))
-    missing = [name for name in sorted(users) if not (folder / name).exists()]
-    for name in sorted(users.keys() - set(missing)):
-        yield Finding(name, True, f"for {', '.join(sorted(users[name])[:3])}")
-    if missing:
-        how = "docs/data.md, docs/sets.md"
-        yield Finding("missing", False, ", ".join(missing), f"lay them there: {how}")
+    for name in sorted(users):
+        said = f"for {', '.join(sorted(users[name])[:3])}"
+        yield Finding(name, os.path.exists(folder / name), said, "docs/sets.md, docs/data.md")
 
 
 def find_services() -> Iterator[Finding]:
     """Find accounts and schedulers."""
-    token = _has_hub_token()
-    yield Finding("Hugging Face login", token, "gated models and sets", "hf auth login")
-    yield Finding("wandb login", _has_wandb_key(), "logger=wandb", "wandb login")
+    yield Finding("Hugging Face login", has_hub_token(), "gated models and sets", "hf auth login")
+    yield Finding("wandb login", has_wandb_key(), "logger=wandb", "wandb login")
     slurm = shutil.which("sbatch") is not None
-    said = "sweeps/*.sbatch, hydra/launcher=submitit_slurm"
-    yield Finding("SLURM", slurm, said, "a login node of a cluster")
+    yield Finding("SLURM", slurm, "sweeps/*.sbatch", "a login node of a cluster")
 
 
-def _has_hub_token() -> bool:
-    from huggingface_hub import get_token
-
-    return get_token() is not None
-
-
-def _has_wandb_key() -> bool:
-    """Say whether W&B would find a key: the environment's, or the login's in ``.netrc``."""
-    if os.environ.get("WANDB_API_KEY"):
-        return True
-    import netrc
-
+def _requirements() -> list[str]:
     try:
-        known: Any = netrc.netrc()
-    except (OSError, netrc.NetrcParseError):
-        return False
-    return any("wandb" in host for host in known.hosts)
+        return requires("cfaug") or []
+    except PackageNotFoundError:
+        return []
+
+
+def _read(file: Path) -> str:
+    return file.read_text(encoding="utf-8")
+
+
+def _fill(text: str, width: int, indent: int) -> str:
+    return textwrap.fill(text, width, subsequent_indent=" " * indent, break_on_hyphens=False)
+
+
+def _fill_list(mark: str, names: Sequence[str], bring: str, width: int, lines: int) -> str:
+    """Return as many names as fit into some lines, with what brings them."""
+    ending = f" -> {bring}" if bring else ""
+    for count in range(len(names), 0, -1):
+        more = f" and {len(names) - count} more" if count < len(names) else ""
+        filled = _fill(f"  {mark:3} {', '.join(names[:count])}{more}{ending}", width, 6)
+        if filled.count("\n") < lines:
+            break
+    return filled
 
 
 def version_of(name: str) -> str | None:

@@ -17,7 +17,7 @@ from cfaug.errors import UserError
 from cfaug.messages import say
 from cfaug.report.results import read_record
 from cfaug.run import provenance
-from cfaug.run.dry_run import describe
+from cfaug.run.dry_run import describe, to_lines
 from cfaug.run.extending import set_results_aside
 from cfaug.run.identity import EXTENDED
 from cfaug.run.image_cache import shared_pixels
@@ -52,10 +52,11 @@ def run_jobs(jobs: Jobs) -> int:
             say(line)
     if planned[0].settings.dry_run:
         for job in planned:
-            say(json.dumps(describe(job)), sys.stdout)
+            about = describe(job)
+            say(to_lines(about) if sys.stdout.isatty() else json.dumps(about), sys.stdout)
         states = Counter(job.folder.state() for job in planned)
         counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
-        say(f"{len(planned)} runs: {counts}")
+        say(f"{len(planned)} run{'s' * (len(planned) > 1)}: {counts}")
         return DONE
     _refuse_shared_folders(planned)
     processes = min(planned[0].settings.parallel, len(planned))

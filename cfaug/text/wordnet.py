@@ -46,7 +46,7 @@ def places() -> list[Path]:
     """Return the places that are searched for WordNet: NLTK's data folders, then the system's."""
     listed = os.environ.get("NLTK_DATA", "").split(os.pathsep)
     roots = [Path(root) for root in listed if root]
-    roots += [Path.home() / "nltk_data", Path("/usr/share/nltk_data")]
+    roots += [Path(os.path.expanduser("~/nltk_data")), Path("/usr/share/nltk_data")]
     found = [
         place
         for root in roots

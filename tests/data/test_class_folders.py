@@ -97,12 +97,12 @@ def test_folders_that_say_what_lies_in_them_are_no_classes(tmp_path, folders):
 
 
 def test_captions_in_a_text_file_are_not_passed_over(tmp_path):
-    """As Flickr8k is handed round: ``Images/`` and ``captions.txt``."""
+    """As Flickr8k is handed round, but for the name ``captions.txt``."""
     put(tmp_path / "set", "Images/1.png", "Images/2.png")
-    (tmp_path / "set/captions.txt").write_text("image,caption\n1.png,a street\n2.png,a bus\n")
-    with pytest.raises(UserError, match=r"captions\.txt seems to hold captions of these images"):
+    (tmp_path / "set/texts.txt").write_text("image,caption\n1.png,a street\n2.png,a bus\n")
+    with pytest.raises(UserError, match=r"texts\.txt seems to hold captions of these images"):
         opened(tmp_path / "set", tmp_path)
-    (tmp_path / "set/captions.txt").rename(tmp_path / "set/captions.csv")
+    (tmp_path / "set/texts.txt").rename(tmp_path / "set/captions.csv")
     assert opened(tmp_path / "set", tmp_path).text(0) == "a street"
 
 

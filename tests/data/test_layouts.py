@@ -109,6 +109,16 @@ def flickr_tokens(x: Path) -> None:
     (x / "results_20130124.token").write_text(lines)
 
 
+def flickr8k(x: Path) -> None:
+    images(x / "Images")
+    table(x / "captions.txt", ["image", "caption"], [(f"{n}.png", t) for n, t in TEXTS.items()])
+
+
+def flickr8k_tokens(x: Path) -> None:
+    flickr_tokens(x)
+    (x / "results_20130124.token").rename(x / "Flickr8k.token.txt")
+
+
 def five_columns(x: Path) -> None:
     images(x)
     rows = [(f"{n}.png", t, f"{t} again") for n, t in TEXTS.items()]
@@ -224,6 +234,8 @@ LAYOUTS: list[tuple[Callable[[Path], None], str, Sets, str]] = [
     (llava, "", SINGLES, "caption_list"),
     (flickr_results, "", SINGLES, "caption_list"),
     (flickr_tokens, "", SINGLES, "caption_list"),
+    (flickr8k, "", SINGLES, "caption_list"),
+    (flickr8k_tokens, "", SINGLES, "caption_list"),
     (five_columns, "", TWO_CAPTIONS, "caption_list"),
     (hub_metadata, "/train", SINGLES, "caption_list"),
     (hub_metadata, ":train", SINGLES, "caption_list"),
@@ -337,6 +349,7 @@ def chat(*turns: tuple[str, str]) -> Callable[[Path], None]:
 
 
 REFUSED: list[tuple[Callable[[Path], None], str]] = [
+    (images, r"holds 3 images and nothing that says what they show: write captions\.csv"),
     (only_pictures, r"original has no captions, .* a \.txt beside each image, or .*cf_caption"),
     (one_side_unnamed, r"original/b\.png has no partner of its name in .*counterfactual"),
     (hub_splits, r"has splits.*name one of .*x/test, .*x/train"),

@@ -25,6 +25,13 @@ def test_unknown_flag_names_the_nearest():
         read(["--multirum"])
 
 
+def test_a_setting_typed_as_a_flag_is_shown_as_a_setting():
+    with pytest.raises(UserError) as caught:
+        read(["--dry-run"])
+    assert "written key=value, as in dry_run=VALUE" in str(caught.value)
+    assert "did you mean" not in str(caught.value)
+
+
 def test_sweep_file_becomes_hydra_overrides(tmp_path):
     file = tmp_path / "grid.yaml"
     file.write_text(

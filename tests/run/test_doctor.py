@@ -2,7 +2,33 @@
 
 from __future__ import annotations
 
-from cfaug.run import doctor
+import socket
+
+import pytest
+
+from cfaug.run import accounts, doctor
+
+HUB_MODEL = "openai/clip-vit-base-patch32"
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """A home of nobody's, an empty cache of the Hub, and no network."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.chdir(tmp_path)
+    for name in list(doctor.os.environ):
+        if name.startswith("WANDB_") or name in ("NETRC", "HF_TOKEN"):
+            monkeypatch.delenv(name)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+
+    def refuse(*_):
+        raise AssertionError("the doctor asks no network")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    return tmp_path
 
 
 def lines(capsys, *words):
@@ -10,31 +36,141 @@ def lines(capsys, *words):
     return " ".join(capsys.readouterr().out.split())
 
 
-def test_what_is_missing_comes_with_its_command(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("WANDB_API_KEY", raising=False)
-    said = lines(capsys, f"paths.data={tmp_path / 'data'}")
-    assert "SLURM no" in said
+def lay_model(hub, name, *, weights=True, begun=()):
+    home, commit = hub / f"models--{name.replace('/', '--')}", "0" * 40
+    folder = home / "snapshots" / commit
+    for one in (folder, home / "refs", home / "blobs"):
+        one.mkdir(parents=True)
+    (home / "refs/main").write_text(commit)
+    (folder / "config.json").write_text("{}")
+    if weights:
+        (folder / "model.safetensors").write_bytes(b"")
+    for part in begun:
+        (home / "blobs" / part).write_bytes(b"")
+    return home
+
+
+def test_what_is_missing_comes_with_its_command(machine, capsys):
+    said = lines(capsys, f"paths.data={machine / 'data'}")
+    assert "SLURM no sweeps/*.sbatch -> a login node of a cluster" in said
     assert "wandb login no logger=wandb -> wandb login" in said
     assert "imagenet" in said
-    assert "-> lay them there: docs/data.md, docs/sets.md" in said
-    assert "hf download NAME, of " in said
-    assert "openai/clip-vit-base-patch32" in said
+    assert "-> docs/sets.md; cfaug doctor data" in said
+    assert "-> hf download NAME; cfaug doctor weights" in said
+    assert HUB_MODEL in said
 
 
-def test_what_is_there_asks_for_nothing(tmp_path, monkeypatch, capsys):
-    (tmp_path / "cifar10").mkdir()
-    (tmp_path / "sbatch").write_text("#!/bin/sh\n")
-    (tmp_path / "sbatch").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
+def test_what_is_there_asks_for_nothing(machine, monkeypatch, capsys):
+    (machine / "cifar10").mkdir()
+    (machine / "sbatch").write_text("#!/bin/sh\n")
+    (machine / "sbatch").chmod(0o755)
     monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
-    said = lines(capsys, f"paths.data={tmp_path}")
-    assert "SLURM yes" in said
-    assert "wandb login yes logger=wandb Services" not in said
-    assert "cifar10 yes for benchmark/" in said
+    lay_model(machine / "hub", HUB_MODEL, begun=["aa.1f.incomplete", "aa"])
+    said = lines(capsys, f"paths.data={machine}")
+    assert "SLURM yes sweeps/*.sbatch" in said
+    assert "-> a login node" not in said
+    assert "wandb login yes logger=wandb SLURM" in said
+    assert "yes cifar10 no SocialCounterfactuals" in said
+    assert f"yes {HUB_MODEL} no " in said
 
 
-def test_another_argument_is_refused(capsys):
+@pytest.mark.parametrize("kind", [{"weights": False}, {"begun": ["aa.incomplete"]}])
+def test_half_a_model_is_not_one(machine, capsys, kind):
+    lay_model(machine / "hub", HUB_MODEL, **kind)
+    assert f"no {HUB_MODEL} (half downloaded), BridgeTower" in lines(capsys)
+    assert (
+        f"{HUB_MODEL} no half downloaded; for model=..., zoo=paper -> hf download {HUB_MODEL}"
+        in (lines(capsys, "weights"))
+    )
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(80, 24), (120, 50)])
+def test_everything_stands_on_one_screen(machine, monkeypatch, capsys, columns, rows):
+    """Also where half of all parts are there, so that every section has two lists."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("LINES", str(rows))
+    (machine / "data").mkdir()
+    for one in doctor.find_data(machine):
+        if one.name < "f":
+            (machine / "data" / one.name).mkdir()
+    names = [one.name for one in doctor.find_weights()]
+    for name in names[::2]:
+        lay_model(machine / "hub", name)
+    assert doctor.main([]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert len(shown) < rows
+    assert max(map(len, shown)) <= columns
+    for title in ("cfaug ", "extras", "weights", "data", "services"):
+        assert any(line.startswith(title) for line in shown)
+
+
+def test_a_section_alone_names_every_part_with_what_brings_it(machine, capsys):
+    assert doctor.main(["data"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("data: paths.data=data\n")
+    assert shown.count("docs/sets.md") == len(list(doctor.find_data(machine))) > 20
+
+
+def test_extras_are_brought_by_one_command():
+    assert doctor._bring_extras(["fid", "slurm"]) == "pip install 'cfaug[fid,slurm]'"
+    assert doctor._bring_extras(["WordNet"]) == "apt install wordnet-base"
+
+
+def test_a_gpu_that_torch_cannot_use_is_told_from_none(machine, monkeypatch, capsys):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("torch.backends.mps.is_available", lambda: False)
+    assert "GPU no papers' weights need one -> pytorch.org" in lines(capsys, "devices")
+    (machine / "nvidia-smi").write_text("#!/bin/sh\n")
+    (machine / "nvidia-smi").chmod(0o755)
+    assert "GPU no this torch cannot use the one here" in lines(capsys, "devices")
+
+
+def test_help_and_another_argument(capsys):
+    assert doctor.main(["--help"]) == 0
+    assert "paths.data=FOLDER" in capsys.readouterr().out
     assert doctor.main(["data=x"]) == 2
-    assert "takes paths.data=FOLDER alone" in capsys.readouterr().err
+    assert "'data=x' is invalid" in capsys.readouterr().err
+
+
+KEY = "0" * 40
+
+
+def netrc(machine, text, name="home/.netrc"):
+    (machine / "home").mkdir(exist_ok=True)
+    (machine / name).write_bytes(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("home/.netrc", f"machine api.wandb.ai login user password {KEY}\n"),
+        ("home/.config/wandb/settings", f"[default]\napi_key = {KEY}\n"),
+        ("wandb/settings", f"[default]\napi_key = {KEY}\n"),
+    ],
+)
+def test_a_key_is_found_where_wandb_looks(machine, name, text):
+    assert not accounts.has_wandb_key()
+    (machine / name).parent.mkdir(parents=True, exist_ok=True)
+    (machine / name).write_text(text)
+    assert accounts.has_wandb_key()
+
+
+def test_the_key_of_another_host_is_not_wandbs(machine, monkeypatch):
+    netrc(machine, f"machine wandb.example.org login user password {KEY}\n".encode())
+    assert not accounts.has_wandb_key()
+    monkeypatch.setenv("WANDB_BASE_URL", "https://wandb.example.org")
+    assert accounts.has_wandb_key()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"machine", b"\xff\xfe\x00", b'machine api.wandb.ai login "', b"machine api.wandb.ai\n"],
+)
+def test_a_broken_netrc_is_no_login_and_no_crash(machine, text):
+    netrc(machine, text)
+    (machine / "wandb").mkdir()
+    (machine / "wandb/settings").write_bytes(b"api_key\x00\xff[[")
+    assert not accounts.has_wandb_key()
+    (machine / "home/.netrc").unlink()
+    (machine / "home/.netrc").mkdir()
+    assert not accounts.has_wandb_key()

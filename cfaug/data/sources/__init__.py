@@ -14,7 +14,7 @@ from cfaug.data.sources.coco_counterfactuals import CocoCounterfactuals
 from cfaug.data.sources.compositional import ITEM_LISTS, ITEM_TABLES, ItemList
 from cfaug.data.sources.detected_captions import DetectedCaptions, EncodedCaptions
 from cfaug.data.sources.entailment_parquet import EntailmentParquet
-from cfaug.data.sources.folders import SidecarText
+from cfaug.data.sources.folders import SidecarText, images_below
 from cfaug.data.sources.hub_sets import HUB_SETS
 from cfaug.data.sources.karpathy import Karpathy
 from cfaug.data.sources.label_list import LabelList
@@ -190,7 +190,16 @@ def detect(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
             + lists[0].suffix
             + ", or put the others elsewhere"
         )
-    known = [one.description for one in READERS] + [one.description for one in IMPORTERS]
+    if images := len(images_below(path)):
+        raise UserError(
+            f"{path} holds {images:,} image{'s' * (images > 1)} and nothing that says what they "
+            "show: write captions.csv (image, caption), labels.csv (image, label) or a .txt beside "
+            "each image, or lay the images of each class in a folder of their own. docs/data.md "
+            "lists every form that is read"
+        )
+    known = dict.fromkeys(
+        [one.description for one in READERS] + [one.description for one in IMPORTERS]
+    )
     forms = "\n".join(f"  {one}" for one in known)
     raise UserError(f"{path} has no form that is known; it should hold one of\n{forms}")
 

@@ -49,7 +49,7 @@ def list_records(file: Path, longest_field: int | None = None) -> Iterator[Recor
     elif kind == ".jsonl":
         yield from json_lines(file)
     elif kind in (".csv", ".tsv"):
-        yield from _table(file, longest_field)
+        yield from table_records(file, longest_field)
     else:
         raise UserError(f"{file} is no list that can be read: choose from {', '.join(LISTS)}")
 
@@ -175,7 +175,8 @@ def _json_list(file: Path) -> Iterator[Record]:
         yield f"{file}, [{number}]", record
 
 
-def _table(file: Path, longest_field: int | None) -> Iterator[Record]:
+def table_records(file: Path, longest_field: int | None = None) -> Iterator[Record]:
+    """Yield every record of a csv or tsv, whatever it is called; see ``list_records``."""
     lines = (line for _, line in text_lines(file))
     first = next(lines, "")
     delimiter = _delimiter(file, first)

@@ -14,7 +14,14 @@ from typing import Any
 
 from cfaug.data.sources.coco import photos_of
 from cfaug.data.sources.columns import CAPTION, IMAGE, columns_of
-from cfaug.data.sources.lists import LISTS, Record, json_file, list_records, text_lines
+from cfaug.data.sources.lists import (
+    LISTS,
+    Record,
+    json_file,
+    list_records,
+    table_records,
+    text_lines,
+)
 from cfaug.data.sources.parquet import column_names, records
 from cfaug.errors import UserError
 
@@ -31,6 +38,9 @@ HEAD = 64 * 1024
 """Bytes of a json that say whether it is a list of images."""
 
 FLICKR_ROW = re.compile(r"([^|]+)\|\s*(\d+)\s*\|?\s+(\S.*)")
+FLICKR8K = re.compile(r"captions\.txt|.+\.token\.txt", re.IGNORECASE)
+"""Its lists: ``captions.txt``, a csv, and ``Flickr8k.token.txt``; any other text is a caption."""
+
 FLICKR_TOKEN = re.compile(r"([^\t#]+)#(\d+)\t(\S.*)")
 
 
@@ -55,7 +65,11 @@ def several_lists(path: Path) -> list[Path]:
 
 def _files(path: Path) -> list[Path]:
     endings = (*LISTS, ".parquet", ".token")
-    return sorted(file for file in path.glob("*.*") if file.suffix.lower() in endings)
+    return sorted(
+        file
+        for file in path.glob("*.*")
+        if file.suffix.lower() in endings or FLICKR8K.fullmatch(file.name) is not None
+    )
 
 
 def _names_images(file: Path, *, named: bool) -> bool:
@@ -66,7 +80,8 @@ def _names_images(file: Path, *, named: bool) -> bool:
     if not file.is_file():
         return False
     if kind != ".json":
-        return not (named and file.stem.lower() in ANYTHING) or _has_captions(file)
+        sure = kind != ".txt" and not (named and file.stem.lower() in ANYTHING)
+        return sure or _has_captions(file)
     with file.open("rb") as handle:
         head = handle.read(HEAD).decode(errors="replace").removeprefix("\ufeff")
     if re.match(r"\s*\[\s*\{", head):
@@ -99,8 +114,10 @@ def image_records(file: Path) -> Iterator[Record]:
         yield from records([file])
     elif kind == ".json":
         yield from map(_of_chat, _of_json(file))
-    elif kind == ".token":
+    elif kind == ".token" or file.name.lower().endswith(".token.txt"):
         yield from _match_lines(file, FLICKR_TOKEN, "NAME.jpg#N and a caption, a tab between them")
+    elif kind == ".txt":
+        yield from table_records(file)
     elif _is_flickr(file):
         yield from _match_lines(file, FLICKR_ROW, "NAME.jpg| N| a caption", header=True)
     else:

@@ -1,0 +1,60 @@
+"""Whether accounts would be found, read from the places where their own tools look; no network."""
+
+from __future__ import annotations
+
+import configparser
+import netrc
+import os
+from pathlib import Path
+from urllib.parse import urlsplit
+
+WANDB = "https://api.wandb.ai"
+
+
+def has_hub_token() -> bool:
+    """Say whether huggingface_hub would find a token."""
+    from huggingface_hub import get_token
+
+    try:
+        return get_token() is not None
+    except (OSError, ValueError):
+        return False
+
+
+def has_wandb_key() -> bool:
+    """Say whether W&B would find a key: in the environment, its settings files, or ``.netrc``.
+
+    ``wandb.sdk.lib.wbauth`` looks in the same places, but importing it starts by importing W&B,
+    an extra, and warns of files that it cannot read.
+    """
+    if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
+        return True
+    settings = _wandb_settings()
+    host = urlsplit(os.environ.get("WANDB_BASE_URL") or settings.get("base_url") or WANDB).netloc
+    return bool(settings.get("api_key")) or _is_in_netrc(host)
+
+
+def _wandb_settings() -> dict[str, str]:
+    """Return what W&B's settings files say, that of the working directory before the user's."""
+    folder = os.environ.get("WANDB_CONFIG_DIR") or "~/.config/wandb"
+    found = dict[str, str]()
+    for file in (Path(os.path.expanduser(folder)) / "settings", Path("wandb") / "settings"):
+        parser = configparser.ConfigParser(interpolation=None)
+        try:
+            parser.read(file, encoding="utf-8")
+            found |= dict(parser["default"])
+        except (OSError, KeyError, ValueError, configparser.Error):
+            continue
+    return found
+
+
+def _is_in_netrc(host: str) -> bool:
+    places = [os.environ["NETRC"]] if os.environ.get("NETRC") else ["~/.netrc", "~/_netrc"]
+    file = next((f for f in map(os.path.expanduser, places) if os.path.isfile(f)), None)
+    if file is None:
+        return False
+    try:
+        login = netrc.netrc(file).authenticators(host)
+    except (OSError, ValueError, netrc.NetrcParseError):
+        return False
+    return login is not None and bool(login[2])

@@ -1,0 +1,29 @@
+"""What a dry run says to a person, and to a program."""
+
+from __future__ import annotations
+
+import json
+
+from cfaug.run.dry_run import to_lines
+from tests.run.conftest import WORLD
+
+
+def test_a_terminal_is_given_lines_and_a_file_json(script, tmp_path, capsys, monkeypatch):
+    words = [*WORLD, f"paths.runs={tmp_path}", f"paths.shards={tmp_path}", "dry_run=true"]
+    assert script("train")(words) == 0
+    found = capsys.readouterr()
+    about = json.loads(found.out)
+    assert "1 run: 1 absent" in found.err
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert script("train")(words) == 0
+    shown = capsys.readouterr().out
+    assert f"  run              {about['run']}\n" in shown
+    assert f"  steps            {about['steps']:,}\n" in shown
+    assert f"train {about['counts']['train']:,}, " in shown
+    assert "{" not in shown
+    assert "sources" not in shown
+
+
+def test_lists_and_numbers_are_written_out():
+    about = {"counts": {"real": 1200, "of": [1, "x"]}, "estimate_s": None, "sources": {"real": {}}}
+    assert " ".join(to_lines(about).split()) == "counts real 1,200, of 1; x estimate_s None"
