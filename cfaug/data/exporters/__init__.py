@@ -1,4 +1,4 @@
-"""Our sets in forms that others read. WebDataset readers take our shards as they are."""
+"""Exports of our sets in other formats. WebDataset readers can read our shards directly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must be said of sets whose labels may be about people: what the labels are, and are not."""
+"""Cautions for sets with labels that may be about people: what the labels are, and are not."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ BY_ATTRIBUTE = {
     "physical": "Words for bodies, {values}, were taken from studies of stereotypes; some of them "
     "hurt. They are here because models meet them.",
 }
-"""By the name of an attribute, what else must be said of it."""
+"""Further cautions by the name of an attribute."""
 
 
 def cautions(attributes: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return what must be said of grids of some attributes, a paragraph each.
+    """Return the cautions for grids of some attributes, a paragraph each.
 
     Args:
         attributes: the values that occur, by name.
@@ -50,11 +50,11 @@ def cautions(attributes: Mapping[str, Sequence[str]]) -> list[str]:
 def caution_lines(
     attributes: Mapping[str, Sequence[str]], grids: Mapping[str, int]
 ) -> Iterable[str]:
-    """Yield a section of a card: the grids, their labels, and what must be said of them.
+    """Yield a section of a card: the grids, their labels, and the cautions for them.
 
     Args:
         attributes: the values that occur, by name.
-        grids: how many sets there are of each.
+        grids: number of sets of each grid.
     """
     yield HEAD
     yield ""

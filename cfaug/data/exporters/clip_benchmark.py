@@ -2,8 +2,8 @@
 
 ``dataset_type.txt``, ``test/nshards.txt`` and ``test/0.tar``, ``1.tar``, ...; a sample is an image
 and a ``.txt`` with a caption a line, as CLIP_benchmark's own converter writes it. A small ``.json``
-keeps set and group for our reader; CLIP_benchmark does not look at it. Sets of grids of attributes
-have a ``README.md`` beside them, which says what their labels are and are not.
+keeps set and group for our reader; CLIP_benchmark ignores it. Sets of grids of attributes get a
+``README.md`` that explains what their labels are and are not.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ Sample = list[tuple[str, bytes]]
 def export_clip_benchmark(
     sets: Iterable[CounterfactualSet], folder: Path, *, split: str = "test"
 ) -> dict[str, int]:
-    """Write every image with its captions; return how many images, captions and shards.
+    """Write every image with its captions; return the numbers of images, captions and shards.
 
-    Members that share an image become its captions. The images of a set follow each other, so the
-    nearest wrong answer is always in the same test.
+    Members that share an image become its captions. The images of a set are adjacent, so that the
+    hardest wrong answer is always in the same test.
 
     Raises:
-        UserError: if the folder is not empty or nothing comes.
+        UserError: if the folder is not empty, or there are no sets.
     """
     folder = empty_folder(folder)
     here = folder / split
@@ -65,7 +65,7 @@ def export_clip_benchmark(
         lines = "\n".join(caution_lines(facts.attributes, facts.grids))
         (folder / "README.md").write_text(lines, encoding="utf-8")
     (folder / "dataset_type.txt").write_text("retrieval\n")
-    (here / "nshards.txt").write_text(f"{shards}\n")  # last: without it there is no split
+    (here / "nshards.txt").write_text(f"{shards}\n")  # last: it makes the split exist
     return {"images": images, "captions": captions, "shards": shards}
 
 
@@ -78,7 +78,8 @@ def _samples(sets: Iterable[CounterfactualSet]) -> Iterator[Sample]:
     for one in sets:
         texts: dict[str, list[str]] = {}
         for member in one.members:
-            # One line each: split() knows every line break that CLIP_benchmark's splitlines() does.
+            # One line each: split() removes every line break that CLIP_benchmark's splitlines()
+            # finds.
             texts.setdefault(member.image_name, []).append(" ".join(member.text.split()))
         for number, (image, lines) in enumerate(texts.items()):
             key, data = f"{one.key}_{number}", one.images[image]

@@ -1,4 +1,4 @@
-"""What a dataset card can say: what the publisher tells, and what the sets themselves know."""
+"""The contents of a dataset card: the publisher's statements, and facts counted from the sets."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from cfaug.types import CounterfactualSet
 
 @dataclass(frozen=True)
 class About:
-    """What only the publisher knows; what is ``None`` the card marks as still to be written.
+    """Statements that only the publisher can make; the card marks ``None`` as still to be written.
 
     Attributes:
-        name: of the data set, as people will call it.
-        license: an identifier of the Hub ("cc-by-4.0").
+        name: name of the data set.
+        license: the Hub's identifier of a licence ("cc-by-4.0").
         description: one paragraph.
-        authors: who made it and for whom.
-        contact: where questions go.
-        captions: where the captions came from, and under which licence.
-        language: of the captions, ISO 639.
+        authors: the makers, and for whom they made it.
+        contact: the address for questions.
+        captions: source and licence of the captions.
+        language: language of the captions, ISO 639.
     """
 
     name: str
@@ -40,14 +40,14 @@ class About:
 
 @dataclass
 class Facts:
-    """Sums over sets as they pass by; no image is kept.
+    """Counts over a stream of sets; no image is kept.
 
     Attributes:
-        generated: sets that a recipe of ours made.
-        models: what each model said of itself, as text, by the part it played.
+        generated: number of sets made by a recipe of ours.
+        models: description of each model, as text, by its role.
         numbers: every value of each score, p and cfg.
-        grids: sets of each grid of attributes.
-        attributes: the values that occur in grids, by name, each in the order of its first set.
+        grids: number of sets of each grid of attributes.
+        attributes: the values that occur in grids, by name, in the order of their first set.
     """
 
     sets: int = 0
@@ -101,14 +101,14 @@ class Facts:
                     values.append(str(value))
 
     def count_all(self, sets: Any) -> Iterator[CounterfactualSet]:
-        """Pass sets on, counting them."""
+        """Yield the sets while counting them."""
         for one in sets:
             self.count(one)
             yield one
 
 
 def draw(one: CounterfactualSet) -> dict[str, Any]:
-    """Return seed, p and cfg of a set, as far as its members know them."""
+    """Return seed, p and cfg of a set, as far as its members have them."""
     found: dict[str, Any] = {}
     for member in one.members:
         for name in ("seed", "p", "cfg"):
@@ -118,10 +118,10 @@ def draw(one: CounterfactualSet) -> dict[str, Any]:
 
 
 def empty_folder(folder: Path) -> Path:
-    """Make a folder, or take one that is empty.
+    """Make a folder, or accept an empty one.
 
     Raises:
-        UserError: if something is in it already: an export never mixes with an older one.
+        UserError: if it is not empty, so that an export never mixes with an older one.
     """
     folder = folder.expanduser()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

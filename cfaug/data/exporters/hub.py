@@ -1,9 +1,9 @@
-"""Parquet as the Hugging Face Hub shows and ``datasets`` loads it, with a card and a datasheet.
+"""Parquet for the Hugging Face Hub and ``datasets``, with a card and a datasheet.
 
-Pairs have a row each, as COCO-Counterfactuals has: image_0, image_1, caption_0, caption_1. Larger
-sets have a row a member; those of a grid of two attributes, if asked for, in the columns of
-SocialCounterfactuals. Whatever has no column of its own is JSON in ``about``, so that importing an
-export gives back equal sets.
+A pair is a row, as in COCO-Counterfactuals: image_0, image_1, caption_0, caption_1. Larger sets
+have a row for each member; grids of two attributes, on request, the columns of
+SocialCounterfactuals. Everything without its own column is JSON in ``about``, so that importing an
+export restores equal sets.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cfaug.grids import ATTRIBUTES, GRID
 from cfaug.types import CounterfactualSet, Member
 
 ROWS_PER_GROUP = 100
-"""What the Hub's viewer likes for images: it reads whole row groups."""
+"""Suits the Hub's viewer, which reads whole row groups of images."""
 
 BYTES_PER_FILE = 500 * 2**20
 
@@ -37,7 +37,7 @@ GRID_COLUMNS = (
 
 
 def columns(layout: Layout, scores: Iterable[str]) -> dict[str, str]:
-    """Return the type of each column: ``image``, or a name Arrow and ``datasets`` share.
+    """Return the type of each column: ``image``, or a name that Arrow and ``datasets`` share.
 
     Args:
         layout: of the rows.
@@ -67,9 +67,9 @@ def export_hub(
 ) -> Facts:
     """Write ``data/SPLIT-NNNNN-of-NNNNN.parquet``, ``README.md`` and ``DATASHEET.md``.
 
-    Sets are written as they come; at most ``ROWS_PER_GROUP`` rows are held. The same sets give the
-    same bytes. The scores of the first set have columns; what other sets have beside them is in
-    ``about``, as everything is.
+    Sets are written as a stream; at most ``ROWS_PER_GROUP`` rows are in memory. The same sets give
+    the same bytes. The scores of the first set get columns; other scores of later sets are in
+    ``about``, which has everything.
 
     Args:
         sets: what to export.
@@ -80,11 +80,11 @@ def export_hub(
             members.
 
     Returns:
-        What was counted on the way.
+        The facts counted on the way.
 
     Raises:
-        UserError: if the folder is not empty, nothing comes, the layout is invalid, or a set is no
-            pair where it says pairs, no grid of two attributes where it says grid.
+        UserError: if the folder is not empty, there are no sets, the layout is invalid, or a set
+            does not fit it: not a pair for ``pairs``, not a grid of two attributes for ``grid``.
     """
     if layout not in (None, *get_args(Layout)):
         raise UserError(f"layout={layout} is invalid: choose {', '.join(get_args(Layout))} or null")
@@ -128,7 +128,7 @@ def _pair_row(one: CounterfactualSet) -> dict[str, Any]:
 
 def _member_row(one: CounterfactualSet, i: int) -> dict[str, Any]:
     member = one.members[i]
-    # The first row has what is true of all; the others would only repeat it.
+    # Only the first row has the facts about the whole set; the others would repeat them.
     rest = _json(_rest(one, one.members) if i == 0 else {})
     row = _common(one, member) | {"member": i, "image": _image(one, i), "caption": member.text}
     return row | {"about": rest}
@@ -183,7 +183,7 @@ def _image(one: CounterfactualSet, i: int) -> dict[str, Any]:
 
 
 def _schema(found: Mapping[str, str]) -> Any:
-    """Return the Arrow schema, with the features ``datasets`` looks for in its metadata."""
+    """Return the Arrow schema, with the metadata about features that ``datasets`` reads."""
     import pyarrow as pa
 
     image = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
@@ -199,7 +199,7 @@ def _schema(found: Mapping[str, str]) -> Any:
 def _write_files(
     rows: Iterator[dict[str, Any]], folder: Path, split: str, found: Mapping[str, str]
 ) -> None:
-    """Write files of about ``BYTES_PER_FILE``; named last, for a name says how many there are."""
+    """Write files of about ``BYTES_PER_FILE``; named last, because a name has their number."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,6 +1,6 @@
-"""Question sets as JSONL with their images beside: ``questions.jsonl`` and ``images/``.
+"""Question sets as JSONL with their images: ``questions.jsonl`` and ``images/``.
 
-The form is that of ``cfaug.data.sources.question_sets.own``, which reads it back.
+The format is that of ``cfaug.data.sources.question_sets.own``, which reads it.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ QUESTIONS, IMAGES = "questions.jsonl", "images"
 """Names in the folder."""
 
 USED = (CATEGORY, QUESTION, OF_EXAMPLE)
-"""Names in a member's ``extra`` that are read; others are kept."""
+"""Names in a member's ``extra`` that are used here; others are kept unchanged."""
 
 
 def write_questions(images: Iterable[AskedImage], folder: Path | str) -> int:
-    """Write images with a basic question and counterfactual ones each; return how many.
+    """Write images, each with a basic question and counterfactual ones; return their number.
 
     The same images give the same bytes; an image that several entries share is written once.
 
     Args:
         images: each with an image, and with one basic question and counterfactual ones.
-        folder: empty, or not there yet.
+        folder: an empty or missing folder.
 
     Raises:
         UserError: if an entry has other questions or no image, or the folder is not empty.
@@ -62,9 +62,10 @@ def export_questions(
     Args:
         sets: whose members are questions about one image.
         folder: as of ``write_questions``.
-        verdicts: what people say, ``{<set>_<member>: good or not}``: a good question is verified,
-            any other left out, and so is an image without a counterfactual question; a question
-            that is not named stays as it is, and a name that no set has says nothing.
+        verdicts: people's judgements, ``{<set>_<member>: good or not}``. A good question is marked
+            verified and any other judged one is left out, as is an image without a remaining
+            counterfactual question; questions without a judgement stay as they are, and unknown
+            names are ignored.
 
     Returns:
         How many images were written.
@@ -93,7 +94,7 @@ def _judged(
 
 
 def asked_of(one: CounterfactualSet) -> AskedImage:
-    """Return a set of questions as the entry of a question set, without its image.
+    """Return a set of questions as an entry of a question set, without its image.
 
     Raises:
         UserError: if a member is not a question.
@@ -164,6 +165,6 @@ def _question(one: AskedQuestion) -> dict[str, Any]:
     extra = dict(one.extra)
     answer: Any = one.answer
     if answer == NO_OPTION and isinstance(extra.get("answer"), str):
-        answer = extra["answer"]  # is read back as no option
+        answer = extra["answer"]  # is read back as an empty option
     extra.pop("answer", None)
     return {"q": one.text, "options": list(one.options), "answer": answer, **extra}

@@ -1,4 +1,4 @@
-"""Batches in the plan's order, from any step on, read and decoded by any number of workers."""
+"""Batches in the plan's order, from any step, read and decoded by any number of workers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from cfaug.errors import UserError
 from cfaug.pixels import ImageTransform, decode_image, stack_pixels
 
 KEEP_BYTES = 256 * 1024 * 1024
-"""Decoded pixels a run keeps by itself: a small data set is decoded once, not once an epoch."""
+"""Limit of bytes of decoded pixels that a run keeps: a small data set is decoded once, not every
+epoch."""
 
 Indexes = tuple[Index | None, Index | None]
 Batch = dict[str, Any]
@@ -36,7 +37,7 @@ class Share:
 
     Attributes:
         rows: (source, row) of its examples, int64 (n, 2).
-        whole: the same of all examples of the batch, every rank's in turn.
+        whole: the same for all examples of the batch, rank by rank.
         rank: of this process.
         world: how many processes share the batch.
     """
@@ -48,17 +49,17 @@ class Share:
 
 
 class Examples(Dataset[Batch]):
-    """Turns a share into a batch: read, decoded, cut to size; uint8, not normalised.
+    """Turns a share into a batch: images are read, decoded and cropped; uint8, not normalised.
 
     Args:
         indexes: of the real and the counterfactual source.
         transform: the model's.
-        rows: how many examples there are in all, which decides whether pixels are kept.
-        kept: where pixels are kept instead, for other runs as well.
-        captions: what the images of the counterfactual source are called; ``None``: as there.
-        neutral: whether batches say the neutral prompts of counterfactual sets.
-        classes: what rows may be labelled, where batches say the labels; ``None``: they do not.
-        pairs: what of counterfactuals is a wrong answer beside the rows of their originals.
+        rows: total number of examples, which decides whether pixels are kept.
+        kept: a cache of pixels shared with other runs, used in place of this run's own.
+        captions: captions of the counterfactual source's images; ``None`` leaves them unchanged.
+        neutral: whether batches have the neutral prompts of counterfactual sets.
+        classes: the possible labels of rows, if batches have labels; ``None`` if not.
+        pairs: the parts of counterfactuals that are wrong answers for the rows of their originals.
     """
 
     def __init__(
@@ -94,18 +95,17 @@ class Examples(Dataset[Batch]):
         self._open()
 
     def __getitems__(self, share: Share) -> Batch | UserError:
-        """Return ``pixels`` uint8 (n, 3, size, size), ``texts``, and what is known of all ranks.
+        """Return ``pixels`` uint8 (n, 3, size, size), ``texts``, and facts about all ranks.
 
         The latter are the ``global_size`` and, int64 (global_size,) in the whole batch's order,
-        ``images`` and ``sets``: the number of each row's image and set, which no two share unless
-        it is the same one (a photo of both sources is); and ``negatives``, the captions beside the
-        rows that have no image, with ``negative_owners``, int64, the place of the row that each is
-        beside. They come with the plan, so no process has to ask another. Where counterfactuals'
-        images are wrong answers there are also ``negative_pixels`` uint8 (m, 3, size, size), this
-        process's share of the batch's, and the ``negative_image_owners`` of all of them. With
-        neutral prompts there are also ``neutral_texts``, each once, and ``neutrals``, the number of
-        each row's, -1 where there is none. With classes there is also ``labels``, int64 (n,), the
-        number of each row's.
+        ``images`` and ``sets``: the number of each row's image and set, equal only for the same one
+        (such as a photo in both sources); and ``negatives``, wrong captions without an image, with
+        ``negative_owners``, int64, the place of the row that each belongs to. They are computed
+        from the plan, without communication. If counterfactuals' images are wrong answers there are
+        also ``negative_pixels`` uint8 (m, 3, size, size), this process's share of the batch's, and
+        the ``negative_image_owners`` of all of them. With neutral prompts there are also
+        ``neutral_texts``, each once, and ``neutrals``, the number of each row's prompt, -1 without
+        one. With classes there is also ``labels``, int64 (n,), the class number of each row.
 
         An image that cannot be read or decoded gives the UserError that names it, returned and not
         raised: torch would carry it over from a worker as the text of a traceback.
@@ -147,7 +147,7 @@ class Examples(Dataset[Batch]):
         return self.captions.text(row)
 
     def _neutral_prompts(self, rows: np.ndarray) -> Batch:
-        """Return the neutral prompts of all the rows, and which is whose."""
+        """Return the distinct neutral prompts of all rows, and the number of each row's prompt."""
         assert self.captions is not None
         numbers = np.full(len(rows), -1)
         known: dict[str, int] = {}
@@ -158,9 +158,9 @@ class Examples(Dataset[Batch]):
         return {"neutral_texts": list(known), "neutrals": torch.from_numpy(numbers)}
 
     def _negatives(self, rows: np.ndarray) -> tuple[list[str], np.ndarray]:
-        """Return the negatives of all the rows, those of the real source first, and whose each is.
+        """Return the negatives of all rows, the real source's first, and the row that owns each.
 
-        Those that the source itself has come before the captions of counterfactuals.
+        The source's own negatives come before the captions of counterfactuals.
         """
         found = [
             (text, place)
@@ -174,7 +174,7 @@ class Examples(Dataset[Batch]):
         return [text for text, _ in found], np.array([place for _, place in found], np.int64)
 
     def _negative_images(self, share: Share) -> Batch:
-        """Return this process's share of the counterfactuals' images, and whose each of all is."""
+        """Return this process's share of the counterfactuals' images, and the owners of all."""
         if self.pairs is None or self.pairs.kind != "image":
             return {}
         index, every = self.pairs.index, _of_pairs(share.whole)
@@ -188,7 +188,7 @@ class Examples(Dataset[Batch]):
         }
 
     def _images(self, rows: np.ndarray) -> np.ndarray:
-        """Return the numbers of the rows' images; one in both sources has the real one's."""
+        """Return the numbers of the rows' images; an image in both sources has the real one's."""
         numbers = self._numbers(rows, "images")
         real, other = (np.flatnonzero(rows[:, 0] == source) for source in (REAL, COUNTERFACTUAL))
         there, edited = self.indexes
@@ -223,7 +223,7 @@ class Examples(Dataset[Batch]):
 
 
 class TrainingShares:
-    """The shares of every step from ``start_step`` up to ``total_steps``, epoch after epoch."""
+    """The shares of every step from ``start_step`` to ``total_steps``, epoch by epoch."""
 
     def __init__(
         self,
@@ -245,7 +245,7 @@ class TrainingShares:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Global batches of one epoch, the partial one too unless ``drop_last``."""
+        """Number of global batches of one epoch, with the partial one unless ``drop_last``."""
         return self.settings.steps_per_epoch(len(self.mixture.train))
 
     def __len__(self) -> int:
@@ -280,7 +280,7 @@ class ValidationShares:
 
     def __init__(self, mixture: Mixture, batch_size: int, *, rank: int = 0, world: int = 1) -> None:
         rows = mixture.validation
-        # Rows of both sources, alternating: a batch of one source only would be another question.
+        # Rows of both sources, alternating: a batch of only one source would be another task.
         rows = rows[np.argsort(_even_places(rows[:, 0]), kind="stable")]
         self._batches = [rows[i : i + batch_size] for i in range(0, len(rows), batch_size)]
         self.rank, self.world = rank, world
@@ -295,7 +295,7 @@ class ValidationShares:
 
 
 def _even_places(source: np.ndarray) -> np.ndarray:
-    """Give each row a place in [0, 1) that spreads either source evenly over the whole."""
+    """Give each row a place in [0, 1) that spreads each source evenly."""
     place = np.empty(len(source))
     for one in (0, 1):
         mine = np.flatnonzero(source == one)
@@ -315,19 +315,19 @@ class _Loader(DataLoader[Batch]):
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]  # iterated, never advanced by hand
         for batch in super().__iter__():
             if isinstance(batch, UserError):
-                # A new one: an error whose traceback holds itself is freed by the cycle collector,
-                # which closes torch's queues before its workers are told to go (10 s).
+                # A new error: one whose traceback refers to itself is freed by the cycle collector,
+                # which closes torch's queues before its workers are told to exit (10 s).
                 raise UserError(str(batch))
             yield batch
 
 
 def make_loader(examples: Examples, shares: Iterable[Share], workers: int) -> DataLoader[Batch]:
-    """Return a loader of the shares, in their order; no global randomness is drawn on or touched.
+    """Return a loader of the shares, in their order, without any use of global random state.
 
     Args:
-        examples: what turns a share into a batch.
-        shares: in order; iterated in this process.
-        workers: processes; 0 reads in this one.
+        examples: turns a share into a batch.
+        shares: the shares in order, iterated in this process.
+        workers: number of processes that read; 0 reads in this one.
     """
     return _Loader(
         examples,
@@ -337,7 +337,7 @@ def make_loader(examples: Examples, shares: Iterable[Share], workers: int) -> Da
         pin_memory=torch.cuda.is_available(),
         generator=torch.Generator(),
         prefetch_factor=4 if workers else None,
-        persistent_workers=workers > 0,  # they keep what they have decoded
+        persistent_workers=workers > 0,  # they keep their decoded pixels
         worker_init_fn=_outlive_schedulers,
     )
 
@@ -345,8 +345,8 @@ def make_loader(examples: Examples, shares: Iterable[Share], workers: int) -> Da
 def _outlive_schedulers(worker: int) -> None:
     """Make SIGTERM end this process only if its parent sent it.
 
-    A scheduler sends it to every process of a job at once. A run first ends its step and saves, and
-    a worker that dies meanwhile would break that off.
+    A scheduler sends it to every process of a job at once. A run first finishes its step and saves,
+    which the death of a worker would prevent.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     threading.Thread(target=_end_when_the_parent_says, args=(os.getppid(),), daemon=True).start()

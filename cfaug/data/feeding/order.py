@@ -25,17 +25,17 @@ def epoch_order(
     Args:
         mixture: the plan.
         data_seed: ``data.seed``.
-        seed: the run's.
+        seed: seed of the run.
         epoch: from 0.
-        batch_size: global; matters to ``stratify`` and ``pairs_in_batch`` only.
-        stratify: every batch has the floor or ceiling of its share of counterfactuals; otherwise
-            their number in a batch is hypergeometric.
-        pairs_in_batch: members of one counterfactual set come in one batch, as far as room allows;
-            ``split_sets`` counts the rest.
-            An example that ``mixture.visits`` has several times comes once before any comes again,
-            and in other batches where there are two batches of examples or more.
-        window: shuffle inside windows of so many files of each source, the files in random order,
-            so that only these are touched at a time; ``None`` shuffles everything.
+        batch_size: global batch size; matters only to ``stratify`` and ``pairs_in_batch``.
+        stratify: every batch has its share of counterfactuals, rounded up or down; otherwise their
+            number in a batch is hypergeometric.
+        pairs_in_batch: members of one counterfactual set are in the same batch, as far as they fit;
+            ``split_sets`` counts the rest. If ``mixture.visits`` has examples several times, all
+            come once before any comes again, and in different batches if the examples fill at least
+            two.
+        window: shuffle within windows of this many files of each source, the files in random order,
+            so that only these are read at a time; ``None`` shuffles everything.
     """
     rng = generator(seed, "order", data_seed, epoch)
     n_real = mixture.counts["real"]
@@ -65,7 +65,7 @@ def _shuffle(
         return shuffled
     files = np.asarray(rows.files)[mixture.train[shuffled, 1]]
     window_of_file = rng.permutation(int(files.max()) + 1) // window
-    # 16 bits where they do: NumPy sorts these by radix, which is an order of magnitude faster.
+    # 16 bits if they suffice: NumPy sorts these by radix, which is an order of magnitude faster.
     narrow = np.min_scalar_type(int(window_of_file.max()))
     return shuffled[np.argsort(window_of_file.astype(narrow)[files], kind="stable")]
 
@@ -73,9 +73,9 @@ def _shuffle(
 def _part_visits(
     shuffled: np.ndarray, mixture: Mixture, visits: np.ndarray, batch_size: int
 ) -> np.ndarray:
-    """Put the first visits of all examples before the second ones, and so on.
+    """Move the first visits of all examples before the second ones, and so on.
 
-    What came last of one visit comes last of the next, so that no batch has both.
+    The last examples of one visit are also the last of the next, so that no batch has both.
     """
     parts: list[np.ndarray] = []
     for visit in range(int(visits[shuffled].max(initial=0)) + 1):
@@ -89,14 +89,14 @@ def _part_visits(
 
 
 def _spread(shuffled: list[np.ndarray], rng: np.random.Generator) -> np.ndarray:
-    """Return which places of the epoch are counterfactual, every arrangement equally likely."""
+    """Return which places of the epoch are counterfactual, with equally likely arrangements."""
     is_cf = np.zeros(sum(map(len, shuffled)), bool)
     is_cf[len(shuffled[REAL]) :] = True
     return rng.permutation(is_cf)
 
 
 def _stratify(shuffled: list[np.ndarray], batch_size: int, rng: np.random.Generator) -> np.ndarray:
-    """As ``_spread``, with the counterfactuals up to each batch's end at their exact share."""
+    """Like ``_spread``, with the exact share of counterfactuals up to each batch's end."""
     n_cf, n = len(shuffled[COUNTERFACTUAL]), sum(map(len, shuffled))
     ends = np.minimum(np.arange(1, -(-n // batch_size) + 1) * batch_size, n)
     n_cf_before = (2 * n_cf * ends + n) // (2 * n)
@@ -112,7 +112,7 @@ def _stratify(shuffled: list[np.ndarray], batch_size: int, rng: np.random.Genera
 
 
 def _whole_sets(mixture: Mixture, order: np.ndarray, batch_size: int) -> np.ndarray:
-    """Bring the members of each counterfactual set to its first member's place, and fit batches."""
+    """Move the members of each counterfactual set to its first member's place, and fill batches."""
     first, members, starts, sizes = _sets(mixture)
     units = first[order] if len(first) else order
     units = units[units >= 0]
@@ -126,8 +126,8 @@ def _sets(mixture: Mixture) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndar
     """Describe the units of training: real examples, and sets of counterfactual ones.
 
     Returns:
-        For each position, the unit it is the first member of, or -1; and for each unit, where its
-        members begin in the second array, and how many there are.
+        For each position, the unit of which it is the first member, or -1; and for each unit, the
+        start of its members in the second array, and their number.
     """
     n_real, n = mixture.counts["real"], len(mixture.train)
     rows = mixture.sources[COUNTERFACTUAL]
@@ -159,7 +159,7 @@ def split_sets(mixture: Mixture, order: np.ndarray, batch_size: int) -> int:
 
 
 def rank_share(batch: np.ndarray, rank: int, world: int) -> np.ndarray:
-    """Return a rank's part of a global batch; parts differ by one at most, and may be empty.
+    """Return a rank's part of a global batch; sizes differ by at most one, and may be 0.
 
     >>> [rank_share(np.arange(5), rank, 2).tolist() for rank in (0, 1)]
     [[0, 1, 2], [3, 4]]

@@ -1,4 +1,4 @@
-"""The counterfactual of an original, as a wrong answer beside it."""
+"""The counterfactual of an original, as a wrong answer to it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PairNegatives:
-    """What of the counterfactuals of pairs is wrong beside the rows of their originals.
+    """The parts of pairs' counterfactuals that are wrong answers for the rows of their originals.
 
     Attributes:
-        index: of the pairs.
-        kind: ``text``, their captions; ``image``, their images; otherwise nothing.
+        index: index of the pairs.
+        kind: ``text`` for their captions, ``image`` for their images; otherwise nothing.
     """
 
     index: Index

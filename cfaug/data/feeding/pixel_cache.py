@@ -1,4 +1,4 @@
-"""Decoded pixels kept in memory: for the epochs of a run, its workers, and the runs after it."""
+"""A memory cache of decoded pixels, for the epochs of a run, its workers, and later runs."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from cfaug.pixels import ImageTransform
 TAG = np.dtype([("image", np.int64), ("check", np.uint32)])
 
 Key = tuple[str, ImageTransform]
-"""What decoded pixels are of: an index's content, and how it is cut to size."""
+"""The source of decoded pixels: an index's content, and its image transform."""
 
 
 class Slab:
-    """Pixels of one source at one size, in memory that forked processes share.
+    """Pixels of one source at one size, in memory shared with forked processes.
 
     An image's place is its number modulo the number of places; the first image stored there stays.
-    What is read is verified against a checksum, so a process that reads while another writes sees
-    nothing there rather than half an image.
+    Reads are verified by a checksum, so that a process that reads while another writes finds no
+    image rather than half of one.
 
     Args:
-        places: how many images there is room for.
-        size: their side.
+        places: capacity, in images.
+        size: their side in pixels.
     """
 
     def __init__(self, places: int, size: int) -> None:
@@ -36,16 +36,16 @@ class Slab:
             pixels = mmap.mmap(-1, places * 3 * size**2)
             tags = mmap.mmap(-1, places * TAG.itemsize)
             self._pixels = np.frombuffer(pixels, np.uint8).reshape(places, size, size, 3)
-            # Fresh memory is zero, so images count from 1 here.
+            # New memory is zero, so images are numbered from 1 here.
             self._tags = np.frombuffer(tags, TAG)
 
     @property
     def nbytes(self) -> int:
-        """Bytes it may come to take; a page is taken when it is first written."""
+        """Size in bytes when full; a page is allocated at its first write."""
         return self.places * place_bytes(self.size)
 
     def get(self, image: int) -> np.ndarray | None:
-        """Return an image, uint8 (3, size, size), read-only; ``None`` if it is not here."""
+        """Return an image, uint8 (3, size, size), read-only; ``None`` if it is not cached."""
         if not self.places:
             return None
         place = image % self.places
@@ -68,14 +68,14 @@ class Slab:
 
 
 def place_bytes(size: int) -> int:
-    """Return what one image of a side takes, with its tag."""
+    """Return the bytes that one image of a side takes, with its tag."""
     return 3 * size**2 + TAG.itemsize
 
 
 class KeptPixels:
-    """Slabs by content, within a limit; those of earlier runs make room for those of this one.
+    """Slabs by content, within a limit; slabs of earlier runs are dropped for those of this one.
 
-    A copy in another process that was not forked starts empty.
+    A copy in a process that was not forked starts empty.
 
     Args:
         limit: bytes for all slabs together.
@@ -91,7 +91,7 @@ class KeptPixels:
     def slabs(
         self, indexes: tuple[Index | None, Index | None], transform: ImageTransform
     ) -> tuple[Slab, Slab]:
-        """Return a slab for either source; empty for none, and smaller where there is no room."""
+        """Return a slab for each source; empty without a source, and smaller if memory is short."""
         wanted = {
             (index.hash, transform): int(index.images.max()) + 1
             for index in indexes

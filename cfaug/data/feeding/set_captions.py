@@ -1,4 +1,4 @@
-"""The captions that counterfactual sets are trained with: their own, or others of their sets."""
+"""The training captions of counterfactual sets: their own, or others of their sets."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SetCaptions:
-    """What the images of a counterfactual source are called in training.
+    """The training captions of a counterfactual source's images.
 
     Attributes:
         index: the source.
-        kind: ``own``: as in the source. ``neutral``: every image of a set by the set's neutral
-            prompt. ``shuffled``: the captions of a set permuted among its images, so that what they
-            say of the attributes is as good as random, and everything else is as it was.
-        seed: of the permutations; that of a set depends on this and on the set's key alone.
+        kind: ``own``: as in the source. ``neutral``: the set's neutral prompt for all its images.
+            ``shuffled``: the captions of a set permuted among its images, so that the attributes in
+            them are random and everything else is unchanged.
+        seed: seed of the permutations; a set's permutation depends only on this and on its key.
 
     Raises:
-        UserError: if neutral prompts are wanted and the source has none.
+        UserError: if neutral prompts are requested and the source has none.
     """
 
     index: Index
@@ -40,10 +40,10 @@ class SetCaptions:
             require_neutral(self.index, f"data.counterfactual_captions={NEUTRAL}")
 
     def text(self, row: int) -> str:
-        """Return the caption that a row is trained with.
+        """Return the training caption of a row.
 
         Raises:
-            UserError: if it should be neutral, and the row has no such prompt.
+            UserError: if it should be neutral and the row has no neutral prompt.
         """
         if self.kind == "own":
             return self.index.text(row)
@@ -58,12 +58,12 @@ class SetCaptions:
         return prompt
 
     def neutral(self, row: int) -> str | None:
-        """Return the neutral prompt of a row's set, where it has one."""
+        """Return the neutral prompt of a row's set, if it has one."""
         prompt: str | None = self.index.extra(NEUTRAL)[row].as_py()
         return prompt
 
     def _exchange(self, row: int) -> int:
-        """Return the row of the same set whose caption a row gets."""
+        """Return the row of the same set from which a row gets its caption."""
         number = self.index.sets[row]
         start, end = (int(np.searchsorted(self.index.sets, number, s)) for s in ("left", "right"))
         key = self.index.key(row).rpartition("_")[0]
@@ -76,7 +76,7 @@ def require_neutral(index: Index, setting: str) -> None:
 
     Args:
         index: the source.
-        setting: what needs them, for the error.
+        setting: the setting that needs them, for the error.
 
     Raises:
         UserError: naming the source and the column.

@@ -1,4 +1,4 @@
-"""Reading an untrusted Arrow file: memory-mapped, and nothing is decompressed."""
+"""Reads untrusted Arrow files: memory-mapped, without decompression."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MAGIC = b"ARROW1\0\0"
-"""What an Arrow file begins with; a stream of messages follows, then a footer."""
+"""The beginning of an Arrow file; a stream of messages and a footer follow."""
 
 HEADER, COMPRESSION = 2, 3
 """Numbers of fields: a Message's header, a RecordBatch's compression (Arrow's ``format/*.fbs``)."""
 
 
 def read_table(file: Path, types: Collection[Any]) -> pa.Table:
-    """Return the table of an Arrow file whose buffers are mapped as they lie, so not compressed.
+    """Return the table of an uncompressed Arrow file, with its buffers memory-mapped.
 
-    A compressed buffer of some kilobytes can become gigabytes, before any of its rows is seen.
+    A compressed buffer of some kilobytes can become gigabytes before any row is seen.
 
     Args:
         file: the Arrow file.
         types: the types that a column may have.
 
     Raises:
-        ValueError: if it is not an Arrow file, has a column of another type, or holds anything but
+        ValueError: if it is not an Arrow file, has a column of another type, or has anything but
             uncompressed rows.
         OSError: if it cannot be read.
     """
@@ -56,7 +56,7 @@ def read_table(file: Path, types: Collection[Any]) -> pa.Table:
 
 
 def _is_compressed(message: pa.Buffer) -> bool:
-    """Say whether the buffers of a record batch are: it has a field that says how."""
+    """Return whether a record batch is compressed: it then has a field that says how."""
     (root,) = struct.unpack_from("<I", message)
     header = _field(message, root, HEADER)
     if header is None:
@@ -66,7 +66,7 @@ def _is_compressed(message: pa.Buffer) -> bool:
 
 
 def _field(content: pa.Buffer, table: int, number: int) -> int | None:
-    """Return where a field of a flatbuffer's table lies, ``None`` where the table lacks it."""
+    """Return the place of a field in a flatbuffer's table, ``None`` if the table lacks it."""
     (back,) = struct.unpack_from("<i", content, table)
     (size,) = struct.unpack_from("<H", content, table - back)
     if 4 + 2 * number + 2 > size:

@@ -1,4 +1,4 @@
-"""An index on the disk: its columns, what ``index.json`` says of them, and their checksums."""
+"""The disk format of an index: its columns, their description in ``index.json``, and checksums."""
 
 from __future__ import annotations
 
@@ -24,32 +24,33 @@ from cfaug.errors import UserError
 from cfaug.files import checksum
 
 FORMAT = 4
-"""3 had no extra columns and no names of groups; 2 no digests of whole images, no checksums, and
-the content's hash by the older rule."""
+"""Format 3 had no extra columns and no names of groups; format 2 no digests of whole images, no
+checksums, and the content's hash by the older rule."""
 
 READABLE = (3, 4)
-"""Formats of an index that is named itself; one in a cache is made again in the present format."""
+"""Readable formats of an index that the user names; one in a cache is remade in the current
+format."""
 
 ABOUT = "index.json"
 NEGATIVE_FILES = tuple(f"{NEGATIVES}.{part}.npy" for part in ("blob", "offsets"))
 
 SEEN = "seen"
-"""The column of size and time of each file that holds images, int64 (files, 2)."""
+"""The column with size and time of each file of images, int64 (files, 2)."""
 
 
 class DamagedError(UserError):
-    """An index that is damaged; the message says how."""
+    """A damaged index; the message says how."""
 
 
 @dataclass(frozen=True)
 class About:
-    """What ``index.json`` says.
+    """The content of ``index.json``.
 
     Attributes:
         kind: how the source was read.
         hash: of the content.
         earlier: hash of the content by the rule of format 2.
-        reading: what was recognised.
+        reading: what was recognised in the source.
     """
 
     kind: str
@@ -67,19 +68,19 @@ def write_index(
     form: str | None = None,
     describe: Callable[[], Description] = Description,
 ) -> None:
-    """Write the index of rows into a folder that is there.
+    """Write the index of rows into an existing folder.
 
     Args:
         rows: in order; members of a set follow each other.
         folder: must exist.
         kind: how the source is read.
-        source: what the rows are of.
+        source: name of the rows' source.
         form: how it is read, in words; ``None`` is ``kind``.
-        describe: gives what the reader says beside; asked when all rows are written.
+        describe: returns the reader's description of the source; called after all rows are written.
 
     Raises:
-        UserError: if there is no row, a set has a gap, a key is duplicated, or the rows can only
-            have been read by mistake.
+        UserError: if there are no rows, a set has a gap, a key is duplicated, or the rows were
+            evidently misread.
     """
     tally, form = Tally(), form or kind
     content = write_columns(tally.count(rows), folder, source)
@@ -100,16 +101,16 @@ def write_index(
 
 
 def _check_of(about: Mapping[str, Any]) -> int:
-    """Return the checksum of what an index says of itself, but for the checksum."""
+    """Return the checksum of an index's description, without the checksum itself."""
     rest = {name: value for name, value in about.items() if name != "check"}
     return zlib.crc32(json.dumps(rest, sort_keys=True).encode())
 
 
 def read_about(folder: Path) -> About:
-    """Return what an index says of itself, after a look at every byte that plans and loaders read.
+    """Return an index's description, after verifying every byte that plans and loaders read.
 
     Raises:
-        DamagedError: if a file is missing, unreadable, or not what was written.
+        DamagedError: if a file is missing, unreadable or changed.
     """
     try:
         about: Any = json.loads((folder / ABOUT).read_text())
@@ -135,7 +136,7 @@ def read_about(folder: Path) -> About:
 
 
 def check_file(folder: Path, name: str) -> None:
-    """Check one file that ``read_about`` passes over against its checksum, at its first reading.
+    """Verify the checksum of one file that ``read_about`` skips, at its first reading.
 
     Raises:
         DamagedError: if it is not what was written.
@@ -150,7 +151,7 @@ def check_file(folder: Path, name: str) -> None:
 
 
 def check_words(folder: Path) -> None:
-    """Refuse an index from elsewhere whose strings are invalid: anyone can make checksums.
+    """Refuse an index from elsewhere with invalid strings: anyone can compute checksums.
 
     Raises:
         DamagedError: naming the column.
@@ -165,10 +166,10 @@ def check_words(folder: Path) -> None:
 
 
 def is_current(folder: Path) -> bool:
-    """Say whether every file that an index points into still has its size and modification time.
+    """Return whether every file of an index's images still has its size and modification time.
 
-    Whatever its name ends in, and wherever it lies: of what a reader lists, only files with the
-    usual endings are part of its identity.
+    This covers files with any name and place; a reader's identity covers only those with the usual
+    extensions.
     """
     seen = map_column(folder / f"{SEEN}.npy")
     return np.array_equal(seen, _seen(Strings.load(folder, "files")))
@@ -187,13 +188,13 @@ def _stat(file: str) -> tuple[int, int]:
 
 
 def column_files() -> list[str]:
-    """Return the names of all the files that hold columns."""
+    """Return the names of all files of columns."""
     numbers = [f"{name}.npy" for name in (*NUMBERS, DIGESTS, SEEN)]
     return numbers + [f"{name}.{part}.npy" for name in WORDS for part in ("blob", "offsets")]
 
 
 def _fits(columns: Mapping[str, np.ndarray], words: Mapping[str, int], digests: np.ndarray) -> bool:
-    """Say whether every column has every row, and points at what is there."""
+    """Return whether every column has all rows, and every reference is within bounds."""
     rows = words["texts"]
     if not rows or words["labels"] != rows or words.get(NEGATIVES, rows) != rows:
         return False

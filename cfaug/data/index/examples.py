@@ -1,4 +1,4 @@
-"""What a source holds, as the examples that generation starts from: whatever reader knows it."""
+"""The content of a source as examples for generation, whichever reader reads it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cfaug.types import Example
 
 @dataclass(frozen=True)
 class IndexedImage:
-    """The image of a row: a ``cfaug.types.SourceImage``, read from where it lies when asked for.
+    """The image of a row: a ``cfaug.types.SourceImage``, read in place on demand.
 
     Attributes:
         index: of the source.
@@ -33,25 +33,25 @@ class IndexedImage:
         """Return the encoded image: one read of one stretch of one file.
 
         Raises:
-            UserError: if the file is gone or holds something else than when it was indexed.
+            UserError: if the file is missing, or changed since it was indexed.
         """
         return self.index.read_image(self.row)
 
 
 def examples(index: Index, per: Literal["image", "text"] = "image") -> Iterator[Example]:
-    """Yield what a source holds, in its order; no image is read.
+    """Yield the content of a source, in its order; no image is read.
 
-    The key of an example is that of its (first) row, ``<set>_<member>``, its group the name that
-    ``Index.groups`` has the code of, so that what is made of an example is never parted from it.
-    ``extra`` holds what else the source says of the (first) row: see ``Index.extra_row``, and under
-    ``negatives`` the captions that are wrong about the image.
+    The key of an example is that of its (first) row, ``<set>_<member>``, its group the name with
+    the code in ``Index.groups``, so that generated sets always stay with their example. ``extra``
+    has the other columns of the (first) row, see ``Index.extra_row``, and under ``negatives`` the
+    captions that are wrong about the image.
 
     Args:
         index: of the source.
         per: ``image`` gives an image with all its captions; ``text`` each caption with its image.
 
     Raises:
-        UserError: if the index was made before it had names of groups.
+        UserError: if the index is older than names of groups.
     """
     for _, rows in groupby(range(len(index)), key=lambda row: int(index.sets[row])):
         if per == "text":

@@ -1,8 +1,8 @@
-"""Columns that only some sources have: attributes, kinds of edits, what else a list says of a row.
+"""Columns that only some sources have: attributes, kinds of edits, and other columns of a list.
 
-They lie in one Arrow file beside the other columns, memory-mapped when first asked for, and typed:
-booleans, whole numbers, floats, texts; anything else (lists, objects, a mixture of types) is JSON
-in a column of texts whose field says so. Nothing of them is part of a source's hash.
+They are in one Arrow file beside the other columns, memory-mapped on first use, and typed:
+booleans, whole numbers, floats, texts; anything else (lists, objects, mixed types) is JSON in a
+column of texts marked as such. They are not part of a source's hash.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ if TYPE_CHECKING:
 EXTRA = "extra.arrow"
 
 MOST_COLUMNS = 256
-"""Columns that are kept: a file with more is not a list of attributes."""
+"""Limit of columns that are kept: a file with more is not a list of attributes."""
 
 ROWS_AT_ONCE = 2**16
-"""Rows of one batch, written and held together."""
+"""Number of rows of one batch, kept in memory until it is written."""
 
 ENCODED_AT_ONCE = 2**10
-"""Rows whose values wait to be encoded together."""
+"""Number of rows whose values are encoded together."""
 
 JSON = {b"cfaug": b"json"}
 """Metadata of a field whose texts are JSON."""
 
 WHOLE = range(-(2**63), 2**63)
 EXACT = range(-(2**53), 2**53 + 1)
-"""Whole numbers that a column of such, and one of floats, can hold."""
+"""Whole numbers that both int64 and float64 columns represent exactly."""
 
 
 _json = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class GrowingExtra:
-    """Extra values as they come; what is kept of them for long is their JSON, many rows in one."""
+    """Extra values during writing; they are kept as JSON, many rows in one text."""
 
     def __init__(self) -> None:
         self._rows, self._texts = array("q"), GrowingStrings()
@@ -63,7 +63,7 @@ class GrowingExtra:
             where: names the row for a message.
 
         Raises:
-            UserError: naming a row with a text that is not Unicode; maybe some rows later.
+            UserError: naming a row with a text that is not Unicode; possibly some rows later.
         """
         self._rows.append(row)
         self._waiting.append(values)
@@ -72,7 +72,7 @@ class GrowingExtra:
             self._encode()
 
     def _encode(self) -> None:
-        """Encode what waits, in one call: an encoder takes longer to start than to write a row."""
+        """Encode the pending rows in one call: starting an encoder costs more than a row."""
         try:
             self._texts.append(_json([dict(values) for values in self._waiting]))
         except UnicodeEncodeError:
@@ -88,10 +88,10 @@ class GrowingExtra:
         self._waiting, self._where = [], []
 
     def save(self, folder: Path, rows: int) -> tuple[tuple[str, ...], int]:
-        """Write the columns of ``rows`` rows, where there are any values.
+        """Write the columns of ``rows`` rows, if there are any values.
 
         Returns:
-            The names of the columns, and how many were left out because there are too many.
+            The names of the columns, and the number of columns left out beyond the limit.
 
         Raises:
             UserError: as ``add`` does.
@@ -131,7 +131,7 @@ def _kind(value: Any) -> str:
 
 
 def _arrow_type(kinds: set[str]) -> tuple[Any, bool, dict[bytes, bytes] | None]:
-    """Return the type, that it may be null, and the metadata of a column."""
+    """Return the Arrow type, nullability and metadata of a column."""
     import pyarrow as pa
 
     plain = {
@@ -162,8 +162,7 @@ class ExtraColumns:
         rows: how many the index has.
 
     Raises:
-        ValueError: if the file does not hold such columns, is compressed, or has another number of
-                rows.
+        ValueError: if the file lacks such columns, is compressed, or has another number of rows.
         OSError: if it cannot be read.
     """
 
@@ -178,18 +177,18 @@ class ExtraColumns:
         self._json = {field.name for field in table.schema if field.metadata == JSON}
 
     def row(self, row: int) -> dict[str, Any]:
-        """Return the values of a row that are not null, JSON decoded."""
+        """Return the values of a row that are not null, with JSON decoded."""
         return self._decode(self.table.slice(row, 1).to_pylist()[0])
 
     def values(self, name: str, rows: np.ndarray) -> list[Any]:
-        """Return the values of a column at some rows, JSON decoded, ``None`` for null."""
+        """Return the values of a column at some rows, with JSON decoded and ``None`` for null."""
         found: list[Any] = self.table.column(name).take(rows).to_pylist()
         if name not in self._json:
             return found
         return [None if one is None else _read_json(one, name) for one in found]
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield what ``row`` returns of every row, a batch at a time."""
+        """Yield the result of ``row`` for every row, reading batch by batch."""
         for batch in self.table.to_batches(ROWS_AT_ONCE):
             yield from map(self._decode, batch.to_pylist())
 
@@ -202,7 +201,7 @@ class ExtraColumns:
 
 
 def _read_json(text: str, column: str) -> Any:
-    """Decode one value: in an index from elsewhere it may be anything.
+    """Decode one value, which may be anything in an index from elsewhere.
 
     Raises:
         UserError: naming the column.

@@ -1,7 +1,7 @@
 """A columnar index over any source: one row per image-text pair, memory-mapped, cached by content.
 
-A row says where its image lies (file, offset, length) and holds its caption, so that a loader reads
-one stretch of one file and nothing else, and a plan is made of integers.
+A row has the place of its image (file, offset, length) and its caption, so that a loader reads only
+one range of one file, and a plan consists of integers.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 OPEN_FILES = 64
-"""Files an index keeps open for reading, far below the usual limit of 1,024 a process."""
+"""Number of files that an index keeps open, far below the usual limit of 1,024 a process."""
 
 
 _SENT = ("folder", "source", "kind", "hash", "earlier")
-"""What a worker gets of an index."""
+"""The attributes of an index that are sent to a worker."""
 
 
 class _Handle:
@@ -50,15 +50,15 @@ class _Handle:
 
 @dataclass(frozen=True)
 class Index:
-    """An open index; cheap to send to a worker, which maps the same files again.
+    """An open index, cheap to send to a worker, which maps the same files.
 
     Attributes:
         folder: where the columns lie.
         source: what was indexed, as the user named it.
         kind: how it was read.
         hash: of the content, whatever the path.
-        earlier: the same by the rule of indexes before, which runs made then are identified by.
-        reading: what was recognised of the source; not sent to workers.
+        earlier: the hash by an earlier rule, which identifies older runs.
+        reading: what was recognised in the source; not sent to workers.
     """
 
     folder: Path
@@ -83,26 +83,26 @@ class Index:
 
     @cached_property
     def images(self) -> np.ndarray:
-        """Number of each row's image, int64; rows that share an image share it."""
+        """Number of each row's image, int64; equal for rows that share an image."""
         return map_column(self.folder / "images.npy")
 
     @cached_property
     def digests(self) -> np.ndarray:
-        """Digest of each image's bytes, all of them, uint8 (images, 16), by the image's number."""
+        """Digest of all bytes of each image, uint8 (images, 16), by the image's number."""
         return map_column(self.folder / f"{DIGESTS}.npy")
 
     @cached_property
     def contents(self) -> np.ndarray:
-        """Code of each row's image by its bytes, uint64; equal ones are equal in every source."""
+        """Code of the bytes of each row's image, uint64; equal for equal images in any source."""
         return _codes(self.digests)[self.images]
 
     def content_codes(self, rows: np.ndarray) -> np.ndarray:
-        """Return ``contents`` of some rows, uint64 (rows,), the others left unread."""
+        """Return ``contents`` of some rows, uint64 (rows,), without reading the others."""
         return _codes(self.digests[self.images[rows]])
 
     @cached_property
     def files(self) -> np.ndarray:
-        """Number of the file each row's image lies in, int32."""
+        """Number of the file with each row's image, int32."""
         return map_column(self.folder / "file.npy")
 
     @cached_property
@@ -136,11 +136,11 @@ class Index:
 
     @property
     def has_negatives(self) -> bool:
-        """Whether any row has captions without an image beside it."""
+        """Whether any row has negatives: wrong captions without an image."""
         return self._negatives is not None
 
     def negatives(self, row: int) -> list[str]:
-        """Return captions that are wrong about a row's image and have none of their own."""
+        """Return captions that are wrong about a row's image and have no image themselves."""
         if self._negatives is None:
             return []
         found: list[str] = json.loads(self._negatives[row] or "[]")
@@ -150,7 +150,7 @@ class Index:
         """Return the name of a row's group; ``groups`` has its code.
 
         Raises:
-            UserError: if the index was made before it had names of groups.
+            UserError: if the index is older than names of groups.
         """
         name, first = "", row
         if self._group_names is not None:
@@ -195,16 +195,16 @@ class Index:
 
     @property
     def extra_names(self) -> tuple[str, ...]:
-        """The names of the extra columns: what else the source says of its pairs."""
+        """The names of the extra columns of the source."""
         return () if self._extra is None else tuple(self._extra.table.column_names)
 
     def extra(self, name: str) -> pa.ChunkedArray:
-        """Return an extra column, memory-mapped: (rows,), null where a pair has none.
+        """Return an extra column, memory-mapped: (rows,), null if a pair has no value.
 
         Its type is bool, int64, float64 or string; lists and objects are strings of JSON.
 
         Raises:
-            UserError: for a name that the source has not, with the choices.
+            UserError: for a name that the source lacks, with the choices.
         """
         if self._extra is None or name not in self.extra_names:
             choices = ", ".join(self.extra_names) or "it has none"
@@ -212,31 +212,31 @@ class Index:
         return self._extra.table.column(name)
 
     def extra_values(self, name: str, rows: np.ndarray) -> list[Any]:
-        """Return an extra column at some rows, JSON decoded, ``None`` where a pair has none.
+        """Return an extra column at some rows, with JSON decoded, ``None`` if a pair has no value.
 
         Args:
             name: of the column.
             rows: integers.
 
         Raises:
-            UserError: for a name that the source has not, with the choices.
+            UserError: for a name that the source lacks, with the choices.
         """
         self.extra(name)
         assert self._extra is not None
         return self._extra.values(name, rows)
 
     def extra_row(self, row: int) -> dict[str, Any]:
-        """Return what else the source says of a row, by name: JSON, without what is null."""
+        """Return a row's values in the extra columns by name, as JSON, without nulls."""
         return {} if self._extra is None else self._extra.row(row)
 
     def hash_with(self, names: Sequence[str]) -> str:
-        """Return the hash of the content and of some extra columns, for what depends on them.
+        """Return the hash of the content and some extra columns, for results that depend on them.
 
         Args:
-            names: of the columns; of none it is ``hash``.
+            names: names of the columns; without any, the result is ``hash``.
 
         Raises:
-            UserError: for a name that the source has not.
+            UserError: for a name that the source lacks.
         """
         if not names:
             return self.hash
@@ -247,11 +247,11 @@ class Index:
         return digest.hexdigest()
 
     def label(self, row: int) -> str | None:
-        """Return a row's class name, where it has one."""
+        """Return a row's class name, if it has one."""
         return self._words["labels"][row] or None
 
     def file_name(self, row: int) -> str:
-        """Return the path of the file a row's image lies in."""
+        """Return the path of the file with a row's image."""
         return self._words["files"][int(self.files[row])]
 
     def image_name(self, row: int) -> str:
@@ -259,12 +259,12 @@ class Index:
         return f"{self.file_name(row)} ({self.key(row)})"
 
     def read_image(self, row: int) -> bytes:
-        """Return a row's encoded image: one read of one stretch of one file; threads may share it.
+        """Return a row's encoded image, by one read of one range of one file; thread-safe.
 
-        Where the row shows a part of its file, a PNG of that part.
+        If the row shows a part of its file, the result is a PNG of that part.
 
         Raises:
-            UserError: if the file is gone or holds something else than when it was indexed.
+            UserError: if the file is missing, or changed since it was indexed.
         """
         offset, length = int(self._column["offset"][row]), int(self._column["length"][row])
         try:

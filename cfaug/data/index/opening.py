@@ -1,4 +1,4 @@
-"""Opening the index of a source: found in the cache, or scanned."""
+"""Opens the index of a source, from the cache or by a scan."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ def open_index(
     image_roots: Sequence[Path] = (),
     reader: Reader | None = None,
 ) -> Index:
-    """Open the index of a source, scanning it if this content was not scanned before.
+    """Open the index of a source; new content is scanned first.
 
-    An index in the cache that is damaged is made again, which is said on stderr.
+    A damaged index in the cache is remade, with a message on stderr.
 
     Args:
-        source: a folder in any form ``cfaug.data.sources`` knows; or the folder of an index, which
-            plans without its images being there, on a login node say.
+        source: a folder in any form that ``cfaug.data.sources`` knows; or the folder of an index,
+            which can be planned without its images, for example on a login node.
         cache: where indexes are kept.
-        image_roots: absolute folders in which a list of images may name some, beside its own.
-        reader: of the folder, where its form is known and it does not show it; ``None`` asks every
-            one that there is.
+        image_roots: absolute folders, besides the list's own, in which a list may name images.
+        reader: reader of a folder whose form cannot be recognised from its files; ``None`` tries
+            all readers.
 
     Raises:
-        UserError: if the folder is missing or unreadable, nobody knows its form, or it holds
-            something that must not be read; nothing is cached then. If it is an index and damaged.
+        UserError: if the folder is missing or unreadable, its form is unknown, or it contains
+            something that must not be read (nothing is cached then); or if it is a damaged index.
     """
     if reader is not None:
         return _read(Path(source).expanduser().resolve(), source, cache, reader)
@@ -77,14 +77,14 @@ def _read(
     reader: Reader,
     origin: tuple[Path, str] | None = None,
 ) -> Index:
-    """Open or make the index of a folder that is read where it lies.
+    """Open or make the index of a folder that is read in place.
 
     Args:
         path: the folder.
         source: as the user named it.
         cache: where indexes are kept.
         reader: of it.
-        origin: of imported shards, the folder they were made of and its form, for messages.
+        origin: for imported shards, the folder that they were made from and its form, for messages.
     """
     try:
         identity = reader.identity(path)
@@ -111,7 +111,7 @@ def _open_folder(folder: Path, source: str | Path) -> Index:
 
 
 def _open_named(folder: Path, source: str | Path) -> Index:
-    """Open an index that was named itself, which cannot be remade from a source."""
+    """Open an index that the user named, which cannot be remade from a source."""
     try:
         index = _open_folder(folder, source)
         check_words(folder)
@@ -130,7 +130,7 @@ def _scan_rows(reader: Reader, path: Path) -> Iterator[Row]:
 
 
 def _describe(reader: Reader, path: Path, written: Path) -> Description:
-    """Return what the reader says of a source, and the images there that no row shows."""
+    """Return the reader's description of a source, and the number of images that no row shows."""
     seen = set(Strings.load(written, "files"))
     images = (str(file) for file in reader.files(path) if file.name.lower().endswith(IMAGES))
     others = sum(image not in seen for image in images)
@@ -141,7 +141,7 @@ def _describe(reader: Reader, path: Path, written: Path) -> Description:
 
 
 def _scan(reader: Reader, path: Path, folder: Path, origin: tuple[Path, str]) -> None:
-    """Scan a source into ``folder``, replacing its content."""
+    """Scan a source into ``folder``, replacing the content of that folder."""
     source, form = origin
 
     def whole(there: Path) -> bool:

@@ -1,4 +1,4 @@
-"""How far the scan of a source is."""
+"""Progress of the scan of a source."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cfaug.progress import Progress
 
 
 def show_progress(rows: Iterable[Row], files: list[Path], source: str) -> Iterator[Row]:
-    """Pass rows on, showing the bytes that were read if it takes longer than a moment.
+    """Yield rows, showing the bytes read so far if the scan takes longer than a moment.
 
     Args:
         rows: as they are scanned.

@@ -1,4 +1,4 @@
-"""What was recognised of a source, said before anything is made of it: in words and as JSON."""
+"""What was recognised in a source, reported before it is used: in words and as JSON."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from cfaug.data.sources.values import class_caption, one_class_error
 from cfaug.errors import name_some
 
 SHOWN = 80
-"""Characters of a caption that a line shows."""
+"""Number of characters of a caption that a line shows."""
 
 NAMED = 8
-"""Columns that a line names."""
+"""Number of columns that a line names."""
 
 MEMBERS = 4
-"""Captions of a set that a line shows: a grid has dozens."""
+"""Number of captions of a set that a line shows: a grid has dozens."""
 
 
 @dataclass(frozen=True)
@@ -30,17 +30,18 @@ class Reading:
         rows: image-text pairs.
         images: different ones; captions of one photo share it.
         sets: how many the rows are of.
-        counterfactual_sets: those whose members show different images, or edit the caption of one;
-            not those with copies of one image under several names.
-        classes: different labels; 0 where there are none.
-        negatives: captions without an image, beside those of the rows.
-        example: the caption of the first row; of a counterfactual set, where there is one, the
-            captions of the first one.
-        used: columns that were read, by the names they have in the source.
-        unused: columns that are there and were not.
-        kept: columns that are not read but kept as extra columns of the index.
-        left_out: what else lies there and was not read, a phrase each.
-        one_caption: whether several images all have one caption, from which little can be learned.
+        counterfactual_sets: number of sets whose members show different images, or edit the caption
+            of one image; without sets of copies of one image under several names.
+        classes: number of different labels.
+        negatives: number of captions without an image, besides those of the rows.
+        example: the captions of the first counterfactual set, or the caption of the first row if
+            there is no such set.
+        used: columns that were read, by their names in the source.
+        unused: columns that were not read.
+        kept: columns that are kept only as extra columns of the index.
+        left_out: other content that was not read, a phrase each.
+        one_caption: whether several images all have the same caption, from which little can be
+            learned.
     """
 
     kind: str
@@ -60,20 +61,20 @@ class Reading:
 
     @property
     def single_sets(self) -> int:
-        """Sets that are not counterfactual ones: a photo with its captions, or one caption."""
+        """Number of other sets: a photo with its captions, or with one caption."""
         return self.sets - self.counterfactual_sets
 
     def json(self) -> dict[str, Any]:
-        """Return it for a record: lists in place of tuples."""
+        """Return the reading as JSON, with lists in place of tuples."""
         return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
 
     @classmethod
     def of_json(cls, record: Mapping[str, Any]) -> Reading:
-        """Return what ``json`` gave; a reading written before columns were kept has none.
+        """Reverse ``json``; readings from before columns were kept have none.
 
         Raises:
-            KeyError: if something else is missing.
-            TypeError: if something is of another type.
+            KeyError: if another field is missing.
+            TypeError: if a field has another type.
         """
         values: dict[str, Any] = {}
         for one in fields(cls):
@@ -87,11 +88,11 @@ class Reading:
         return cls(**values)
 
     def line(self, role: str, source: str) -> str:
-        """Say it in one line.
+        """Return the reading in one line.
 
         Args:
-            role: of the source, as the settings call it.
-            source: as the user named it.
+            role: the source's name in the settings.
+            source: the source, as the user named it.
         """
         captions = "" if self.rows == self.images else f" with {self.rows:,} captions"
         inside = [f"{self.classes:,} classes"] if self.classes else []
@@ -115,12 +116,12 @@ class Reading:
 
 
 def shorten(text: str) -> str:
-    """Return a caption in quotes, as a line shows it."""
+    """Return a caption in quotes, shortened for a line."""
     return repr(text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}...")
 
 
 class Tally:
-    """Counts rows as they pass, for a ``Reading``; of a row it keeps its class alone."""
+    """Counts a stream of rows for a ``Reading``; of a row it keeps only the class."""
 
     def __init__(self) -> None:
         self._rows = self._images = self._sets = self._counterfactual = self._negatives = 0
@@ -131,7 +132,7 @@ class Tally:
         self._set: list[Row] = []
 
     def count(self, rows: Iterable[Row]) -> Iterator[Row]:
-        """Pass rows on, those of a set one after the other."""
+        """Yield the rows while counting them; the rows of a set must be adjacent."""
         for row in rows:
             if self._set and (row.set != self._set[0].set or row.member == 0):
                 self._close()
@@ -170,12 +171,12 @@ class Tally:
     def reading(
         self, kind: str, form: str, described: Description, extra: Sequence[str] = ()
     ) -> Reading:
-        """Return what was counted, and what the reader says beside it.
+        """Return the counts with the reader's description.
 
         Args:
             kind: the reader's name.
             form: what it reads, in words.
-            described: what it says.
+            described: the reader's description.
             extra: the names of the extra columns of the index.
         """
         unread = described.unused
@@ -188,7 +189,7 @@ class Tally:
         )  # fmt: skip
 
     def check(self, source: str, form: str) -> None:
-        """Refuse what can only be a mistake: images of a single class.
+        """Refuse images of a single class, which are certainly a mistake.
 
         Raises:
             UserError: naming the class and what to do.

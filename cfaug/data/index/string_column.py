@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 AT_ONCE = 2**22
-"""Bytes that are decoded together when all are looked at."""
+"""Number of bytes that are decoded together when all strings are checked."""
 
 
 class Strings:
@@ -18,7 +18,7 @@ class Strings:
 
     Args:
         blob: uint8 (bytes,), every string's UTF-8 one after the other.
-        offsets: int64 (rows + 1,), where each begins.
+        offsets: int64 (rows + 1,), the start of each string.
     """
 
     def __init__(self, blob: np.ndarray, offsets: np.ndarray) -> None:
@@ -35,7 +35,7 @@ class Strings:
         return bytes(self.blob[self.offsets[row] : self.offsets[row + 1]]).decode()
 
     def check(self) -> None:
-        """Look at every string.
+        """Check every string.
 
         Raises:
             ValueError: if one is not UTF-8, or the offsets are not those of this blob.
@@ -81,7 +81,7 @@ class Strings:
 
 
 class GrowingStrings:
-    """A column being written: each string goes straight into the blob."""
+    """A column during writing: each string is appended to the blob."""
 
     def __init__(self) -> None:
         self._blob, self._offsets = bytearray(), array("q", [0])
@@ -101,5 +101,5 @@ class GrowingStrings:
 
 def map_column(file: Path) -> np.ndarray:
     """Map a column into memory; nothing in it is ever unpickled."""
-    # A plain view: indexing the memmap class itself costs ten times as much.
+    # A plain view: indexing a memmap object costs ten times as much.
     return np.asarray(np.load(file, mmap_mode="r", allow_pickle=False))

@@ -1,4 +1,4 @@
-"""The columns of an index as they are written: one row per image-text pair, checked as it comes."""
+"""Writes the columns of an index: one row per image-text pair, checked as it arrives."""
 
 from __future__ import annotations
 
@@ -24,32 +24,33 @@ NUMBERS = {
 }  # fmt: skip
 WORDS = ("texts", "keys", "labels", "files")
 NEGATIVES = "negatives"
-"""A column of words that only an index with negatives has: a JSON list of them, or nothing."""
+"""A column of texts that only an index with negatives has: a JSON list of them, or nothing."""
 
 BOXES = "boxes"
-"""A column that only an index has some of whose images are parts of their files: int32 (rows, 4),
-left, top, right and bottom in pixels, all 0 where it is the whole file."""
+"""A column of indexes in which some images are parts of their files: int32 (rows, 4), left, top,
+right and bottom in pixels, all 0 for a whole file."""
 
 GROUP_NAMES = "group_names"
-"""A column of words, where groups are not called as their sets: each row's group, or nothing where
-it is that of the row before in its set, or of the set's first row and its key."""
+"""A column of texts, if groups have other names than their sets: each row's group, or nothing if it
+equals the group of the row before in its set or, for a set's first row, the set's key."""
 
 DIGESTS = "digests"
-"""The column with a row per image, not per pair: uint8 (images, 16)."""
+"""The column with a row for each image, not for each pair: uint8 (images, 16)."""
 
 HASH_RULE = "2"
-"""Stands before a content's hash: 1, which stood nowhere, knew the first 4 KiB of images only."""
+"""Prefix of a content's hash. Rule 1, which had no prefix, covered only the first 4 KiB of
+images."""
 
 
 @dataclass(frozen=True)
 class Content:
-    """What a source holds, whatever its path.
+    """The content of a source, independent of its path.
 
     Attributes:
-        hash: ``2:`` and the sha256 of every set, group, text, label and image, all of its bytes.
-        earlier: the sha256 that indexes of format 2 had, of images' lengths and first 4 KiB.
+        hash: ``2:`` and the sha256 of every set, group, text, label and image (with all its bytes).
+        earlier: the sha256 in indexes of format 2, of images' lengths and first 4 KiB.
         extra: the names of the extra columns.
-        columns_dropped: extra columns that were left out because there are too many.
+        columns_dropped: number of extra columns left out beyond the limit.
     """
 
     hash: str
@@ -69,10 +70,10 @@ def write_columns(rows: Iterable[Row], folder: Path, source: str) -> Content:
     Args:
         rows: in order; members of a set follow each other.
         folder: must exist.
-        source: what the rows are of, for messages.
+        source: name of the rows' source, for messages.
 
     Raises:
-        UserError: if there is no row, a set has a gap, or a key is duplicated.
+        UserError: if there are no rows, a set has a gap, or a key is duplicated.
     """
     table = _Table(source)
     digest, earlier = hashlib.sha256(), hashlib.sha256()
@@ -89,7 +90,7 @@ def write_columns(rows: Iterable[Row], folder: Path, source: str) -> Content:
 
 
 class _Table:
-    """Growing columns; of a row only its numbers and the bytes of its strings are kept."""
+    """Growing columns; only a row's numbers and the bytes of its strings are kept."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -149,7 +150,7 @@ class _Table:
         self.words["labels"].append(row.label or "")
 
     def check(self) -> None:
-        """Refuse an empty table, a set with a gap, and a key that is duplicated."""
+        """Refuse an empty table, a set with a gap, and a duplicated key."""
         if not self._first_row:
             raise UserError(f"{self.source} holds no image-text pair")
         if self._gap:

@@ -1,4 +1,4 @@
-"""Sets of two texts on one image: the original text, and what a method made of it."""
+"""Sets of two texts on one image: the original text, and a method's edit of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cfaug.data.index.index import Index
 from cfaug.errors import UserError, name_some
 
 NAMED = 3
-"""Sets that a message names."""
+"""Number of sets that a message names."""
 
 
 def pair_rows(index: Index, rows: np.ndarray | None = None) -> tuple[tuple[str, ...], np.ndarray]:
@@ -19,13 +19,14 @@ def pair_rows(index: Index, rows: np.ndarray | None = None) -> tuple[tuple[str, 
 
     Args:
         index: of the sets.
-        rows: which rows, of whole sets; ``None`` is all.
+        rows: the rows to use, of whole sets; ``None`` is all.
 
     Returns:
         The keys, and int64 (sets, 2).
 
     Raises:
-        UserError: if there is no set, or one has not two texts on one image, or shares its key.
+        UserError: if there is no set, a set does not have two texts on one image, or a key is
+            duplicated.
     """
     chosen = np.arange(len(index)) if rows is None else np.sort(rows)
     numbers, first, counts = np.unique(
@@ -54,14 +55,14 @@ def _refuse(index: Index, wrong: np.ndarray, of: int, needed: str) -> None:
 
 
 def refuse_duplicated_keys(source: str, keys: Sequence[str]) -> None:
-    """Refuse sets of which two have one key.
+    """Refuse sets with equal keys.
 
     Args:
         source: whose sets.
         keys: of the sets.
 
     Raises:
-        UserError: naming one that is duplicated.
+        UserError: naming a duplicated key.
     """
     twice = [key for key, count in Counter(keys).items() if count > 1]
     if twice:

@@ -1,1 +1,1 @@
-"""Which rows are trained on: exact mixtures, held-out sets, leaks."""
+"""The choice of training rows: exact mixtures, held-out sets, leaks."""

@@ -1,22 +1,22 @@
-"""Fitting sets of several examples into batches of one size without cutting any."""
+"""Packs sets of several examples into batches of equal size without splitting any."""
 
 from __future__ import annotations
 
 import numpy as np
 
 MANY = 4096
-"""Units taken out of turn before the queue is rewritten without them."""
+"""Number of units taken out of turn before the queue is rewritten without them."""
 
 
 def pack(sizes: np.ndarray, batch_size: int) -> np.ndarray:
     """Reorder units so that, laid end to end, none crosses the end of a batch, if possible.
 
-    Units keep their order, except that where the next one does not fit, later ones that do are
-    taken first. Only where none does is a unit left across the boundary.
+    Units keep their order, except that later ones that fit are taken first if the next one does not
+    fit. A unit crosses the boundary only if none fits.
 
     Args:
-        sizes: of the units, int (n,), each at least 1, in random order.
-        batch_size: room in a batch.
+        sizes: sizes of the units, int (n,), each at least 1, in random order.
+        batch_size: size of a batch.
 
     Returns:
         A permutation of the units, int64 (n,).
@@ -37,7 +37,8 @@ def pack(sizes: np.ndarray, batch_size: int) -> np.ndarray:
             queue = queue[at:]
             queue, at, ahead = queue[~taken[queue]], 0, 0
         room = batch_size - carried
-        # No unit is smaller than 1, so this many overfill a batch even with those taken before.
+        # Every unit has at least size 1, so this many overfill a batch even without those taken
+        # before.
         span = queue[at : at + room + ahead + 1]
         free = span[~taken[span]]
         ends = np.cumsum(sizes[free])
@@ -62,14 +63,14 @@ def pack(sizes: np.ndarray, batch_size: int) -> np.ndarray:
 
 
 class _Later:
-    """Finds units out of turn; each is given once, those of a size in their order."""
+    """Finds units out of turn; each is returned once, units of equal size in their order."""
 
     def __init__(self, sizes: np.ndarray) -> None:
         self._of_size = {int(s): np.flatnonzero(sizes == s) for s in np.unique(sizes)[::-1]}
         self._given = dict.fromkeys(self._of_size, 0)
 
     def fill(self, room: int, *, after: int) -> np.ndarray:
-        """Return units behind ``after`` that fit into ``room`` together, the large ones first."""
+        """Return units after ``after`` that fit into ``room`` together, large ones first."""
         found: list[np.ndarray] = []
         for size, units in self._of_size.items():
             if size > room:

@@ -2,7 +2,7 @@
 
 COCO-Counterfactuals has 17,410 of the 25,014 captions of val2017, and the paper's real data are
 these captions with their photos (COCO-CFs, footnote 11 and section B.3.1 a). The release does not
-say which they are; they are found by the photo's id and the words of the caption.
+list them; they are found by the photo's id and the words of the caption.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Captioned(Rows, Protocol):
 
 
 def normalise(text: str) -> str:
-    """Return the words of a caption: case, punctuation, accents' encoding and spaces do not count.
+    """Return the words of a caption, without case, punctuation, spaces and encoding of accents.
 
     >>> normalise(" A cat, on the mat . ") == normalise("a cat on the mat")
     True
@@ -43,8 +43,8 @@ def normalise(text: str) -> str:
 def find_edited_rows(real: Captioned, counterfactual: Captioned) -> Join:
     """Find the real row of every counterfactual set: same group, same words as the first member.
 
-    Of real rows that are alike in both, as many are taken as there are sets, in file order; several
-    sets made of one real row find the same one.
+    If several real rows match, as many are taken as there are sets, in file order; several sets
+    made from one real row all find that row.
 
     Raises:
         UserError: if none is found.
@@ -57,7 +57,7 @@ def find_edited_rows(real: Captioned, counterfactual: Captioned) -> Join:
         originals.append((row, name))
     found = np.zeros(len(real.groups), bool)
     seen = set()
-    # Of a large source, only captions of photos that were edited are looked at.
+    # In a large source, only captions of edited photos are compared.
     groups = np.fromiter({group for group, _ in wanted}, np.uint64)
     for row in np.flatnonzero(np.isin(real.groups, groups)).tolist():
         name = (int(real.groups[row]), normalise(real.text(row)))

@@ -1,6 +1,6 @@
-"""Which photo of MS-COCO a row shows: by the name of its group, or of the image's file.
+"""Finds the MS-COCO photo of a row, by the name of its group or of the image's file.
 
-Sources name the photo by its COCO id: as the group of a row (COCO, Karpathy, anything that was made
+Sources name the photo by its COCO id: as the group of a row (COCO, Karpathy, and everything made
 from their captions), or in the name of the image's file (``COCO_val2014_000000391895.jpg``,
 ``000000391895.jpg``).
 """
@@ -40,17 +40,17 @@ class Photos(Protocol):
 
     @property
     def files(self) -> np.ndarray:
-        """Number of the file each row's image lies in."""
+        """Number of the file with each row's image."""
         ...
 
     def file_name(self, row: int) -> str:
-        """Return the path of the file a row's image lies in."""
+        """Return the path of the file with a row's image."""
         ...
 
 
 @lru_cache
 def _ids_by_code() -> tuple[np.ndarray, np.ndarray]:
-    """Return (codes ascending, the ids they stand for) of every COCO id: 0.6 s, once a process."""
+    """Return the ascending codes of all COCO ids, and their ids: 0.6 s, once a process."""
     ids = np.arange(1, LARGEST_ID + 1)
     codes = np.fromiter((group_code(str(one)) for one in ids), np.uint64, len(ids))
     order = np.argsort(codes)
@@ -58,11 +58,11 @@ def _ids_by_code() -> tuple[np.ndarray, np.ndarray]:
 
 
 def coco_ids(source: Photos, rows: np.ndarray | None = None) -> np.ndarray:
-    """Return the COCO id of each row, int64 (rows,), -1 where there is none.
+    """Return the COCO id of each row, int64 (rows,), -1 without one.
 
     Args:
         source: an index.
-        rows: which; ``None`` is all.
+        rows: the rows to look up; ``None`` is all.
     """
     chosen = np.arange(len(source.groups)) if rows is None else np.asarray(rows)
     groups = np.asarray(source.groups)[chosen]
@@ -72,7 +72,7 @@ def coco_ids(source: Photos, rows: np.ndarray | None = None) -> np.ndarray:
     unnamed = np.flatnonzero(found < 0)
     if not len(unnamed):
         return found
-    # A file with many images, a tar, is named after none of them.
+    # A file with many images, such as a tar, is not named after one of them.
     files, first, of_row = np.unique(
         np.asarray(source.files)[chosen[unnamed]], return_index=True, return_inverse=True
     )
@@ -85,7 +85,7 @@ def coco_ids(source: Photos, rows: np.ndarray | None = None) -> np.ndarray:
 
 
 def _id_of_name(file: str) -> int:
-    """Return the COCO id that a file is named after, or -1.
+    """Return the COCO id in a file's name, or -1.
 
     >>> _id_of_name("val2014/COCO_val2014_000000391895.jpg"), _id_of_name("00003.tar")
     (391895, -1)

@@ -1,4 +1,4 @@
-"""Images that lie under several names: one picture belongs to one group, whatever it is called."""
+"""Images with several names: an image belongs to one group, whatever its name."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Pictured(Protocol):
 
 
 def join_groups(sources: Sequence[Pictured | None]) -> list[np.ndarray]:
-    """Return the group codes of each source, uint64 (rows,), one for groups that share an image.
+    """Return the group codes of each source, uint64 (rows,), equal for groups that share an image.
 
-    So that no split parts two copies of one picture, nor a photograph from a set that shows it
-    under another name. What is joined has the code of a group of the first source that has one: a
-    source's groups stay what they are wherever the others join none of them.
+    So no split separates two copies of an image, or a photo from a set that shows it under another
+    name. Joined groups have the code of a group in the first source that has one: a source's groups
+    stay unchanged unless other sources join them.
 
     Args:
         sources: indexes; ``None`` gives no rows.
@@ -56,23 +56,23 @@ def join_groups(sources: Sequence[Pictured | None]) -> list[np.ndarray]:
 
 
 def _places(groups: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return where each group would be among the ascending nodes, and whether it is."""
+    """Return each group's place among the ascending nodes, and whether it is there."""
     at = np.minimum(np.searchsorted(nodes, groups), len(nodes) - 1)
     return at, nodes[at] == groups
 
 
 def _links(sources: Sequence[Pictured | None], groups: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the codes of groups that share an image, two by two, uint64 (2, links)."""
+    """Return pairs of codes of groups that share an image, uint64 (2, links)."""
     contents = [
         np.empty(0, np.uint64) if one is None else np.asarray(one.contents) for one in sources
     ]
     image = np.concatenate([np.empty(0, np.uint64), *contents])
     group = np.concatenate([np.empty(0, np.uint64), *groups])
-    # Captions of one image follow each other: a row that repeats the one before links nothing.
+    # Captions of one image are adjacent: a row that repeats the one before links nothing new.
     new = np.ones(len(image), bool)
     new[1:] = (image[1:] != image[:-1]) | (group[1:] != group[:-1])
     image, group = image[new], group[new]
-    ordered = np.sort(image)  # a tenth of what an argsort takes; most sources end here
+    ordered = np.sort(image)  # a tenth of the time of an argsort; most sources end here
     again = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
     some = is_among(image, again)
     image, group = image[some], group[some]
@@ -83,7 +83,7 @@ def _links(sources: Sequence[Pictured | None], groups: Sequence[np.ndarray]) -> 
 
 
 def count_joined_groups(sources: Sequence[Pictured | None]) -> int:
-    """Return how many groups share an image with another, and so are kept together with it."""
+    """Return how many groups share an image with another one and are kept together with it."""
     before = [np.empty(0, np.uint64) if one is None else np.asarray(one.groups) for one in sources]
     after = join_groups(sources)
     codes = [np.concatenate(groups) for groups in (before, after)]

@@ -1,7 +1,7 @@
-"""Which rows of a source are edits, and which sets were to be edited and were not.
+"""Finds the rows of a source that are edits, and the sets that an editor left unchanged.
 
-An editor of captions alone writes a set for every caption, the same text twice where it found
-nothing to change: such a set is not a counterfactual, whatever else the source holds.
+An editor that changes only captions writes a set for every caption, with the same text twice if it
+found nothing to change: such a set is never a counterfactual.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 EDIT_KIND = "edit_kind"
-"""The column that says how a row was edited; null where it was not."""
+"""The column of the kind of a row's edit; null for an unedited row."""
 
 
 class SaysEdits(Imaged, Protocol):
@@ -35,10 +35,10 @@ class SaysEdits(Imaged, Protocol):
 
 
 def find_edited(index: SaysEdits) -> np.ndarray:
-    """Say which rows are edits, bool (rows,).
+    """Return which rows are edits, bool (rows,).
 
     Raises:
-        UserError: if the source does not say.
+        UserError: if the source lacks that column.
     """
     if EDIT_KIND not in index.extra_names:
         raise UserError(
@@ -50,10 +50,10 @@ def find_edited(index: SaysEdits) -> np.ndarray:
 
 
 def find_unchanged(index: SaysEdits) -> np.ndarray | None:
-    """Say which rows are of sets of one image and several captions that nobody edited.
+    """Return which rows belong to sets of one image and several unedited captions.
 
     Returns:
-        bool (rows,), or ``None`` if there are none, as in a source that says of no edits.
+        bool (rows,), or ``None`` if there are none, as in a source without a column of edits.
     """
     if EDIT_KIND not in index.extra_names or not len(index.sets):
         return None

@@ -1,4 +1,4 @@
-"""Which rows may be drawn at all: those that no test set keeps out and every setting admits."""
+"""Finds the rows that may be drawn: not excluded by a test set, and admitted by every setting."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ if TYPE_CHECKING:
     from cfaug.data.planning.settings import DataSettings
 
 CONTROL = 2
-"""The place of ``data.control_source`` behind the two sources of a plan."""
+"""The index of ``data.control_source`` after the two sources of a plan."""
 
 
 @dataclass(frozen=True)
 class Barred:
-    """What test sets keep out of every source: their groups, and what shows one of their images.
+    """What test sets exclude from every source: their groups, and rows with their images.
 
     Attributes:
-        groups: of each source's rows, those that share an image joined; empty if nothing is barred.
+        groups: groups of each source's rows, joined if they share an image; empty if nothing is
+            barred.
         kept_out: the test sets, in terms of these groups.
         held_out: what ``data.holdout`` keeps out.
     """
@@ -40,7 +41,7 @@ class Barred:
     held_out: HeldOut | None = None
 
     def find_allowed(self, source: int) -> np.ndarray | None:
-        """Say which rows of a source may be drawn, bool (rows,); ``None`` is all."""
+        """Return which rows of a source may be drawn, bool (rows,); ``None`` is all."""
         if not self.kept_out or not len(self.groups[source]):
             return None
         return np.logical_and.reduce(
@@ -54,7 +55,7 @@ def find_barred(
     counterfactual: Index | None,
     control: Index | None,
 ) -> Barred:
-    """Choose the test sets, and find what they keep out of every source."""
+    """Choose the test sets, and find what they exclude from every source."""
     sources = (real, counterfactual, control)
     chosen: dict[str, tuple[int, Withheld]] = {}
     of = COUNTERFACTUAL if real is None else REAL
@@ -85,7 +86,7 @@ def _held_out(
     sources: Sequence[Index | None],
     groups: Sequence[np.ndarray],
 ) -> HeldOut:
-    """Count what is held out, and what may not be drawn because of it."""
+    """Count the held-out rows, and the rows that may not be drawn because of them."""
     not_drawn, copies = [], 0
     for one, codes in zip(sources, groups, strict=True):
         barred = ~joined.find_allowed(codes)
@@ -103,7 +104,7 @@ def find_eligible(
     labels: Labels | None,
     barred: Barred,
 ) -> tuple[Eligible, Join | None]:
-    """Say which rows may be drawn at all."""
+    """Return which rows may be drawn."""
     masks: list[np.ndarray | None] = [None, None]
 
     def only(source: int, mask: np.ndarray) -> None:

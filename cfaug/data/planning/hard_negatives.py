@@ -1,7 +1,7 @@
 """The counterfactuals of pairs as wrong answers: the controls of training on them as examples.
 
-An arm's positive examples, steps and originals stay those of the pairs; only what the
-counterfactuals are for changes (``data.negatives``). Every set gives two places of an epoch:
+An arm keeps the positive examples, steps and originals of the pairs; only the use of the
+counterfactuals changes (``data.negatives``). Every set fills two places of an epoch:
 
 =========  ======================  ==========================================================
 negatives  two positive examples   wrong answers beside those of every batch
@@ -13,12 +13,13 @@ both       original,               none, since both are in one batch: each membe
            counterfactual          is wrong about the other's image, and right about its own
 =========  ======================  ==========================================================
 
-A source whose rows have captions without an image beside them (TROHN-Text, NegCLIP's list) gives
-one place a row: ``text`` takes these captions as the wrong answers, ``none`` leaves them out.
+A source with wrong captions without an image (TROHN-Text, NegCLIP's list) fills one place for each
+row: ``text`` uses these captions as the wrong answers, ``none`` leaves them out.
 
 ``text`` is NegCLIP's (Yuksekgonul et al., 2023, section 4.1) and TROHN-Text's, ``both`` is
 TROHN-Img's, ``none`` is CLIP_COCO's part (Miranda et al., 2024, BiVLC, section 5 and
-``CLIP_fine_tuning.py``). Theirs differ in the positive examples an epoch; here these are as many.
+``CLIP_fine_tuning.py``). Theirs differ in the number of positive examples an epoch; here the
+numbers are equal.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from cfaug.data.planning.settings import Negatives
 
 WITH_IMAGES = ("image", "both")
-"""Choices that need two images a pair."""
+"""Choices that need two images for each pair."""
 
 
 class Pairs(Captioned, Imaged, Protocol):
@@ -46,24 +47,24 @@ class Pairs(Captioned, Imaged, Protocol):
 
     @property
     def has_negatives(self) -> bool:
-        """Whether any row has captions without an image beside it."""
+        """Whether any row has negatives: wrong captions without an image."""
         ...
 
     def negatives(self, row: int) -> list[str]:
-        """Return captions that are wrong about a row's image and have none of their own."""
+        """Return captions that are wrong about a row's image and have no image themselves."""
         ...
 
 
 def find_pairs(index: Pairs, negatives: Negatives) -> np.ndarray:
-    """Say which rows are of pairs whose captions say different things, bool (rows,).
+    """Return which rows belong to pairs with different captions, bool (rows,).
 
-    Sets of another size, and pairs of equal captions, of which neither is wrong about the other's
+    Sets of another size, and pairs of equal captions, neither of which is wrong about the other's
     image, are not drawn in any arm.
 
-    Of a source with captions without an image, the rows that have one are drawn.
+    From a source with negatives, the rows that have one are drawn.
 
     Raises:
-        UserError: if there is no pair, or images are needed and a pair has but one.
+        UserError: if there is no pair, or two images are needed and a pair has only one.
     """
     if index.has_negatives:
         return _find_negatives(index, negatives)
@@ -87,7 +88,7 @@ def find_pairs(index: Pairs, negatives: Negatives) -> np.ndarray:
 
 
 def _find_negatives(index: Pairs, negatives: Negatives) -> np.ndarray:
-    """Say which rows have captions without an image beside them, bool (rows,)."""
+    """Return which rows have negatives without an image, bool (rows,)."""
     if negatives in WITH_IMAGES:
         raise UserError(
             f"data.negatives={negatives} needs an image of every counterfactual, and "
@@ -108,11 +109,11 @@ def _require_two_images(index: Pairs, first: np.ndarray, negatives: Negatives) -
 
 
 def keep_whole_sets(index: Pairs, rows: np.ndarray) -> np.ndarray:
-    """Leave out the rows of sets of which another row is left out.
+    """Drop the rows of sets of which another row is left out.
 
     Args:
         index: of the sets.
-        rows: which may be drawn, bool (rows,).
+        rows: the rows that may be drawn, bool (rows,).
     """
     sets = np.asarray(index.sets)
     broken = np.zeros(int(sets[-1]) + 1 if len(sets) else 0, bool)
@@ -132,16 +133,15 @@ def find_counterfactual(index: Imaged, row: int) -> int:
 
 
 def show_originals(mixture: Mixture, index: Index, negatives: Negatives) -> Mixture:
-    """Return a mixture of pairs as an arm is trained on it, with its wrong answers counted.
+    """Return a mixture of pairs in the form for training an arm, with counts of wrong answers.
 
-    All but ``both`` are trained on the originals, each as often as members of its set were drawn:
-    the mixture says of every place which visit of its example it is, and validation asks each
-    example once. Counts are of places of an epoch: ``text_negatives`` of images that have their
-    pair's wrong caption among their choices, ``image_negatives`` of captions that have its wrong
-    image.
+    All arms except ``both`` are trained on the originals, each as often as members of its set were
+    drawn: the mixture numbers the visits of each example, and validation uses each example once.
+    Counts are of places of an epoch: ``text_negatives`` of images that have their pair's wrong
+    caption among their choices, ``image_negatives`` of captions that have its wrong image.
 
     Args:
-        mixture: whose counterfactual rows are of pairs, drawn by group.
+        mixture: a mixture whose counterfactual rows belong to pairs, drawn by group.
         index: of the counterfactual source.
         negatives: the arm.
     """
@@ -175,7 +175,7 @@ def show_originals(mixture: Mixture, index: Index, negatives: Negatives) -> Mixt
 
 
 def _count_earlier(numbers: np.ndarray) -> np.ndarray:
-    """Return how many earlier entries equal each entry.
+    """Return, for each entry, how many earlier ones are equal.
 
     >>> _count_earlier(np.array([4, 7, 4, 4])).tolist()
     [0, 0, 1, 2]

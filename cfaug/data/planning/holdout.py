@@ -1,10 +1,10 @@
 """Rows kept out of training and validation as a test set, by their groups: the same for every seed.
 
-``data.holdout`` keeps out real photos, by which the arms of an experiment on own data are compared;
-``data.counterfactual_holdout`` keeps out counterfactual sets, as the COCO-Counterfactuals paper
-does: 30 % of the pairs (section A.1, Table 5), 5,223 of 17,410, so that 56 % of all rows train and
-14 % validate.
-Both take groups in one random order, so that together they keep out as few as they can.
+``data.holdout`` keeps out real photos, on which the arms of an experiment on the user's data are
+compared; ``data.counterfactual_holdout`` keeps out counterfactual sets, as the COCO-Counterfactuals
+paper does: 30 % of the pairs (section A.1, Table 5), 5,223 of 17,410, so that 56 % of all rows
+train and 14 % validate. Both take groups in the same random order, so that together they keep out
+as few as possible.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     pass
 
 LEAST_HELD_OUT = 2
-"""Groups that are held out at least: retrieval among one image is no test."""
+"""The least number of groups that are held out: retrieval from a single image is not a test."""
 
 
 @dataclass(frozen=True)
 class Withheld:
-    """What was kept out.
+    """The rows that were kept out.
 
     Attributes:
         rows: of the test set, int64, ascending.
@@ -39,25 +39,25 @@ class Withheld:
     groups: np.ndarray
 
     def find_allowed(self, groups: np.ndarray) -> np.ndarray:
-        """Say which rows, of any source, may be trained on: those of other groups, bool (n,)."""
+        """Return which rows of any source may be trained on: those of other groups, bool (n,)."""
         return ~is_among(np.asarray(groups), self.groups)
 
 
 def _places(groups: np.ndarray) -> np.ndarray:
-    """Return the place of each group in the one random order, a 64-bit key."""
+    """Return the place of each group in the random order, a 64-bit key."""
     return random_keys(groups, 0, "withheld")
 
 
 def hold_out(source: Rows, share: float) -> Withheld:
-    """Choose about ``share`` of the groups, each by itself: whatever other rows there are.
+    """Choose about ``share`` of the groups, each independently of all other rows.
 
     A group is held out if its key is among the lowest ``share`` of all keys, so that a photo stays
-    on its side when others are added, removed or left out by another setting. Of few groups the
-    lowest are held out, since a test needs two.
+    on its side when others are added, removed or left out by a setting. If there are few groups,
+    the two lowest are held out, because a test needs two.
 
     Args:
-        source: index of the real source, or of the counterfactual one where there is no other.
-        share: of its groups, in (0, 1).
+        source: index of the real source, or of the counterfactual one if that is the only source.
+        share: share of its groups, in (0, 1).
 
     Raises:
         UserError: if nothing is left to train on.
@@ -77,17 +77,17 @@ def hold_out(source: Rows, share: float) -> Withheld:
 
 
 def withhold(source: Rows, share: float) -> Withheld:
-    """Choose ``share`` of the sets: the same for every seed, so that results can be compared.
+    """Choose ``share`` of the sets, the same for every seed, so that results can be compared.
 
     Sets are taken group by group in one random order, and exactly ``share`` of them, rounded half
-    up; of the group at the end some sets may be neither trained on nor tested.
+    up; some sets of the last group may be neither trained on nor tested.
 
     Args:
         source: index of the counterfactual source.
-        share: of its sets, in (0, 1).
+        share: share of its sets, in (0, 1).
 
     Raises:
-        UserError: if that is not a set, or all of them.
+        UserError: if that is less than one set, or all of them.
     """
     groups, sets = np.asarray(source.groups), np.asarray(source.sets)
     starts = np.flatnonzero(np.r_[True, sets[1:] != sets[:-1]])

@@ -1,9 +1,9 @@
 """Human labels of counterfactual images: which caption people chose for each.
 
-A label file is jsonl, csv or tsv, an answer a line: ``key`` (of the set; also ``id`` or ``pair``),
-``member`` (whose image was shown, from 0), ``label``, and optionally ``annotator``. The paper's
-question has four answers (COCO-CFs, section 4.1): the original caption, the counterfactual one,
-both, or neither. An image is validated if more than half of its answers chose its own caption.
+A label file is jsonl, csv or tsv, with an answer on each line: ``key`` (of the set; also ``id`` or
+``pair``), ``member`` (whose image was shown, from 0), ``label``, and optionally ``annotator``. The
+paper's question has four answers (COCO-CFs, section 4.1): the original caption, the counterfactual
+one, both, or neither. An image is validated if more than half of its answers chose its own caption.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CHOICES = {
     "second": "counterfactual",
     "both": "both", "neither": "neither", "correct": "correct", "incorrect": "incorrect",
 }  # fmt: skip
-"""Every spelling of an answer; correct and incorrect speak of the shown image's own caption."""
+"""Every spelling of an answer; correct and incorrect refer to the shown image's own caption."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class Labels:
     """Answers by image.
 
     Attributes:
-        file: where they came from.
-        answers: for each image, ``<set>_<member>`` as ``Index.key`` has it, whether each of its
+        file: the file of the answers.
+        answers: for each image, ``<set>_<member>`` as in ``Index.key``, whether each of its
             annotators chose its own caption.
         hash: sha256 of the file.
     """
@@ -50,12 +50,12 @@ class Labels:
     hash: str
 
     def find_validated(self, index: Index) -> np.ndarray:
-        """Say which rows of an index most annotators matched to their caption, bool (rows,).
+        """Return which rows of an index most annotators matched to their caption, bool (rows,).
 
-        Rows that nobody labelled are not validated.
+        Rows without labels are not validated.
 
         Raises:
-            UserError: if the file speaks of images that are not in the source, or validates none.
+            UserError: if the file labels images that are not in the source, or validates none.
         """
         names = {index.key(row): row for row in range(len(index))}
         strangers = [name for name in self.answers if name not in names]
@@ -72,7 +72,7 @@ class Labels:
         return found
 
     def count_unlabelled(self, index: Index) -> int:
-        """Return how many rows of an index have no answer at all."""
+        """Return how many rows of an index have no answer."""
         return sum(index.key(row) not in self.answers for row in range(len(index)))
 
 
@@ -80,7 +80,7 @@ def read_labels(file: str | Path) -> Labels:
     """Read a label file.
 
     Raises:
-        UserError: if it is missing, or naming the lines that cannot be used.
+        UserError: if it is missing; naming the lines, if some are invalid.
     """
     path = Path(file).expanduser().resolve()
     if path.suffix not in (".jsonl", ".csv", ".tsv"):
@@ -108,7 +108,7 @@ def read_labels(file: str | Path) -> Labels:
 
 
 def _answer(record: Mapping[str, Any], where: str) -> tuple[str, bool]:
-    """Return which image was shown, and whether its own caption was chosen."""
+    """Return the shown image, and whether its own caption was chosen."""
     key = next((record[name] for name in KEYS if record.get(name) not in (None, "")), None)
     member, label = (str(record.get(name, "")).strip().lower() for name in ("member", "label"))
     if key is None or not member.isdecimal():

@@ -1,7 +1,7 @@
-"""Random orders of rows from 64-bit keys: pure functions of a seed and of what is shuffled.
+"""Random orders of rows from 64-bit keys: pure functions of a seed and of the shuffled codes.
 
-A key is a keyed mix of a code, not a place in a permutation of all codes: it depends on the seed
-and the code alone, so plans that share a seed share their order, and no table is ever built.
+A key is a keyed hash of a code, not a place in a permutation of all codes: it depends only on the
+seed and the code, so that plans with the same seed share their order, and no table is needed.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def random_keys(codes: np.ndarray, seed: int, *names: Name) -> np.ndarray:
 
 
 def sort_rows(keys: np.ndarray) -> np.ndarray:
-    """Return rows in the order of their keys, rows of one key in file order, int64 (n,).
+    """Return rows in the order of their keys, rows with equal keys in file order, int64 (n,).
 
-    A stable argsort, eight times as fast: the row takes the place of the key's lowest bits and one
-    plain sort does the rest. The 41 bits left to tell 10 million rows' groups apart confuse about
-    one pair of groups: their rows are mixed, so that keys taken in this order need not ascend there
-    and a cut may go through both groups. Neither is parted by that (``is_among`` sorts what it
-    searches).
+    Eight times as fast as a stable argsort: the row replaces the key's lowest bits, and one plain
+    sort does the rest. With 10 million rows, the remaining 41 bits confuse about one pair of
+    groups: their rows are mixed, so that the keys may not ascend there and a cut may go through
+    both groups. No group is split between train and validation by that (``is_among`` sorts the keys
+    it searches).
     """
     bits = np.uint64(len(keys).bit_length())
     packed = keys >> bits << bits | np.arange(len(keys), dtype=np.uint64)
@@ -49,15 +49,15 @@ def sort_rows(keys: np.ndarray) -> np.ndarray:
 
 
 def is_among(keys: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Say which of ``keys`` are among ``others``, bool (n,).
+    """Return which of ``keys`` are among ``others``, bool (n,).
 
     Args:
         keys: uint64 (n,).
-        others: uint64; fastest where they ascend already.
+        others: uint64; fastest if they are ascending.
     """
     if not len(others):
         return np.zeros(len(keys), bool)
-    if (others[1:] < others[:-1]).any():  # what is searched must be sorted
+    if (others[1:] < others[:-1]).any():  # searchsorted needs sorted keys
         others = np.sort(others)
     at = np.searchsorted(others, keys)
     at[at == len(others)] = 0

@@ -1,9 +1,9 @@
-"""Images that a run was trained on and a test set shows again: equal files, and photos of MS-COCO.
+"""Finds training images that a test set shows again: equal files, and photos of MS-COCO.
 
-An equal file is found by the digest of its bytes, whatever it is called and wherever it lies; one
-that was encoded anew is not. Of MS-COCO the photo itself is found (``coco_ids``), for its releases
-overlap: about 12 % of the 5,000 images of the Karpathy test split, which are of val2014, are in
-val2017 as well.
+An equal file is found by the digest of its bytes, whatever its name and place, but not if it was
+re-encoded. For MS-COCO the photo itself is found (``coco_ids``), because its releases overlap:
+about 12 % of the 5,000 images of the Karpathy test split, which are of val2014, are in val2017 as
+well.
 """
 
 from __future__ import annotations
@@ -18,22 +18,21 @@ from cfaug.data.planning.keys import is_among
 from cfaug.errors import name_some
 
 NAMED = 3
-"""Ids that a message names."""
+"""Number of ids that a message names."""
 
 
 @dataclass(frozen=True)
 class Leaks:
-    """What a test set shares with the rows a run was trained on.
+    """The overlap of a test set with the rows that a run was trained on.
 
     Attributes:
-        rows: of the test source, int64 ascending, whose image or COCO photo was trained on.
+        rows: rows of the test source whose image or COCO photo was trained on, int64 ascending.
         ids: COCO ids of the photos that were trained on, int64 ascending.
-        images: how many images of the test set these rows show.
-        equal: how many of these were trained on byte for byte; the others are other copies of a
-            COCO photo, or its counterfactuals.
-        checked: how many of the test set's images have a COCO id; of the others only equal bytes
-            are found.
-        total: how many images the test set has.
+        images: number of images of the test set that these rows show.
+        equal: number of these that are byte-identical to training images; the others are other
+            copies of a COCO photo, or its counterfactuals.
+        checked: number of test images with a COCO id; for the others only equal bytes are found.
+        total: number of test images.
     """
 
     rows: np.ndarray
@@ -44,7 +43,7 @@ class Leaks:
     total: int
 
     def __str__(self) -> str:
-        """Say it in one line; empty where nothing was found."""
+        """Return the leaks in one line; empty if there are none."""
         if not self.images:
             return ""
         ids = f" (COCO ids {name_some(self.ids, NAMED)})" if self.images > self.equal else ""
@@ -52,7 +51,7 @@ class Leaks:
 
 
 def describe_leak(images: int, total: int, equal: int) -> str:
-    """Say how much of a test set was trained on.
+    """Return a phrase on how much of a test set was trained on.
 
     >>> describe_leak(5, 5, 5)
     'all 5 test images were trained on'
@@ -60,9 +59,9 @@ def describe_leak(images: int, total: int, equal: int) -> str:
     '1 of 4 test images (25.0%) show COCO photos that were trained on'
 
     Args:
-        images: of the test set that were trained on, themselves or as the same COCO photo.
-        total: images of the test set.
-        equal: those of ``images`` that were trained on byte for byte.
+        images: number of test images that were trained on, themselves or as the same COCO photo.
+        total: number of test images.
+        equal: number of ``images`` that are byte-identical to training images.
     """
     count = f"{images:,} of {total:,} test images ({images / total:.1%})"
     if images == total:
@@ -79,12 +78,12 @@ Trained = Sequence[tuple[Photos, np.ndarray]]
 
 
 def find_equal_images(source: Photos, rows: np.ndarray | None, others: Trained) -> np.ndarray:
-    """Say which rows show an image that some of the others show too, byte for byte, bool (rows,).
+    """Return which rows show an image that other rows show byte for byte, bool (rows,).
 
     Args:
         source: an index.
         rows: which; ``None`` is all.
-        others: (index, rows of it) of each source that is compared.
+        others: (index, rows of it) for each source to compare.
     """
     chosen = np.arange(len(source.groups)) if rows is None else np.asarray(rows)
     shown = [np.asarray(index.contents)[which] for index, which in others]
@@ -93,12 +92,12 @@ def find_equal_images(source: Photos, rows: np.ndarray | None, others: Trained) 
 
 
 def find_leaks(trained: Trained, test: Photos, rows: np.ndarray | None = None) -> Leaks:
-    """Find the test rows whose image was trained on, or whose COCO photo as itself or edited.
+    """Find the test rows whose image, or COCO photo (original or edited), was trained on.
 
     Args:
-        trained: (index, rows of it that were trained on) of each source.
+        trained: (index, rows of it that were trained on) for each source.
         test: index of the test source.
-        rows: of the test source; ``None`` is all.
+        rows: rows of the test source; ``None`` is all.
     """
     chosen = np.arange(len(test.groups)) if rows is None else np.asarray(rows)
     images = np.asarray(test.images)[chosen]

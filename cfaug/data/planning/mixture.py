@@ -1,7 +1,7 @@
-"""The exact mixture: which rows of which source are trained on, and which are held out.
+"""The exact mixture: the rows of each source for training, and those for validation.
 
 The unit is an image-text pair. A plan is a pure function of two indexes, a ratio, a size and a
-seed; it is integer arrays throughout, so that ten million rows are planned in seconds.
+seed; it uses only integer arrays, so that ten million rows are planned in seconds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def largest_size(real: int, counterfactual: int, cf_ratio: float) -> int:
-    """Return the largest total at a ratio without repetition.
+    """Return the largest total at a ratio without repeating examples.
 
     >>> largest_size(17410, 34820, 0.6)  # the paper's medium (COCO-CFs, section B.3.1)
     43525
@@ -49,7 +49,7 @@ def choose_total(available: tuple[int, int], cf_ratio: float, size: int | None) 
     """Return the total of a mixture by ratio, before the split.
 
     Raises:
-        UserError: if there are not enough examples (it says how many there are).
+        UserError: if there are not enough examples, with their number.
     """
     largest = largest_size(*available, cf_ratio)
     total = largest if size is None else size
@@ -75,23 +75,23 @@ def plan_mixture(
 ) -> Mixture:
     """Draw the training and validation rows of a mixture by ratio.
 
-    Groups, which both sources may share, are put in one random order that depends on the seed
-    alone. Each source's rows are taken in that order, so whole groups are drawn and only the last
-    is cut; a group that gives a row to train gives none to validation. Train counts are exact;
-    validation takes what the other groups have, up to its share.
+    Groups, which both sources may share, are in a random order that depends only on the seed. Each
+    source's rows are taken in that order, so that whole groups are drawn and only the last one is
+    cut; a group with a row in train has none in validation. Train counts are exact; validation
+    takes rows of the other groups, up to its share.
 
     Args:
         real: index of the real source; not needed at ratio 1.
         counterfactual: index of the counterfactual source; not needed at ratio 0.
         cf_ratio: share of train from ``counterfactual``, in [0, 1].
-        size: total before the split; ``None`` is the largest without repetition.
+        size: total before the split; ``None`` is the largest without repeating examples.
         seed: ``data.seed``.
-        validation: share held out, in [0, 1).
+        validation: share held out for validation, in [0, 1).
         split: ``random`` splits single rows instead of groups.
-        eligible: as ``make_pool`` takes it.
+        eligible: see ``make_pool``.
 
     Raises:
-        UserError: if there are not enough examples (it says how many there are).
+        UserError: if there are not enough examples, with their number.
     """
     check(cf_ratio, Share, "data.cf_ratio")
     pool = make_pool(real, counterfactual, seed=seed, split=split, eligible=eligible)
@@ -101,11 +101,11 @@ def plan_mixture(
 
 
 def mix(settings: DataSettings, sources: Sources) -> Mixture:
-    """Draw the rows that data settings ask for.
+    """Draw the rows that the data settings request.
 
     Args:
-        settings: with a seed.
-        sources: those that ``settings.needed`` says, and the control's.
+        settings: the data settings, with a seed.
+        sources: those in ``settings.needed``, and the control's.
 
     Raises:
         UserError: if there are not enough examples.
@@ -115,7 +115,7 @@ def mix(settings: DataSettings, sources: Sources) -> Mixture:
     eligible, join = find_eligible(
         settings, sources.real, sources.counterfactual, sources.labels, barred
     )
-    # A source of which nothing is drawn only said which rows of the other are eligible.
+    # A source from which nothing is drawn only decided which rows of the other are eligible.
     real = sources.real if settings.drawn[REAL] else None
     counterfactual = sources.counterfactual if settings.drawn[COUNTERFACTUAL] else None
     if settings.plan is None:
@@ -155,7 +155,7 @@ def _with_unchanged(mixture: Mixture, counterfactual: Index | None) -> Mixture:
 def _draw_control(
     settings: DataSettings, wanted: Wanted, pool: Pool, control: Rows | None, barred: Barred
 ) -> Mixture:
-    """Draw as many training rows as a plan wants, all of one source."""
+    """Draw as many training rows as a plan needs, all from one source."""
     assert settings.plan is not None
     only = REAL if settings.control == "real" else COUNTERFACTUAL
     if control is not None:

@@ -1,7 +1,7 @@
-"""The rows that a plan may draw, in random order, and their division between train and validation.
+"""The rows that a plan may draw, in random order, and their split into train and validation.
 
-Rows are drawn group by group: the order depends on the seed and on the groups alone, only the last
-group is cut, and what is left of it goes nowhere.
+Rows are drawn group by group: the order depends only on the seed and the groups, only the last
+group is cut, and its remaining rows are not used.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cfaug.errors import UserError
 
 @dataclass(frozen=True)
 class Wanted:
-    """How many rows of each source go to train and validation."""
+    """The numbers of rows of each source for train and validation."""
 
     train: tuple[int, int]
     validation: tuple[int, int]
@@ -34,10 +34,11 @@ class Pool:
 
     Attributes:
         sources: the indexes.
-        keys: of every row of each source, uint64; what has one key goes to one side of the split.
-        rows: of each source, int64: those that may be drawn, in the order of their keys.
-        seed: of the order.
-        split: whether keys are those of groups or of single rows.
+        keys: key of every row of each source, uint64; rows with equal keys go to the same side of
+            the split.
+        rows: rows of each source that may be drawn, int64, in the order of their keys.
+        seed: seed of the order.
+        split: whether keys belong to groups or to single rows.
     """
 
     sources: tuple[Rows | None, Rows | None]
@@ -48,22 +49,22 @@ class Pool:
 
     @property
     def available(self) -> tuple[int, int]:
-        """How many rows there are of either source."""
+        """Number of rows of each source."""
         return len(self.rows[REAL]), len(self.rows[COUNTERFACTUAL])
 
 
 class MixturePlan(Protocol):
-    """A data set that a paper describes: how much of either source, and which rows.
+    """A data set that a paper describes: how many rows of each source, and which.
 
     Attributes:
-        name: names the plan with all its settings; part of a run's identity.
+        name: name of the plan with all its settings; part of a run's identity.
         sources: whether it draws rows of the real and of the counterfactual source.
-        needs_labels: whether it is made of images that people matched to their caption.
+        needs_labels: whether it consists of images that people matched to their caption.
     """
 
     @property
     def name(self) -> str:
-        """Names the plan with all its settings."""
+        """The name of the plan with all its settings."""
         ...
 
     @property
@@ -77,7 +78,7 @@ class MixturePlan(Protocol):
         ...
 
     def wanted(self, pool: Pool, validation: float) -> Wanted:
-        """Return how many rows of each source the plan takes of those that may be drawn.
+        """Return how many of the rows that may be drawn the plan takes from each source.
 
         Args:
             pool: the rows that may be drawn.
@@ -89,7 +90,7 @@ class MixturePlan(Protocol):
         ...
 
     def draw(self, pool: Pool, validation: float) -> Mixture:
-        """Draw the training and validation rows; arguments and errors as of ``wanted``."""
+        """Draw the training and validation rows; arguments and errors are those of ``wanted``."""
         ...
 
 
@@ -101,20 +102,20 @@ def make_pool(
     split: Split = "group",
     eligible: Eligible = (None, None),
 ) -> Pool:
-    """Put rows in a random order that depends on the seed and on their groups alone.
+    """Put rows in a random order that depends only on the seed and on their groups.
 
     Args:
-        real: index of the real source, where one is needed.
-        counterfactual: index of the counterfactual source, where one is needed.
+        real: index of the real source, if it is needed.
+        counterfactual: index of the counterfactual source, if it is needed.
         seed: ``data.seed``.
-        split: ``group`` keeps groups whole, which both sources may share, and what shows one image
-            together; ``random`` shuffles single rows.
-        eligible: of each source, which rows may be drawn, bool (rows,); ``None`` is all.
+        split: ``group`` keeps together groups, which both sources may share, and rows that show the
+            same image; ``random`` shuffles single rows.
+        eligible: for each source, which rows may be drawn, bool (rows,); ``None`` is all.
     """
     sources = (real, counterfactual)
     keys, rows = [], []
-    # The stream is not named after the source: groups that both share have one place, and arms
-    # that share a data seed share their real rows.
+    # The stream is independent of the source: groups in both have the same place, and arms with the
+    # same data seed share their real rows.
     if split == "group":
         every = [random_keys(groups, seed, "mixture", "groups") for groups in join_groups(sources)]
     else:
@@ -133,12 +134,12 @@ def _row_keys(rows: Rows | None, source: int, seed: int) -> np.ndarray:
 
 
 def share_out(total: int, counterfactual: int, ratio: Fraction, validation: float) -> Wanted:
-    """Divide a total between train, exactly its floor, and validation, each at the same ratio.
+    """Split a total into train (its exact floor) and validation, each at the same ratio.
 
     Args:
         total: examples before the split.
-        counterfactual: how many of them are.
-        ratio: the share that is meant by that.
+        counterfactual: number of counterfactual ones among them.
+        ratio: the exact share behind that number.
         validation: share held out, in [0, 1).
 
     Raises:
@@ -157,13 +158,13 @@ def share_out(total: int, counterfactual: int, ratio: Fraction, validation: floa
 
 
 def divide(pool: Pool, wanted: Wanted) -> Mixture:
-    """Draw train, then validation from what shares no key with it.
+    """Draw train, then validation from the rows that share no key with it.
 
     Each source's rows are taken in their order, so that only the last group is cut; train is exact,
-    and validation takes what the other groups have, up to its share.
+    and validation takes rows of the other groups, up to its share.
 
     Raises:
-        UserError: if a validation split is asked for and no group is left for it.
+        UserError: if a validation split is requested and no group is left for it.
     """
     train, held, dropped = [], [], 0
     for source in (REAL, COUNTERFACTUAL):
@@ -186,7 +187,7 @@ def divide(pool: Pool, wanted: Wanted) -> Mixture:
 def assemble(
     pool: Pool, train: Sequence[np.ndarray], held: Sequence[np.ndarray], dropped: int
 ) -> Mixture:
-    """Count what was drawn of either source."""
+    """Return the mixture, with counts of the rows drawn from each source."""
     counts = {
         "real": len(train[REAL]),
         "counterfactual": len(train[COUNTERFACTUAL]),
@@ -206,6 +207,6 @@ def pair_rows(source: int, rows: np.ndarray) -> np.ndarray:
 
 
 def first_members(source: Rows) -> np.ndarray:
-    """Say which rows are the first of their set, bool (rows,)."""
+    """Return which rows are the first of their set, bool (rows,)."""
     sets = np.asarray(source.sets)
     return np.r_[True, sets[1:] != sets[:-1]]

@@ -1,4 +1,4 @@
-"""Images that a run learnt questions about and a question set asks about again."""
+"""Finds images of training questions that a question set uses again."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ COCO_ID = "coco_id"
 
 
 class AskedPhotos:
-    """The images of a question set as what leaks are found by; one row an image.
+    """The images of a question set in the form needed to find leaks; one row for each image.
 
-    A group is a COCO id only where the set says so: other sets number their groups, too.
+    A group is a COCO id only if the set says so: other sets have numbers as groups, too.
 
     Args:
-        images: all of which show something.
-        digest_of: says what an image shows; equal for equal images.
+        images: the images, none of them missing.
+        digest_of: returns a digest of an image's content; equal for equal images.
 
     Attributes:
-        groups: code of the COCO id, uint64; of nothing where none is known.
+        groups: code of the COCO id, uint64, or of an empty text if none is known.
         images: their numbers.
         contents: code of the image's bytes, uint64.
         files: their numbers: an image is a file of its own.
@@ -43,7 +43,7 @@ class AskedPhotos:
         )
 
     def file_name(self, row: int) -> str:
-        """Return the path of an image's file; empty where it lies in another."""
+        """Return the path of an image's file; empty if the image is inside another file."""
         file = getattr(self._asked[row].image, "file", None)
         return str(file) if isinstance(file, Path) else ""
 
@@ -51,17 +51,17 @@ class AskedPhotos:
 def find_question_leaks(
     trained: Sequence[AskedImage], asked: Sequence[AskedImage]
 ) -> tuple[Leaks, set[str]]:
-    """Find the images of a set that a run learnt questions about: equal bytes, or a COCO photo.
+    """Find the images of a set that a run was trained on: equal bytes, or the same COCO photo.
 
     Args:
         trained: the images that it learnt from.
         asked: those of the set.
 
     Returns:
-        What was found, and the keys of the set's images that leak.
+        The leaks, and the keys of the leaked images of the set.
     """
     first, other = ([one for one in own if one.image is not None] for own in (trained, asked))
-    # Two worlds are compared without drawing thousands of training images for each run.
+    # Images of embedded worlds are compared by name, without drawing thousands for each run.
     drawn = all(getattr(one.image, "drawn", False) for one in (*first, *other))
     digest_of = name_digest if drawn else read_digest
     known, photos = AskedPhotos(first, digest_of), AskedPhotos(other, digest_of)
@@ -70,7 +70,7 @@ def find_question_leaks(
 
 
 def _coco_id(image: AskedImage) -> str:
-    """Return the COCO id that a set gives of an image; empty where it gives none."""
+    """Return the COCO id that a set gives for an image; empty without one."""
     for extra in (image.extra, *(one.extra for one in image.questions)):
         found = extra.get(COCO_ID)
         if isinstance(found, int | str) and not isinstance(found, bool):

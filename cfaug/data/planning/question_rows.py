@@ -1,4 +1,4 @@
-"""Questions about images as rows of a mixture: one row a question, in the set's order."""
+"""Questions about images as rows of a mixture: one row for each question, in the set's order."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ if TYPE_CHECKING:
     from cfaug.types import SourceImage
 
 RULE = "questions-1"
-"""Names how ``hash`` is made."""
+"""The version of the rule for ``hash``."""
 
 DigestOf = Callable[["SourceImage"], str]
 
 
 def read_digest(image: SourceImage) -> str:
-    """Return the digest of an image's bytes, hexadecimal; it is read for it once."""
+    """Return the digest of an image's bytes, hexadecimal; the image is read once."""
     return image.digest
 
 
 def name_digest(image: SourceImage) -> str:
-    """Return the digest of the name of an image that is drawn, and not drawn for it.
+    """Return the digest of the name of a rendered image, without rendering it.
 
     Args:
-        image: whose name says all that it shows, as those of the embedded world do.
+        image: an image whose name determines its content, as in the embedded world.
     """
     return content_digest(str(cast("Any", image).name).encode()).hex()
 
 
 class QuestionRows:
-    """The basic or the counterfactual questions of a set, each an example.
+    """The basic or the counterfactual questions of a set, as training examples.
 
-    What cannot be learnt from is left out and counted: questions without an image, without a right
-    answer among their options, with one option, or with options that are equal.
+    Unusable questions are left out and counted: without an image, without a right answer among
+    their options, with one option, or with equal options.
 
     Args:
         source: the set, as the user named it.
-        images: of the set, with their questions.
-        counterfactual: take its counterfactual questions; otherwise all others.
+        images: images of the set, with their questions.
+        counterfactual: take its counterfactual questions; otherwise take all others.
         digest_of: says what an image shows; equal for equal images.
 
     Raises:
@@ -55,10 +55,10 @@ class QuestionRows:
     """
 
     extra_names: tuple[str, ...] = ()
-    """What the rows say beside the questions: nothing of edits."""
+    """Names of extra columns: none, as questions have no edits."""
 
     reading = None
-    """What is known of the file: the questions are counted by ``counts``."""
+    """No reading of the file: the questions are counted by ``counts``."""
 
     has_negatives = False
 
@@ -108,18 +108,18 @@ class QuestionRows:
         for number, digest in self._digests.items():
             codes[number] = int.from_bytes(bytes.fromhex(digest)[:8], "little")
         groups = np.array([group_code(one.group) for one in self.asked], np.uint64)
-        # Images of one group, as the two of a pair, are one set where they follow each other.
+        # Adjacent images of one group, such as the two of a pair, form a set.
         new = np.r_[True, groups[numbers][1:] != groups[numbers][:-1]]
         self.images = numbers
         """Number of each row's image, int64."""
         self.groups = groups[numbers]
         """Code of each row's group, uint64."""
         self.contents = codes[numbers]
-        """Code of what each row's image shows, uint64."""
+        """Code of the content of each row's image, uint64."""
         self.sets = np.cumsum(new) - 1
         """Number of each row's set, int64."""
         self.files = np.zeros(len(numbers), np.int32)
-        """Number of each row's file: all are of one."""
+        """Number of each row's file: all have the same."""
 
     def __len__(self) -> int:
         return len(self._places)
@@ -134,12 +134,12 @@ class QuestionRows:
         return self.asked[number].questions[place]
 
     def key(self, row: int) -> str:
-        """Return a row's name: ``<image>/<question>``, as the items of ``benchmark=vqa`` say."""
+        """Return a row's name: ``<image>/<question>``, like the items of ``benchmark=vqa``."""
         return f"{self.image(row).key}/{self.question(row).id}"
 
     @property
     def hash(self) -> str:
-        """The hash of the questions that are rows, and of what their images show."""
+        """The hash of the questions that are rows, and of the content of their images."""
         digest = hashlib.sha256()
         for row, (number, _) in enumerate(self._places):
             image, one = self.image(row), self.question(row)
@@ -151,5 +151,5 @@ class QuestionRows:
     """The hash by an older rule: there is none."""
 
     def kinds(self, rows: Iterable[int]) -> Mapping[str, int]:
-        """Return how many questions of each kind some rows are."""
+        """Return how many questions of each kind are among some rows."""
         return Counter(self.question(row).kind for row in rows)

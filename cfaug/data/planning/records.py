@@ -1,4 +1,4 @@
-"""What a plan is made of: rows of two sources, and which of them are trained on."""
+"""The records of a plan: rows of two sources, and those chosen for training."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ REAL, COUNTERFACTUAL = 0, 1
 
 Split = Literal["group", "random"]
 Eligible = tuple[np.ndarray | None, np.ndarray | None]
-"""Of each source, which rows may be drawn, bool (rows,); ``None`` is all."""
+"""For each source, which rows may be drawn, bool (rows,); ``None`` is all."""
 
 
 class Rows(Protocol):
-    """What a plan needs of an index."""
+    """The parts of an index that a plan needs."""
 
     @property
     def groups(self) -> np.ndarray:
@@ -30,36 +30,36 @@ class Rows(Protocol):
 
     @property
     def contents(self) -> np.ndarray:
-        """Code of each row's image by its bytes, uint64; two rows with one go to one side."""
+        """Code of the bytes of each row's image, uint64; equal codes go to the same side."""
         ...
 
     @property
     def files(self) -> np.ndarray:
-        """Number of the file each row lies in."""
+        """Number of each row's file."""
         ...
 
 
 class Imaged(Rows, Protocol):
-    """Rows that also say which image each of them shows."""
+    """Rows that also know which image each of them shows."""
 
     @property
     def images(self) -> np.ndarray:
-        """Number of each row's image; rows that share an image share it."""
+        """Number of each row's image; equal for rows that share an image."""
         ...
 
     @property
     def source(self) -> str:
-        """What was indexed, as the user named it."""
+        """The indexed source, as the user named it."""
         ...
 
 
 @dataclass(frozen=True)
 class Join:
-    """Which real rows are the originals of counterfactuals.
+    """The real rows that are originals of counterfactuals.
 
     Attributes:
-        rows: of the real source, bool (rows,).
-        missed: (key, caption) of every unedited member that no real row has, in order.
+        rows: whether each row of the real source is one, bool (rows,).
+        missed: (key, caption) of every unedited member without a real row, in order.
     """
 
     rows: np.ndarray
@@ -68,15 +68,16 @@ class Join:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """The test set of an experiment: what no arm trains or validates on.
+    """The test set of an experiment, on which no arm trains or validates.
 
     Attributes:
-        source: index it is a part of.
-        rows: of that index, int64, ascending.
-        images: how many different images these rows show.
-        not_drawn: rows of the real, the counterfactual and the control's source that may not be
-            drawn because they are of the same groups; the test set itself aside.
-        copies: how many of ``not_drawn`` are of other groups by name, and show one of its images.
+        source: the index of which it is a part.
+        rows: rows of that index, int64, ascending.
+        images: number of different images of these rows.
+        not_drawn: number of rows of the real, the counterfactual and the control's source that may
+            not be drawn because they belong to the same groups, without the test set itself.
+        copies: number of ``not_drawn`` rows whose groups have other names but show one of its
+            images.
     """
 
     source: Imaged
@@ -93,18 +94,18 @@ class Mixture:
     Attributes:
         train: (source, row) of every training example, int64 (n, 2); source 0 is real, and the real
             ones come first.
-        validation: the same for those held out.
+        validation: the same for validation examples.
         counts: ``real`` + ``counterfactual`` = ``total`` = ``train``; ``validation``; ``dropped``,
-            rows that were not drawn but whose group is in train, so that they may go nowhere else;
-            ``held_out`` and ``held_out_images``, pairs and images of the test set, where one is;
-            ``unchanged``, counterfactual sets of one caption, which count for nothing, where there
-            are some.
-        sources: the indexes the rows are of.
-        join: how real captions were chosen, where they were.
-        size: the total before the split, where it was drawn by ratio.
-        held_out: what was kept out beforehand as a test set, where something was.
-        visits: of each training example, how many places before it in ``train`` show the same one,
-            int8 (n,), where examples are drawn several times an epoch; ``None``: each is once.
+            rows that were not drawn but whose group is in train, so that they cannot be used
+            elsewhere; ``held_out`` and ``held_out_images``, pairs and images of the test set, if
+            there is one; ``unchanged``, counterfactual sets of one caption, which are not used, if
+            there are any.
+        sources: the indexes of the rows.
+        join: how real captions were chosen, if they were.
+        size: the total before the split, if drawn by ratio.
+        held_out: the test set that was kept out beforehand, if any.
+        visits: for each training example, how many earlier places in ``train`` show the same one,
+            int8 (n,), if examples are drawn several times an epoch; ``None`` if each is drawn once.
     """
 
     train: np.ndarray

@@ -1,4 +1,4 @@
-"""What to train on: the configuration node ``data``. No heavy imports."""
+"""The training data: the configuration node ``data``. No heavy imports."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from cfaug.data.planning.pool import MixturePlan
 
 Captions = Literal["own", "neutral", "shuffled"]
-"""What the images of counterfactual sets are called in training."""
+"""The training captions of counterfactual sets' images."""
 
 Negatives = Literal["none", "text", "image", "both"]
-"""What the counterfactual of a pair is wrong about, in the loss."""
+"""The use of a pair's counterfactual as a wrong answer in the loss."""
 
 DEFAULT_RATIO = 0.5
 
@@ -29,46 +29,47 @@ class DataSettings:
         real: a folder in any form ``cfaug.data.sources`` knows, or ``shapescapes:PART``.
         counterfactual: the same; every member of a set counts, the unedited one too.
         counterfactual_members: ``all``; ``edited``, those with an edit, for sets whose originals
-            are in ``real`` already; ``unedited``, the first of each set, a control that has the
-            synthetic images but not the edits; or ``singles``: all of a source of single images,
-            which is not a source of pairs, as a control without them. Sets of one image that no
-            caption was edited of count for nothing.
-        cf_ratio: share of the training split that comes from ``counterfactual``, exactly; ``None``
-            is one half, or what ``plan`` says.
-        size: examples before the split; ``None`` is the most that fit without repetition.
-        seed: draws the mixture and the world; ``None`` is the run's seed + 1.
-        batch_size: global, over all ranks together.
-        workers: processes that read and decode; the order never depends on them.
-        validation: share held out, in [0, 1).
-        stratify: give every batch its share of counterfactuals, not only the epoch.
+            are already in ``real``; ``unedited``, the first of each set, a control with the
+            synthetic images but without the edits; or ``singles``: all rows of a source of single
+            images without pairs, as a control. Sets of one image without any edited caption are not
+            used.
+        cf_ratio: exact share of the training split from ``counterfactual``; ``None`` is one half,
+            or the plan's share.
+        size: number of examples before the split; ``None`` is the largest without repetition.
+        seed: seed of the mixture and of the embedded world; ``None`` is the run's seed + 1.
+        batch_size: global batch size, over all ranks.
+        workers: number of processes that read and decode; the order does not depend on it.
+        validation: share held out for validation, in [0, 1).
+        stratify: give every batch, not only the epoch, its share of counterfactuals.
         pairs_in_batch: keep the members of a counterfactual set in one batch.
         drop_last: leave out an epoch's last, partial batch.
-        shuffle: ``global``, or ``window(K)``: only K shards are touched at a time.
+        shuffle: ``global``, or ``window(K)``: only K shards are read at a time.
         world: settings of the embedded world, for ``shapescapes:PART``.
         plan: a data set that a paper describes, as a ``cfaug.data.planning.pool.MixturePlan``; it
-            fixes ratio, size and members itself.
-        split: ``group``: what has one source is trained on or validated on, never both; ``random``:
-            single rows, as the paper did, so that a caption and its counterfactual may be parted.
-        human_labels: a file as ``cfaug.data.planning.human_labels`` reads it, or
-            ``shapescapes:PART``, the oracle's: only counterfactual images matched to their own
-            caption are drawn.
+            determines ratio, size and members.
+        split: ``group``: rows of one group are either all trained on or all validated on;
+            ``random``: single rows, as in the paper, so that a caption and its counterfactual may
+            be separated.
+        human_labels: a file in the format of ``cfaug.data.planning.human_labels``, or
+            ``shapescapes:PART`` for the oracle's labels: only counterfactual images matched to
+            their own caption are drawn.
         real_captions: ``all``, or ``edited``: only those that the counterfactual source edited.
         counterfactual_holdout: share of the counterfactual sets kept out as a test set, the same
-            for every seed.
-        holdout: share of the real groups kept out as the test set of an experiment, drawn before
-            anything else and the same for every arm, size and seed; 0 or ``None`` keeps out none.
-            Without ``real`` it is drawn from ``counterfactual``.
-        control: with a plan: as many training examples as it has, all from this source.
-        control_source: where the control draws them; ``None`` is the plan's own source.
-        counterfactual_captions: what images of ``counterfactual`` are trained with: their ``own``
-            captions; ``neutral``, the prompt of their set that names no attribute; or ``shuffled``,
-            a control: the captions of a set permuted among its images, by ``seed``.
-        negatives: what the counterfactuals of pairs are for, as
-            ``cfaug.data.planning.hard_negatives`` has it: ``none``, the originals alone, each as
-            often as its pair would be drawn; ``text`` or ``image``, the same, with the
-            counterfactuals' captions or images as wrong answers; ``both``, pairs in one batch,
-            each right about its own. Counts of examples and steps are those of ``both`` in all of
-            them. ``None``: every member is an example like any other.
+            sets for every seed.
+        holdout: share of the real groups kept out as the test set of an experiment, drawn first,
+            and the same for every arm, size and seed; 0 or ``None`` keeps out none. Without
+            ``real`` it is drawn from ``counterfactual``.
+        control: with a plan, draws as many training examples as the plan, all from this source.
+        control_source: the source of the control's examples; ``None`` is the plan's own source.
+        counterfactual_captions: training captions of ``counterfactual``'s images: their ``own``
+            captions; ``neutral``, the prompt of their set without attributes; or ``shuffled``, a
+            control: the captions of a set permuted among its images, by ``seed``.
+        negatives: the use of the counterfactuals of pairs, see
+            ``cfaug.data.planning.hard_negatives``: ``none``, only the originals, each as often as
+            its pair would be drawn; ``text`` or ``image``, the same, with the counterfactuals'
+            captions or images as wrong answers; ``both``, pairs in one batch, each right about its
+            own. All of these have the numbers of examples and steps of ``both``. ``None``: every
+            member is an ordinary example.
     """
 
     real: str | None
@@ -125,7 +126,7 @@ class DataSettings:
             )
 
     def _check_negatives(self) -> None:
-        """Refuse what would part pairs, or show something else than their originals."""
+        """Refuse settings that would separate pairs, or show other members than their originals."""
         if self.negatives is None:
             return
         asked = f"data.negatives={self.negatives}"
@@ -149,7 +150,7 @@ class DataSettings:
 
     @property
     def whole_sets(self) -> bool:
-        """Whether the members of a counterfactual set come in one batch."""
+        """Whether the members of a counterfactual set are in the same batch."""
         return self.pairs_in_batch or self.negatives == "both"
 
     def _check_planned(self, plan: MixturePlan) -> None:
@@ -174,7 +175,7 @@ class DataSettings:
 
     @property
     def ratio(self) -> float:
-        """The share of counterfactuals, where no plan says it."""
+        """The share of counterfactuals, if no plan determines it."""
         assert self.cf_ratio is not None
         return self.cf_ratio
 
@@ -187,23 +188,23 @@ class DataSettings:
     def needed(self) -> tuple[bool, bool]:
         """Whether the real and the counterfactual source are read at all."""
         real, counterfactual = self.drawn
-        # Without a real row in the mixture, the real source still says what is held out.
+        # Even without real rows in the mixture, the real source decides what is held out.
         real = real or (bool(self.holdout) and self.real is not None)
         counterfactual = counterfactual or self.real_captions == "edited"
         return real, counterfactual or self.counterfactual_holdout > 0
 
     @property
     def read_pairs(self) -> str | None:
-        """The source of counterfactual images or captions that is read; ``None`` where none is."""
+        """The source of counterfactual images or captions that is read; ``None`` without one."""
         return self.counterfactual if self.needed[1] else None
 
     @property
     def held_out_role(self) -> Literal["real", "counterfactual"]:
-        """The source of which ``holdout`` is a share."""
+        """The source from which ``holdout`` takes its share."""
         return "counterfactual" if self.real is None else "real"
 
     def with_seed(self, seed: int) -> DataSettings:
-        """Return these settings with a seed: their own, or the one that goes with a run's seed.
+        """Return these settings with a seed: their own, or the one derived from a run's seed.
 
         >>> DataSettings(None, None).with_seed(107).seed
         108
@@ -219,7 +220,7 @@ class DataSettings:
         3
 
         Raises:
-            UserError: if it has none at all.
+            UserError: if it has no batch.
         """
         whole, part = divmod(rows, self.batch_size)
         steps = whole + bool(part and not self.drop_last)
@@ -248,7 +249,7 @@ class DataSettings:
 
 @dataclass(frozen=True)
 class EntailmentData(DataSettings):
-    """Two sources of images with hypotheses, each labelled; mixed and read as any others.
+    """Two sources of images with labelled hypotheses; mixed and read like any others.
 
     Args: those of :class:`DataSettings`; a row's label is one of ``cfaug.types.ENTAILMENT``.
     """
@@ -269,7 +270,7 @@ class EntailmentData(DataSettings):
 
 @dataclass(frozen=True)
 class QuestionData(DataSettings):
-    """Questions about images: an exact mixture of basic and counterfactual ones.
+    """Questions about images: an exact mixture of basic and counterfactual questions.
 
     ``size`` counts questions, and ``validation`` keeps the images of one group together.
 
@@ -299,12 +300,12 @@ class QuestionData(DataSettings):
 
     @property
     def read_pairs(self) -> str | None:
-        """None: counterfactual questions are about images as they are."""
+        """``None``: counterfactual questions are about unedited images."""
         return None
 
     @property
     def question_sets(self) -> tuple[str | None, str | None]:
-        """The sets whose basic and whose counterfactual questions are read; ``None`` is none."""
+        """The sets whose basic and counterfactual questions are read; ``None`` reads none."""
         basic, counterfactual = self.needed
         return (
             self.real if basic else None,
@@ -313,5 +314,5 @@ class QuestionData(DataSettings):
 
 
 def data_seed(seed: int) -> int:
-    """Return the data seed that goes with a run's seed, as the papers pair them (107 and 108)."""
+    """Return the data seed for a run's seed, as the papers pair them (107 and 108)."""
     return seed + 1

@@ -1,4 +1,4 @@
-"""What data settings name, opened."""
+"""Opens the sources that data settings name."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sources:
-    """What data settings name, opened; ``None`` is not needed.
+    """The opened sources of data settings; ``None`` for one that is not needed.
 
     Attributes:
         real: index of ``data.real``.
         counterfactual: index of ``data.counterfactual``.
         control: index of ``data.control_source``.
-        labels: what ``data.human_labels`` names.
+        labels: the labels that ``data.human_labels`` names.
     """
 
     real: Index | None
