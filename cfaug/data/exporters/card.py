@@ -1,4 +1,4 @@
-"""The dataset card and datasheet beside an export: what is known, and what is still to be written.
+"""The dataset card and datasheet of an export: known facts, and marks for missing ones.
 
 The datasheet asks the questions of Gebru et al. (Datasheets for Datasets, 2021) that the
 COCO-Counterfactuals paper answers in its appendix C.
@@ -53,7 +53,7 @@ MEANINGS = {
 def write_card(
     folder: Path, about: About, facts: Facts, columns: Mapping[str, str], split: str
 ) -> None:
-    """Write ``README.md``, which the Hub shows, and ``DATASHEET.md``."""
+    """Write ``README.md``, the dataset card on the Hub, and ``DATASHEET.md``."""
     card = _dataset_card(about, facts, columns, split)
     (folder / CARD).write_text(card, encoding="utf-8")
     (folder / "DATASHEET.md").write_text(_datasheet(about, facts), encoding="utf-8")
@@ -121,7 +121,7 @@ def _datasheet(about: About, facts: Facts) -> str:
 
 
 def _size(rows: int) -> str:
-    """Return the Hub's name for a size.
+    """Return the Hub's size category of a number of rows.
 
     >>> _size(999), _size(17_410)
     ('n<1K', '10K<n<100K')

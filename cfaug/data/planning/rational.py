@@ -1,4 +1,4 @@
-"""Shares of counts in exact arithmetic: what a user typed, not its nearest binary float."""
+"""Shares of counts in exact arithmetic: the decimal a user typed, not its nearest binary float."""
 
 from __future__ import annotations
 
