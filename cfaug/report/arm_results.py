@@ -1,4 +1,4 @@
-"""The results of an arm under ``paths.runs``, by ``experiment/arm``, and what is missing there."""
+"""The results of arms under ``paths.runs``, by ``experiment/arm``, and missing ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cfaug.report.results import RECORD, RESULTS, Cell, Result, join_seeds, read
 
 SEED = re.compile(r"seed=-?\d+")
 COUNTS = ("train", "counterfactual")
-"""Of a run's counts, those that tables print."""
+"""The counts of a run that tables print."""
 
 NAMED = 8
 """Missing things that one message names."""
@@ -31,8 +31,8 @@ class ArmResults:
     Attributes:
         name: ``experiment/arm``.
         rows: every result.
-        records: ``run.json`` by seed; none for a checkpoint that was only evaluated.
-        left_out: runs that differ from the others of the arm, a sentence each.
+        records: ``run.json`` by seed; empty for a checkpoint that was only evaluated.
+        left_out: one sentence for each run that differs from the others of the arm.
     """
 
     name: str
@@ -41,16 +41,16 @@ class ArmResults:
     left_out: Sequence[str] = ()
 
     def values(self, cell: Cell) -> dict[int, float]:
-        """Return {seed: value} of a benchmark and metric; empty if it was not asked."""
+        """Return {seed: value} of a benchmark and metric; empty if it was not run."""
         return self._values.get(cell, {})
 
     @property
     def weights(self) -> dict[int, str]:
-        """Return {seed: hash of the weights}, empty text where a row does not say."""
+        """Return {seed: hash of the weights}, an empty text where a row has none."""
         return {row.seed: row.weights for row in self.rows}
 
     def queries(self, cell: Cell) -> int | None:
-        """Return how many images or captions a number is the mean of."""
+        """Return the number of images or captions that a value is the mean of."""
         return next((row.n for row in self.rows if row.cell == cell), None)
 
     @cached_property
@@ -71,9 +71,9 @@ class ArmResults:
         return any(int(record.get("steps") or 0) > 0 for record in self.records.values())
 
     def counts(self, name: str) -> tuple[int, int]:
-        """Return the least and the most of ``counts[name]`` over the runs, 0 if none took a step.
+        """Return the minimum and maximum of ``counts[name]`` over the runs, 0 if none took a step.
 
-        Seeds differ where ``data.split=random`` leaves the split to chance.
+        Seeds differ with ``data.split=random``, where the split is random.
         """
         if not self.trained:
             return 0, 0
@@ -89,7 +89,7 @@ class ArmResults:
 
 
 class Runs:
-    """Reads each arm once."""
+    """Reads arms, each only once."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -115,7 +115,7 @@ class Runs:
         return self._arms[name]
 
     def folders(self, name: str) -> list[Path]:
-        """Return the folders of an arm's seeds; what is not called by a seed is none."""
+        """Return the folders of an arm's seeds; other folders do not count."""
         found = (self.root / name).glob("seed=*")
         return sorted(folder for folder in found if SEED.fullmatch(folder.name))
 
@@ -152,7 +152,7 @@ class Runs:
 def require_one_test(
     table: str, arms: Iterable[tuple[str, ArmResults]], benchmarks: Collection[str]
 ) -> None:
-    """Refuse arms that were asked under one benchmark's name about other test data.
+    """Refuse arms that were evaluated on different test data under the same benchmark name.
 
     Raises:
         UserError: naming two runs, the benchmark and the seed.
@@ -176,7 +176,7 @@ def _results_of_checkpoint(folder: Path) -> list[Result]:
     """Return the results of a checkpoint that is not a run.
 
     Raises:
-        UserError: if they are of another seed than the folder is named after.
+        UserError: if their seed is not the one in the folder's name.
     """
     rows = read_results(folder / RESULTS) if (folder / RESULTS).exists() else []
     others = {row.seed for row in rows} - {int(folder.name.removeprefix("seed="))}
@@ -189,7 +189,7 @@ def _results_of_checkpoint(folder: Path) -> list[Result]:
 
 
 def _check_counts(run: Run) -> Run:
-    """Return a run whose record has what a table needs.
+    """Check that a run's record has what a table needs, and return the run.
 
     Raises:
         UserError: if it lacks something.
@@ -205,7 +205,7 @@ def _check_counts(run: Run) -> Run:
 
 
 class MissingError(UserError):
-    """A table's numbers are not all there; the message says which, and what makes them."""
+    """Numbers of a table are missing; the message says which, and the commands that make them."""
 
     def __init__(self, table: str, what: Iterable[str], commands: Sequence[str]) -> None:
         found = list(dict.fromkeys(what))

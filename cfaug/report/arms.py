@@ -1,6 +1,6 @@
-"""An arm of an experiment as a record: what its runs were trained on, read from ``run.json``.
+"""The record of an experiment's arm: what its runs were trained on, read from ``run.json``.
 
-An arm's name is what people call it, and the name of its folder; nothing is ever read from it.
+An arm's name is for people, and is the name of its folder; it is never parsed.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from cfaug.report.records import CONFIG, Run, read_config
 RATIO, PAIRS_IN_BATCH = "data.cf_ratio", "data.pairs_in_batch"
 CAPTIONS = "data.counterfactual_captions"
 SHUFFLED = "shuffled"
-"""``CAPTIONS`` of an arm whose captions say nothing of what was edited."""
+"""``CAPTIONS`` of an arm whose captions do not say what was edited."""
 SINGLES = "singles"
 """``data.counterfactual_members`` of a source that holds no pairs."""
 NEGATIVES = "data.negatives"
 ORIGINALS = "originals"
-"""A control for whose examples are the originals of pairs: ``NEGATIVES`` of none, text or image."""
+"""A control trained on the originals of pairs, with ``NEGATIVES`` none, text or image."""
 
 
 @dataclass(frozen=True)
 class Arm:
-    """What the runs of one arm have in common.
+    """What the runs of an arm have in common.
 
     Attributes:
         name: of the arm's folder.
@@ -36,10 +36,10 @@ class Arm:
             empty if there were none.
         control: what the arm is a control for: ``real`` or ``counterfactual``, the source that
             replaces a plan's examples (``data.control``); ``singles`` for single images in place of
-            pairs; ``shuffled`` for captions permuted within their sets; ``originals`` for those of
-            pairs in place of both members; ``None`` for no control.
+            pairs; ``shuffled`` for captions permuted within their sets; ``originals`` for the
+            originals of pairs in place of both members; ``None`` for no control.
         pairs_in_batch: whether the members of a set were kept in one batch.
-        settings: that make the arm, by their dotted names, without those that follow the seed.
+        settings: that define the arm, by their dotted names, without those that depend on the seed.
         train_sizes: numbers of training examples over the runs.
     """
 
@@ -53,9 +53,9 @@ class Arm:
     train_sizes: frozenset[int] = frozenset()
 
     def differs_only_in(self, setting: str, other: Arm) -> bool:
-        """Say whether two arms share their source and every setting but one.
+        """Return whether two arms share their source and every setting but one.
 
-        An arm without counterfactual examples fits any source.
+        An arm without counterfactual examples matches any source.
         """
         if self.source and other.source and self.source != other.source:
             return False
@@ -67,7 +67,7 @@ class Arm:
 
 
 def names_an_arm(setting: str) -> bool:
-    """Say whether a setting of an identity tells arms apart: hashes and seeds do not."""
+    """Return whether a setting of an identity distinguishes arms: hashes and seeds do not."""
     return setting not in (*VARY, "data.world.seed") and not setting.startswith("content.")
 
 
@@ -91,7 +91,7 @@ def _read_arm(name: str, runs: Sequence[Run]) -> Arm:
     ratio = first.get("cf_ratio")
     return Arm(
         name=name,
-        # A record without steps says nothing: the arm counts as trained, and needs every seed.
+        # Without steps in its record, the arm counts as trained and needs every seed.
         trained=any(run.record.get("steps") is None or run.record["steps"] > 0 for run in runs),
         cf_ratio=None if ratio is None else float(ratio),
         source=_source(runs[0]) if ratio else "",
@@ -106,7 +106,7 @@ def _read_arm(name: str, runs: Sequence[Run]) -> Arm:
 
 
 def _source(run: Run) -> str:
-    """Return the counterfactual source of a run; older records leave it to the configuration."""
+    """Return the counterfactual source of a run; in old records from the settings."""
     sources = run.record.get("sources")
     node = sources.get("counterfactual") if isinstance(sources, Mapping) else None
     if isinstance(node, Mapping) and node.get("source"):

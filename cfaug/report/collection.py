@@ -1,4 +1,4 @@
-"""The runs and results of an experiment that its table is made of."""
+"""The runs and results from which an experiment's table is made."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from cfaug.report.results import Result
 
 @dataclass(frozen=True)
 class Collected:
-    """The runs of one experiment that its table is made of.
+    """The runs of one experiment for its table.
 
     Attributes:
-        runs: finished, each arm's of one identity.
+        runs: finished ones; those of an arm have the same identity.
         rows: their results.
-        left_out: which runs were left out and why, a sentence each.
+        left_out: a sentence for each run that was left out, with the reason.
     """
 
     runs: Sequence[Run]
@@ -34,17 +34,17 @@ class Collected:
 
 
 def collect(folders: Iterable[Path]) -> Collected:
-    """Read the runs and the results that a table may be made of.
+    """Read the runs and the results for a table.
 
     Left out are runs that are not finished or cannot be read, and those that differ from the other
-    runs of their arm. Runs without results are passed over.
+    runs of their arm. Runs without results are skipped.
 
     Args:
         folders: of runs.
 
     Raises:
-        UserError: naming two folders that both claim to be the same arm and seed: two experiments
-            in one table would be averaged as one.
+        UserError: naming two folders with the same arm and seed: two experiments in one table would
+            be averaged.
     """
     found: list[tuple[Run, list[Result]]] = []
     left_out: list[str] = []

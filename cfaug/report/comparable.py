@@ -1,7 +1,8 @@
-"""Which arms may be compared: those that were asked the same test data and have other weights.
+"""Which arms may be compared: those evaluated on the same test data, with different weights.
 
-A number on 2 images is not lower than one on 22 because of the training, and what two arms with the
-same weights differ by was never their training. Such pairs get no test, no mark and no verdict.
+A number on 2 images is not lower than one on 22 because of the training, and a difference between
+arms with the same weights is not an effect of training. Such pairs get no test, no mark and no
+verdict.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ ONE_TEST = (
 
 
 def answers(rows: Iterable[Result]) -> dict[tuple[str, Cell], dict[int, Result]]:
-    """Return every row by its arm, its benchmark and metric, and its seed."""
+    """Return the rows by arm, by benchmark and metric, and by seed."""
     found: dict[tuple[str, Cell], dict[int, Result]] = {}
     for row in rows:
         found.setdefault((row.arm, row.cell), {})[row.seed] = row
@@ -58,8 +59,8 @@ def values(found: Answers) -> dict[int, float]:
 def obstacle(ours: Answers, theirs: Answers) -> str:
     """Say why two arms cannot be compared on a benchmark and metric; empty if they can.
 
-    A seed's test data must be the same in both arms; arms of other seeds must have been asked the
-    same set of tests. Rows that do not say what was asked, or of which weights, count as fit.
+    A seed's test data must be the same in both arms; arms with different seeds must share the same
+    set of tests. Rows without hashes of data or weights count as comparable.
     """
     shared = ours.keys() & theirs.keys()
     if any(_differ(ours[seed].data, theirs[seed].data) for seed in shared):
@@ -81,22 +82,22 @@ def _differ(one: str | frozenset[str], other: str | frozenset[str]) -> bool:
 
 
 def _tests(found: Answers) -> frozenset[str]:
-    """Return the hashes of what an arm was asked; none if a row does not say."""
+    """Return the hashes of an arm's test data; empty if a row has none."""
     asked = {row.data for row in found.values()}
     return frozenset() if "" in asked else frozenset(asked)
 
 
 def one_test(found: Sequence[Answers]) -> bool:
-    """Say whether all arms were asked the same, so that one of them can be the best."""
+    """Return whether all arms have the same test data, so that one of them can be the best."""
     return not any(
         obstacle(ours, theirs) == OTHER_DATA for i, ours in enumerate(found) for theirs in found[:i]
     )
 
 
 def different_tests(rows: Iterable[Result], labels: Mapping[str, str] | None = None) -> list[str]:
-    """Say which benchmarks the arms were asked on different test data, a sentence each.
+    """Return a sentence for each benchmark whose test data differ between arms.
 
-    Such are the tests of two worlds, or rows that every arm held out of its own training data.
+    Examples are tests of two worlds, or rows that each arm held out of its own training data.
 
     Args:
         rows: results of all arms.
@@ -133,7 +134,7 @@ def _where(ours: Answers, theirs: Answers) -> str:
 def equal_weights(
     rows: Sequence[Result], baselines: Iterable[str], labels: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Say which arms have weights in common with a baseline, a sentence each.
+    """Return a sentence for each arm that has weights in common with a baseline.
 
     Args:
         rows: results of all arms.
@@ -155,7 +156,7 @@ def equal_weights(
 
 
 def same_weights_say(arm: str, other: str, same: Iterable[int], *, every: bool) -> str:
-    """Say what it means that two arms have the same weights at some seeds, or at all they share."""
+    """Say what follows if two arms have the same weights at some or all of their common seeds."""
     both = f"{arm} and {other} have the same weights"
     if every:
         return f"{both} at every seed: no comparison."
@@ -163,7 +164,7 @@ def same_weights_say(arm: str, other: str, same: Iterable[int], *, every: bool) 
 
 
 def unknown_tests(rows: Sequence[Result], labels: Mapping[str, str] | None = None) -> list[str]:
-    """Say, in a sentence at most, which arms' results do not say what was asked."""
+    """Return at most one sentence, naming arms whose results do not record their test data."""
     names = labels or {}
     silent = [row for row in rows if not row.data]
     if not silent or len(arms_of(rows)) < 2:

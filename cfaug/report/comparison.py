@@ -1,4 +1,4 @@
-"""Which arms of an experiment are compared with which: the configuration node ``comparison``."""
+"""Choose which arms of an experiment are compared: the configuration node ``comparison``."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from cfaug.report.results import Result, arms_of, cells_of
 
 @dataclass(frozen=True)
 class Comparison:
-    """The arms that an experiment is about, by name; names that no arm has are ignored.
+    """The arms that an experiment is about, by name; names without an arm are ignored.
 
     Args:
-        baselines: arms that others are compared with, the main one first. Without any of them, the
-            arms that were trained on real data alone.
+        baselines: arms that others are compared with, the main one first. If none of them exists,
+            the arms that were trained on real data only.
         before: arms expected below the main baseline, from worst to best, such as the checkpoint
             before fine-tuning.
-        tested: arms under test, the main one first. Without any of them, the arm with the largest
-            share of counterfactual examples, captions unshuffled and images not left out.
+        tested: arms under test, the main one first. If none of them exists, the arm with the
+            largest share of counterfactual examples, with captions unshuffled and all images.
         control_sources: counterfactual sources without pairs: arms that were trained on them are
             controls for the pairing, as are those of ``data.counterfactual_members=singles`` and
             of ``data.counterfactual_captions=shuffled``, and those of ``data.negatives`` that show
-            the originals alone.
-        headlines: {benchmark: metric} for the first line of a report, the first that has results.
-            Without any of them, the first metric of the first benchmark.
-        in_distribution: [part of a benchmark's name, what stands there in the name of its
-            counterpart in distribution], where the cost of a gain is looked for.
-        labels: {arm: what tables call it}.
-        seeds_and_items: also compare arms over seeds and items at once, where items are there.
+            only the originals.
+        headlines: {benchmark: metric} for the first line of a report, of which the first with
+            results is used. If there is none, the first metric of the first benchmark.
+        in_distribution: [part of a benchmark's name, its replacement in the name of the
+            in-distribution counterpart]; the counterpart shows the cost of a gain.
+        labels: {arm: its name in tables}.
+        seeds_and_items: also compare arms over seeds and items at once, if items were saved.
     """
 
     baselines: Sequence[str] = ()
@@ -60,11 +60,11 @@ class Comparison:
 
         Args:
             arms: those that have results.
-            asked: their names or labels, as the user gave them; ``None`` for the usual ones.
+            asked: their names or labels, as given by the user; ``None`` for the default.
             labels: {arm: as printed}.
 
         Raises:
-            UserError: if no arm is called by a name that was asked for.
+            UserError: if a given name is not that of an arm.
         """
         if asked is None:
             usual = [arm for arm in self.baselines if arm in arms]
@@ -72,7 +72,7 @@ class Comparison:
             return usual or sorted(real)
         by_label = {label: arm for arm, label in labels.items() if label not in arms}
         given = [asked] if isinstance(asked, str) else asked
-        names = list(dict.fromkeys(by_label.get(name, name) for name in given))  # once in a family
+        names = list(dict.fromkeys(by_label.get(name, name) for name in given))  # only once
         missing = [name for name in names if name not in arms]
         if missing:
             raise UserError(f"no arm is called {missing[0]!r}; there are {', '.join(arms)}")
@@ -137,7 +137,7 @@ class Comparison:
         return arm.source in self.control_sources or arm.control in (SINGLES, SHUFFLED, ORIGINALS)
 
     def _with_paired(self, arms: Mapping[str, Arm], tested: Sequence[str]) -> tuple[str, ...]:
-        """Return the arms under test, each with those that differ in ``pairs_in_batch`` alone."""
+        """Return the arms under test, each with those that differ only in ``pairs_in_batch``."""
         found: list[str] = []
         for name in tested:
             own = arms[name]

@@ -1,8 +1,8 @@
-"""The model of every table, free of any format: what all writers take.
+"""The format-independent model of every table, which all writers take.
 
 A ``Document`` holds ``Part``s (a header, rows of ``Entry``s, notes), curves and pictures. Writers:
 ``cfaug.report.markdown``, ``latex``, ``spreadsheet``, ``terminal`` and ``templates/parts.html``. It
-is written as JSON as well, so that one page can collect tables that were made one by one.
+is also written as JSON, so that one page can collect tables that were made separately.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from cfaug.json_records import from_json
 from cfaug.report.numbers import FRACTION
 
 NUMBERS = ("value", "sd", "n", "p_independent", "p_paired", "p_holm")
-"""What a cell may know beside its text; the CSV's columns."""
+"""The numbers that a cell may have besides its text; the CSV's columns."""
 
 DAGGER = ("†",)
-"""Superscript of what is better by the paired test, corrected over the table (Holm)."""
+"""Superscript of a value that is better by the paired test, corrected over the table (Holm)."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Entry:
         underlined: whether it is better than its baseline by the paper's test.
         signs: printed directly after the text.
         above: superscripts.
-        small: printed small after everything else, such as an interval.
-        numbers: of ``NUMBERS``, those that are known, in full precision.
+        small: printed small after all else, such as an interval.
+        numbers: the known ones of ``NUMBERS``, in full precision.
     """
 
     text: str
@@ -56,15 +56,16 @@ class Part:
 
     Attributes:
         title: where its numbers come from; empty for none.
-        labels: headers of the leading columns that name a row.
+        labels: headers of the leading columns, which name a row.
         groups: header above the value columns: (text, how many columns it spans), in order.
         columns: headers of the value columns.
-        rows: each its labels and its cells, as many as ``labels`` and ``columns``.
+        rows: labels and cells of each, as many as ``labels`` and ``columns``.
         rules: rows above which a line is drawn.
         notes: printed below.
         ours: False for a paper's own numbers.
         accents: rows that stand out.
-        ranked: whether bold and underlined mean best and second best of a column, and no test.
+        ranked: whether bold and underlined mean best and second best of a column rather than a
+            test.
     """
 
     title: str
@@ -96,7 +97,7 @@ class Part:
 
     @property
     def header(self) -> tuple[str, ...]:
-        """One header a column, labels first, for formats that have a single line of them."""
+        """One header per column, labels first, for formats with a single header line."""
         return (*self.labels, *(self.column_name(i) for i in range(len(self.columns))))
 
     @property
@@ -118,7 +119,7 @@ class Grouped(Protocol):
 
 
 def groups_of(columns: Sequence[Grouped]) -> tuple[tuple[str, int], ...]:
-    """Return the header above: each run of columns of one group, and how many they are."""
+    """Return the headers above: each run of columns of one group, with its length."""
     spans: list[tuple[str, int]] = []
     for column in columns:
         if spans and spans[-1][0] == column.group:
@@ -235,7 +236,7 @@ class Tradeoff:
 
 @dataclass(frozen=True)
 class Picture:
-    """An image with what is said of it; ``png`` is base64."""
+    """An image with its caption; ``png`` is base64."""
 
     caption: str
     png: str
@@ -272,7 +273,7 @@ class Document:
     def to_json(self) -> str:
         """Return the document as JSON."""
         found = asdict(self)
-        # What came later is written where it is used: other documents keep their bytes.
+        # Fields added later are written only if used, so that other documents keep their bytes.
         _drop_unused(found, "boxes", "tradeoffs")
         for part in found["parts"]:
             _drop_unused(part, "ranked")

@@ -1,4 +1,4 @@
-"""A document in every format, written beside each other."""
+"""Write a document in every format, side by side."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What an entailer answered before and after texts were changed: tables and tests of its items.
+"""An entailer's answers before and after texts were changed: tables and tests of its items.
 
 Accuracy is a mean over texts: McNemar's exact test and a permutation of whole photos. Macro scores
-are none: ``cfaug.metrics.macro_drop`` resamples the confusion matrices of photos. Holm's correction
-runs over the methods of a table. Where it is known which right answers were kept, these texts are
-tested by themselves: a drop on them is the model's fault and not the text's.
+are not means over texts: ``cfaug.metrics.macro_drop`` resamples the confusion matrices of photos.
+Holm's correction runs over the methods of a table. Texts whose right answer is known to be kept are
+also tested separately: a drop on them is the model's fault and not the text's.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from cfaug.rng import generator
 from cfaug.types import CLUSTER, ENTAILMENT
 
 BEFORE = "_original"
-"""The end of the columns that are about the text before the change."""
+"""Suffix of the columns about the text before the change."""
 
 FILE = "entailment.md"
 
@@ -39,7 +39,7 @@ AXIOM = "axiom_violations"
 
 
 class EntailmentItems(TextPairItems):
-    """What one model said of texts before and after methods changed them, and what is right."""
+    """One model's answers to texts before and after methods changed them, and the right ones."""
 
     NEEDED: ClassVar[tuple[str, ...]] = (
         *PAIRS, "label", "label_kept", f"predicted{BEFORE}", f"accuracy{BEFORE}",
@@ -48,7 +48,7 @@ class EntailmentItems(TextPairItems):
 
     @property
     def has_after(self) -> bool:
-        """Whether any text was changed: labelled hypotheses by themselves have no after."""
+        """Whether any text was changed, unlike in plain labelled hypotheses."""
         return "predicted" in self.items.columns
 
     @cached_property
@@ -78,11 +78,11 @@ class EntailmentItems(TextPairItems):
         return found
 
     def matrix(self, method: str, *, before: bool) -> np.ndarray:
-        """Return what each label was answered with, int64 (3, 3), rows the labels.
+        """Return the counts of answers to each label, int64 (3, 3), rows the labels.
 
         Args:
             method: its name.
-            before: of the original texts; else of the changed ones.
+            before: count the original texts, else the changed ones.
         """
         rows = self.rows(method)
         said = self.answers(f"predicted{BEFORE if before else ''}", rows)
@@ -93,7 +93,7 @@ class EntailmentItems(TextPairItems):
 
         Args:
             method: its name.
-            kept_only: of texts only whose right answer is known to be kept.
+            kept_only: use only texts whose right answer is known to be kept.
         """
         rows = self.rows(method, kept_only)
         if not len(rows):
@@ -108,7 +108,7 @@ class EntailmentItems(TextPairItems):
         )
 
     def tells_kept(self, method: str) -> bool:
-        """Say whether it is known of any changed text that its right answer was kept or was not."""
+        """Return whether for any changed text it is known if its right answer was kept."""
         changed = self.items.metric("changed")
         return any(
             self.label_kept[row] != UNKNOWN and changed[row] for row in self.rows(method).tolist()
@@ -190,7 +190,7 @@ def _axiom(answers: EntailmentItems, rows: np.ndarray) -> str:
 
 
 def _checks_part(answers: EntailmentItems, methods: Sequence[str]) -> Part:
-    """Return how many right answers were kept, and how texts are answered whose were not."""
+    """Return how many right answers were kept, and the answers to texts whose were not."""
     rows = []
     accuracy = answers.items.metric("accuracy")
     for method in methods:
@@ -236,7 +236,7 @@ def _before_part(answers: EntailmentItems) -> Part:
 
 
 def _confusions(answers: EntailmentItems) -> list[Part]:
-    """Return what each label was answered with, before for all methods alike and after of each."""
+    """Return the answers to each label, before (the same for all methods) and after each method."""
     first = answers.methods[0]
     sides = [(f"{first}, before" if answers.has_after else first, first, True)]
     if answers.has_after:
@@ -256,7 +256,7 @@ def _confusions(answers: EntailmentItems) -> list[Part]:
 
 
 def summarise_entailment(answers: EntailmentItems) -> list[str]:
-    """Return a line a method for the terminal."""
+    """Return a line per method for the terminal."""
     lines = []
     for method in answers.methods:
         rows = answers.rows(method)

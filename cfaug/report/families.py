@@ -1,7 +1,7 @@
-"""Which comparisons are corrected together: those of a benchmark's primary metrics.
+"""Families of comparisons that are corrected together: those of a benchmark's primary metrics.
 
-A benchmark that reports many numbers of one answer names the few that comparisons are about; the
-others are shown and tested, but neither corrected nor counted, so that they cost those few nothing.
+A benchmark that reports many numbers per answer names its few primary ones; the others are shown
+and tested, but neither corrected nor counted, so that the primary ones lose no power.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from collections.abc import Collection, Iterable, Mapping
 from cfaug.report.results import Cell, Result, cells_of
 
 Primary = Mapping[str, Collection[str]]
-"""{benchmark: its primary metrics}; of one that is not there, or has none of them, all are."""
+"""{benchmark: its primary metrics}; for a benchmark without any, all metrics are primary."""
 
 
 def family_of(rows: Iterable[Result], primary: Primary | None) -> frozenset[Cell]:
-    """Return the cells that comparisons are corrected for.
+    """Return the cells over which comparisons are corrected.
 
-    A primary metric counts for all of a benchmark; where it is only of parts, for the largest
-    parts, such as methods and not methods by label.
+    A primary metric counts for a whole benchmark or, if it exists only for parts, for the largest
+    parts, such as methods rather than methods by label.
 
     Args:
         rows: all results.
-        primary: the primary metrics; ``None`` is no choice.
+        primary: the primary metrics; ``None`` uses all metrics.
     """
     own = list(rows)
     measured = {(row.benchmark, row.metric) for row in own}
@@ -47,11 +47,11 @@ def family_of(rows: Iterable[Result], primary: Primary | None) -> frozenset[Cell
 def describe_family(
     rows: Iterable[Result], family: Collection[Cell], primary: Primary | None
 ) -> str:
-    """Say which benchmarks are corrected for some of their metrics only; empty if none is.
+    """Say which benchmarks are corrected only over some of their metrics; empty without any.
 
     Args:
         rows: all results.
-        family: the cells that are corrected for.
+        family: the cells over which p is corrected.
         primary: the primary metrics.
     """
     if not primary or all(cell in family for cell in cells_of(rows)):

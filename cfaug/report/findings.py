@@ -1,4 +1,4 @@
-"""Comparisons of arms, each in one cell, that sentences are made of: corrected over their list."""
+"""Comparisons of arms, each in one cell, for sentences; corrected over their list."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from cfaug.report.tables import ALPHA
 class Finding:
     """One comparison in one cell; ``p`` and ``p_two_sided`` are corrected (Holm) over its list.
 
-    ``obstacle`` says why the two were not compared although both have results; ``found`` is
-    ``None`` then, as it is where one has none. ``test`` is the test over items that p is of, where
-    one seed allows none over seeds.
+    ``obstacle`` says why the two were not compared although both have results; ``found`` is then
+    ``None``, as it is if one has no results. ``test`` is the test over items that gave p if there
+    is only one seed.
     """
 
     arm: str
@@ -44,7 +44,7 @@ class Finding:
 
     @property
     def gain(self) -> float:
-        """By how much the arm is better, in the metric's own direction; ``nan`` if not compared."""
+        """How much better the arm is, in the metric's own direction; ``nan`` if not compared."""
         return math.nan if self.found is None else self.measure.gain(self.found.diff)
 
     @property
@@ -56,12 +56,12 @@ class Finding:
 
     @property
     def shown(self) -> bool:
-        """Whether the difference is significant, in the direction that was asked about."""
+        """Whether the difference is significant in the direction tested."""
         return self.p <= ALPHA
 
     @property
     def lost(self) -> bool:
-        """Whether the arm is significantly worse, which only a two-sided test may say."""
+        """Whether the arm is significantly worse, which only a two-sided test can show."""
         return self.gain < 0 and self.p_two_sided <= ALPHA
 
 
@@ -74,9 +74,9 @@ def findings(
 ) -> list[Finding]:
     """Compare arms, by seed where they share their seeds, else by Welch's test.
 
-    Where one of them has one seed they are compared over items, if both have them. One-sided asks
-    whether the first of a pair is better. ``found`` is ``None`` and p is ``nan`` where an arm has
-    no results, or where the two cannot be compared.
+    If one of them has only one seed, they are compared over items, if both have these. One-sided
+    tests whether the first of a pair is better. ``found`` is ``None`` and p is ``nan`` where an arm
+    has no results, or where the two cannot be compared.
     """
     made, known, printed = [], answers(rows), measures(rows)
     for arm, other, cell in pairs:

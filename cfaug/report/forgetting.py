@@ -1,8 +1,8 @@
-"""What fine-tuning cost: every result beside that of the weights it started from.
+"""What fine-tuning cost: every result compared with that of the weights it started from.
 
 A fine-tuned CLIP that gains on one test and loses its zero-shot accuracy elsewhere is the usual
-accident. The weights before are found by their hash, the question by the hash of its data: runs of
-0 steps in the same experiment, and checkpoints evaluated by ``weights=`` or
+accident. The results before fine-tuning are found by the hashes of weights and data: in runs of 0
+steps in the same experiment, and for checkpoints evaluated with ``weights=`` or
 ``evaluate_initial=true``.
 """
 
@@ -19,10 +19,10 @@ from cfaug.report.results import RECORD, RESULTS, Result, every_result
 from cfaug.weights import ENCODER_SETTINGS, model_identity
 
 WATCHED = ("acc1", "image_to_text_R@1", "text_to_image_R@1")
-"""Of zero-shot classification and retrieval, whatever the benchmark."""
+"""Metrics of zero-shot classification and retrieval, in any benchmark."""
 
 WEIGHTS = "weights"
-"""The experiment that holds checkpoints which are not runs."""
+"""The experiment of checkpoints that are not runs."""
 
 Asked = tuple[str, str, str, str]
 """Hash of the weights, benchmark, metric, hash of the data."""
@@ -30,7 +30,7 @@ Asked = tuple[str, str, str, str]
 
 @dataclass(frozen=True)
 class Change:
-    """One metric of one run before and after fine-tuning, fractions; larger is better."""
+    """One metric of one run before and after fine-tuning, as fractions; larger is better."""
 
     arm: str
     seed: int
@@ -48,7 +48,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Fall:
-    """A metric that fell on the mean over an arm's runs."""
+    """A metric whose mean over an arm's runs fell."""
 
     arm: str
     benchmark: str
@@ -66,7 +66,7 @@ class Fall:
 
 
 def check_threshold(threshold: float | None) -> None:
-    """Refuse a threshold that is not a share.
+    """Refuse a threshold that is not a fraction.
 
     Raises:
         UserError: unless it is None or a number in [0, 1].
@@ -82,10 +82,10 @@ def check_threshold(threshold: float | None) -> None:
 
 
 def initial_values(experiment: Path) -> dict[Asked, float]:
-    """Return what is known of weights before fine-tuning.
+    """Return the known results of weights before fine-tuning.
 
     Args:
-        experiment: the folder of its arms; its neighbour ``weights`` is looked into as well.
+        experiment: the folder of its arms; its sibling ``weights`` is searched as well.
     """
     found: dict[Asked, float] = {}
     for file in sorted((experiment.parent / WEIGHTS).glob(f"*/seed=*/{RESULTS}")):
@@ -94,9 +94,9 @@ def initial_values(experiment: Path) -> dict[Asked, float]:
         try:
             run = read_run(file.parent)
         except UserError:
-            continue  # told where the run itself is asked
+            continue  # reported where the run itself is evaluated
         if run.done and run.record.get("steps") == 0 and (file.parent / RESULTS).exists():
-            # What such a run saved may be of another precision, and so of another hash.
+            # Such a run may have saved another precision, which has another hash.
             weights = initial_weights(run.record)
             rows = every_result(file.parent / RESULTS)
             found |= {(weights, *_question(row)): row.value for row in rows}
@@ -104,7 +104,7 @@ def initial_values(experiment: Path) -> dict[Asked, float]:
 
 
 def initial_weights(record: Mapping[str, object]) -> str:
-    """Return the identity of the model a run started from; empty if its record does not say."""
+    """Return the identity of the model a run started from; empty if it is not in its record."""
     identity = record.get("identity")
     if not isinstance(identity, Mapping) or not identity.get("content.weights"):
         return ""
@@ -117,11 +117,11 @@ def _question(row: Result) -> tuple[str, str, str]:
 
 
 def changes(folder: Path, initial: Mapping[Asked, float]) -> list[Change]:
-    """Return every watched metric of a run that is also known of the weights it started from.
+    """Return every watched metric of a run that is also known for its initial weights.
 
     Args:
         folder: of the run.
-        initial: what ``initial_values`` found.
+        initial: result of ``initial_values``.
     """
     run = read_run(folder)
     if run.record.get("steps") == 0:
@@ -135,7 +135,7 @@ def changes(folder: Path, initial: Mapping[Asked, float]) -> list[Change]:
 
 
 def falls(found: Iterable[Change], threshold: float) -> list[Fall]:
-    """Return what fell by more than ``threshold`` on the mean over an arm's runs.
+    """Return the metrics whose mean over an arm's runs fell by more than ``threshold``.
 
     Args:
         found: changes of any number of runs.
@@ -168,13 +168,13 @@ def _describe(some: Sequence[Fall]) -> str:
 
 
 def sentences(found: Sequence[Change], threshold: float | None) -> list[str]:
-    """Say what fell, that nothing did, or that nothing is known; nothing if not asked."""
+    """Report what fell, that nothing fell, or that nothing is known; empty without a threshold."""
     if threshold is None:
         return []
     if not found:
         return [
-            "Nothing is known of the weights before fine-tuning: "
-            "`python evaluate.py evaluate_initial=true` asks them the same benchmarks."
+            "Nothing is known about the weights before fine-tuning: `python evaluate.py "
+            "evaluate_initial=true` runs the same benchmarks on them."
         ]
     asked = len({(change.benchmark, change.metric) for change in found})
     none = f"None of {asked} watched metrics fell by more than {100 * threshold:g} points."

@@ -1,4 +1,4 @@
-"""``gallery.html``: counterfactual sets to look through, in one file that opens anywhere, offline.
+"""``gallery.html``: browse counterfactual sets in one file that opens anywhere, offline.
 
 Pictures are small copies inside the page; the page's script draws one screenful at a time, so
 thousands of sets filter at once. Nothing in a caption is ever read as markup: the script sets text.
@@ -27,33 +27,33 @@ THUMBNAIL = 192
 """Longest side of a picture: 2,000 pairs at 192 px make a page of about 30 MB."""
 
 DRAW = ("p", "cfg")
-"""Numbers of a member's ``extra`` that can be filtered and sorted by, beside the set's scores."""
+"""Numbers of a member's ``extra`` to filter and sort by, besides the set's scores."""
 
 MEMBERS = 100
 """Members of a set that are shown: SocialCounterfactuals has up to 84."""
 
 LOW_RANGE = 0.6
-"""Contrast is stretched from the start where the middle 98 % of the values span less than this."""
+"""Contrast is stretched initially if the middle 98 % of the values span less than this."""
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """Where the pictures' values lie, in [0, 1]: 1st and 99th percentile of their luminance."""
+    """The range of the pictures' luminance, in [0, 1]: 1st and 99th percentile."""
 
     low: float
     high: float
 
     @property
     def on(self) -> bool:
-        """Whether the pictures are dull enough to be stretched from the start."""
+        """Whether the contrast is low enough to be stretched initially."""
         return self.high - self.low < LOW_RANGE
 
     @property
     def filter(self) -> str:
         """Return the CSS that maps low to 0 and high to 1.
 
-        CSS has contrast(c): c x + (1 - c) / 2, and brightness(b): b x. Brightness comes first, for
-        then nothing is clipped in between.
+        CSS has contrast(c): c x + (1 - c) / 2, and brightness(b): b x. Brightness comes first, so
+        that nothing is clipped in between.
         """
         slope = 1 / max(self.high - self.low, 1 / 64)
         contrast = 1 + 2 * self.low * slope
@@ -66,11 +66,11 @@ def write_gallery(
     """Write the page and return its path; the same sets give the same bytes.
 
     Args:
-        sets: what to show, one at a time; at most ``limit`` are held.
+        sets: the sets to show, read one at a time; at most ``limit`` are held in memory.
         file: where to; its folder is made if missing.
-        title: what the page is called.
-        limit: how many sets to show at most. Of more, a random sample that depends on the keys
-            alone is shown, in their order; ``None`` is all.
+        title: of the page.
+        limit: most sets to show. From more, a random sample that depends only on the keys is shown,
+            in their order; ``None`` shows all.
 
     Raises:
         UserError: naming the set and image, if an image cannot be decoded; if there is no set, or
@@ -95,7 +95,7 @@ def write_gallery(
 
 @dataclass(frozen=True)
 class ShownPicture:
-    """A small copy of an image, as the script reads it, and how often it has each luminance."""
+    """A small copy of an image for the script, and its histogram of luminance."""
 
     about: Mapping[str, Any]
     luminance: NDArray[np.int64]
@@ -103,7 +103,7 @@ class ShownPicture:
 
 @dataclass(frozen=True)
 class _Chosen:
-    """A set whose images were let go of, and the pictures made of them."""
+    """A set without its images, and the small pictures made from them."""
 
     one: CounterfactualSet
     pictures: Mapping[str, ShownPicture]
@@ -151,7 +151,7 @@ def show_picture(encoded: bytes, what: str, side: int) -> ShownPicture:
 
 
 def contrast(pictures: Iterable[ShownPicture]) -> Contrast:
-    """Return the range of all pictures together, so that they stay comparable when stretched."""
+    """Return the common range of all pictures, so that they stay comparable when stretched."""
     total = sum((picture.luminance for picture in pictures), np.zeros(256, np.int64))
     shares = np.cumsum(total) / max(1, total.sum())
     low, high = (int(np.searchsorted(shares, share)) for share in (0.01, 0.99))
@@ -159,7 +159,7 @@ def contrast(pictures: Iterable[ShownPicture]) -> Contrast:
 
 
 def _shuffle_key(key: str) -> int:
-    """Return a number in [0, 2**32) that puts sets in a random order, the same every time."""
+    """Return a number in [0, 2**32) that gives sets a random but fixed order."""
     return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=4).digest(), "big")
 
 
@@ -170,7 +170,7 @@ def _subtitle(shown: int, count: int) -> str:
 
 
 class _Page:
-    """Turns sets into what the script reads, and remembers the names they share."""
+    """Turns sets into data for the script, and numbers the names they share."""
 
     def __init__(self) -> None:
         self.fields: list[str] = []
@@ -180,7 +180,7 @@ class _Page:
     def entry(self, chosen: _Chosen) -> dict[str, Any]:
         """Return a set: k key, r shuffle key, n numbers by field, l classes, m members, ...
 
-        s is the seed, x how many members are left out.
+        s is the seed, x the number of members left out.
         """
         one = chosen.one
         members = one.members[:MEMBERS]
@@ -196,7 +196,7 @@ class _Page:
         }
 
     def _member(self, one: CounterfactualSet, i: int) -> dict[str, Any]:
-        """Return c caption in pieces, e what was replaced by what, t the kind's number."""
+        """Return c caption in pieces, e the edit in words, t the kind's number."""
         edit = one.members[i].edit
         text = f"{edit.before} → {edit.after}" if edit and (edit.before or edit.after) else ""
         kind = -1 if edit is None else _place(self.kinds, edit.kind)

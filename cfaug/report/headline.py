@@ -1,4 +1,4 @@
-"""What a report is about: one number, the arms under test, and the order that was expected."""
+"""The topic of a report: one number, the arms under test, and the expected order."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from cfaug.report.results import Cell, Result, cells_of
 
 @dataclass(frozen=True)
 class Headline:
-    """What a report is about: one number, the arms under test, and what they were to be above.
+    """The topic of a report: one number, the arms under test, and those expected below them.
 
     Attributes:
         benchmark: the benchmark of the verdict.
         metric: its metric.
         order: the other arms, from worst to best expected.
         tested: the arms under test, the main one first; each was expected above all of ``order``.
-        in_distribution: the benchmark where the cost of a gain is looked for; ``None`` if the
-            verdict is not about a shift of distribution.
+        in_distribution: the benchmark that shows the cost of a gain; ``None`` if the verdict is not
+            about a distribution shift.
         paired: the arms under test, and those that have the same pairs in one batch.
-        controls: arms that have as many examples without the pairing.
+        controls: arms with the same number of examples but without the pairing.
         labels: longer names of arms, for people.
     """
 
@@ -46,7 +46,7 @@ class Headline:
         return cell if cell in cells_of(rows) else None
 
     def label(self, arm: str) -> str:
-        """Return what people call an arm."""
+        """Return the name of an arm for people."""
         return self.labels.get(arm, arm)
 
     @property
@@ -57,5 +57,5 @@ class Headline:
 
 
 def join_words(parts: Sequence[str]) -> str:
-    """Join words as a sentence lists them: ``a, b and c``."""
+    """Join words into a list for a sentence: ``a, b and c``."""
     return ", ".join(parts[:-1]) + (" and " if len(parts) > 1 else "") + parts[-1]

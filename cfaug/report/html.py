@@ -50,14 +50,14 @@ def write_report(
     """Write ``report.html`` and return its path.
 
     Args:
-        folder: where to; made if missing.
-        title: what the page is called.
+        folder: destination; created if missing.
+        title: of the page.
         rows: results of all runs.
-        runs: that gave them.
+        runs: that they are from.
         samples: sets to show, in order.
         config_text: the configuration, shown as it is.
         table: the comparisons of these rows, with its notes.
-        headline: what the first line is about.
+        headline: the topic of the first line.
 
     Raises:
         UserError: if a sample's image cannot be decoded.
@@ -120,7 +120,7 @@ def _columns(rows: Sequence[Result], headline: Headline) -> list[tuple[str, Cell
     found = [("Out of distribution", headline.cell), ("In distribution", headline.cost_cell(rows))]
     present = {row.cell for row in rows}
     shown = [(name, cell) for name, cell in found if cell in present and cell is not None]
-    # Without a counterpart there is nothing to be in or out of.
+    # Without a counterpart, "in distribution" has no meaning.
     return shown if len(shown) == 2 else [(cell[0], cell) for _, cell in shown]
 
 
@@ -207,9 +207,9 @@ def _strips(
 
 
 def _ratio(rows: Sequence[Result], arms: Mapping[str, Arm], headline: Headline) -> Markup | None:
-    """Draw metric against ratio over the arms that differ in nothing else, if there are three.
+    """Plot metric against ratio over arms that differ in nothing else, if there are three.
 
-    They differ from the main arm under test in ``data.cf_ratio`` alone.
+    They differ from the main arm under test only in ``data.cf_ratio``.
     """
     main = arms.get(headline.tested[0])
     ratios = {
@@ -237,7 +237,7 @@ def _ratio(rows: Sequence[Result], arms: Mapping[str, Arm], headline: Headline) 
 
 
 def _effort_part(runs: Sequence[Mapping[str, Any]], labels: Mapping[str, str]) -> Part:
-    """Return what each arm was given over its runs, which shows whether arms are comparable."""
+    """Return the training effort of each arm over its runs, which shows if arms are comparable."""
     rows = []
     for arm in dict.fromkeys(str(run["arm"]) for run in runs):
         own = [run for run in runs if run["arm"] == arm]
@@ -274,7 +274,7 @@ def _average(values: Sequence[Any]) -> str:
 
 
 def _provenance(runs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return what the runs say of the machine and the code, each distinct value once."""
+    """Return the machine and code recorded in the runs, each distinct value once."""
     found: dict[str, list[str]] = {}
     for run in runs:
         for name in ("experiment", "hardware", "threads", "versions", "git"):

@@ -1,4 +1,4 @@
-"""Which runs make up an arm: those of one identity, but for what follows the seed."""
+"""Which runs make up an arm: those with the same identity apart from what depends on the seed."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ NAMED = 3
 """Differing settings that one message names."""
 
 VARY = ("seed", "data.seed")
-"""Settings that differ between the runs of one arm by their nature."""
+"""Settings that always differ between the runs of one arm."""
 
 CONTENT = {
     "data.real": "content.real", "data.counterfactual": "content.counterfactual",
     "data.control_source": "content.control", "data.human_labels": "content.labels",
     "model.name_or_path": "content.weights", "model.pretrained": "content.weights",
 }  # fmt: skip
-"""What the identity of a run holds in place of a path."""
+"""What an identity contains in place of a path."""
 
 
 INDEXED = ("content.real", "content.counterfactual", "content.control")
-"""Hashes of an index's content, before which the rule stands that they were made by."""
+"""Hashes of an index's content, prefixed by the rule that made them."""
 
 ABSENT = "(absent)"
-"""Stands in messages for a setting that an identity lacks."""
+"""Shown in messages for a setting that an identity lacks."""
 
 
 def same_identity(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
-    """Keep of each arm the runs of its most frequent identity; at a tie, that of the lowest seed.
+    """Keep each arm's runs with its most frequent identity; on a tie, that of the lowest seed.
 
     Args:
         runs: of any arms of one experiment.
 
     Returns:
-        The runs that are kept, in their order, and a sentence on each of the others.
+        The runs that are kept, in their order, and a sentence for each of the others.
     """
     arms: dict[str, list[Run]] = {}
     for run in runs:
@@ -57,7 +57,7 @@ def same_identity(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
 
 
 def _frequency(what: Mapping[Path, Mapping[str, Any]], run: Run) -> int:
-    """Return how many runs have one identity with this one."""
+    """Return how many runs have the same identity as this one."""
     return sum(not differences(other, what[run.folder]) for other in what.values())
 
 
@@ -68,15 +68,15 @@ def _identities(runs: Sequence[Run]) -> dict[Path, dict[str, Any]]:
 
 
 def arm_identity(record: Mapping[str, Any], *, guess: bool = False) -> dict[str, Any]:
-    """Return what the runs of one arm share: the identity, without what follows the seed.
+    """Return the identity that an arm's runs share, without what depends on the seed.
 
-    A run says in ``by_seed`` which of its settings follow the seed and how: the weights of
-    ``model=tiny_clips``, or a world that has no seed of its own.
+    A run records in ``by_seed`` which of its settings depend on the seed and how: the weights of
+    ``model=tiny_clips``, or a world without a seed of its own.
 
     Args:
         record: the content of ``run.json``.
-        guess: leave out what may follow the seed, for runs made before they said so: the weights,
-            and data of a world without a seed of its own.
+        guess: leave out what may depend on the seed, for older runs that did not record it: the
+            weights, and data of a world without a seed of its own.
     """
     identity = record.get("identity") or {}
     by_seed = record.get("by_seed") or {}
@@ -90,9 +90,9 @@ def arm_identity(record: Mapping[str, Any], *, guess: bool = False) -> dict[str,
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """Return the keys by which two identities differ, as far as they can be compared.
+    """Return the keys in which two identities differ, as far as they are comparable.
 
-    The hashes of one content by different rules differ, and say nothing of whether the content
+    Hashes of the same content by different rules differ, so they do not show whether the content
     does: such a key is left out.
     """
     return [
@@ -104,14 +104,14 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
 
 
 def by_different_rules(key: str, one: Any, other: Any) -> bool:
-    """Say whether two values are hashes of an index's content, by two rules: ``2:`` or none."""
+    """Return whether two values are an index's content hashes by two rules (``2:`` or none)."""
     if key not in INDEXED or not isinstance(one, str) or not isinstance(other, str):
         return False
     return one.rpartition(":")[0] != other.rpartition(":")[0]
 
 
 def _describe_differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
-    """Name the settings in which a run differs from the others of its arm."""
+    """Name the settings in which a run differs from the rest of its arm."""
     keys = differences(ours, theirs)
     named = [
         f"{key} is {_value(ours.get(key, ABSENT))}, not {_value(theirs.get(key, ABSENT))}"

@@ -1,7 +1,7 @@
-"""``<benchmark>.html``: texts that a method changed, and where their photos were found afterwards.
+"""``<benchmark>.html``: texts that a method changed, and the ranks of their photos afterwards.
 
-For each method the drop with its tests, what the texts have in common, and the texts whose photo
-fell most, with the photo, both texts and the ranks. Nothing in a text is ever read as markup: the
+For each method, the drop with its tests, the overlap of the texts, and the texts whose photo lost
+most ranks, with the photo, both texts and the ranks. Nothing in a text is ever read as markup: the
 script sets text. One file that opens offline.
 """
 
@@ -27,7 +27,7 @@ THUMBNAIL = 192
 """Longest side of a picture: 60 texts of five methods make a page of about 4 MB."""
 
 LIMIT = 60
-"""Texts of each method that are shown."""
+"""Most texts per method that are shown."""
 
 TESTED = ("method", "texts", "MRR before", "MRR after", "drop [95 %]", "fell / rose", "p (sign)",
           "p (photos)", "Holm")  # fmt: skip
@@ -41,7 +41,7 @@ AGAINST = ("method", "against", "texts", "MRR of the first", "of the second",
 
 @dataclass(frozen=True)
 class MethodTests:
-    """One model's answers with their tests, made once.
+    """One model's answers with their tests, each computed once.
 
     Attributes:
         answers: of the model.
@@ -56,7 +56,7 @@ class MethodTests:
 
     @cached_property
     def kept_drops(self) -> list[PairedTest]:
-        """The same, of texts whose right answer is known to be kept."""
+        """The same for texts whose right answer is known to be kept."""
         return compare_changes([self.answers], "mrr_original", "mrr", kept_only=True)
 
     @cached_property
@@ -71,10 +71,10 @@ class MethodTests:
 
 
 def insertion_page(limit: int = LIMIT) -> ModelPage[InsertionItems]:
-    """Return how the page is made.
+    """Return how to make the page.
 
     Args:
-        limit: texts of each method that are shown, 1 or more.
+        limit: most texts per method that are shown, 1 or more.
     """
 
     def make(answers: Sequence[InsertionItems]) -> _Page:
@@ -84,7 +84,7 @@ def insertion_page(limit: int = LIMIT) -> ModelPage[InsertionItems]:
 
 
 def verdicts(one: MethodTests) -> list[str]:
-    """Say in a sentence a method how much worse photos are found by its texts."""
+    """Say in one sentence per method how much worse its texts retrieve their photos."""
     kept = {test.method: test for test in one.kept_drops}
     lines = []
     for test in one.drops:
@@ -94,7 +94,7 @@ def verdicts(one: MethodTests) -> list[str]:
             f"{_change(test)} over {test.keys:,} texts ({_holm(test)})"
         )
         own, (true, false) = kept.get(test.method), one.answers.judged(test.method)
-        # Of a method without any judged text but those that it left alone, nothing is known.
+        # Nothing is known about a method if the only judged texts are those it left unchanged.
         if true + false:
             line += f"; {false:,} of {true + false:,} judged texts are no longer as true as before"
             if own is not None and own.keys < test.keys:
@@ -110,7 +110,7 @@ def _holm(test: PairedTest) -> str:
 
 
 def _change(test: PairedTest) -> str:
-    """Return in words by how much a mean fell, or rose."""
+    """Return in words how much a mean fell or rose."""
     mean = test.test.mean
     if mean.mean < 0:
         return f"a rise of {_interval(-mean.mean, -mean.high, -mean.low)}"
@@ -144,7 +144,7 @@ def _cells(test: PairedTest) -> list[str]:
 
 
 class _Page:
-    """Turns answers into what the script reads."""
+    """Turns answers into data for the script."""
 
     def __init__(self, tested: Sequence[MethodTests], limit: int) -> None:
         self.tested = tested
@@ -155,12 +155,12 @@ class _Page:
 
     @property
     def verdicts(self) -> list[str]:
-        """A sentence a model and method."""
+        """A sentence for each model and method."""
         return [line for one in self.tested for line in verdicts(one)]
 
     @property
     def subtitle(self) -> str:
-        """How much is shown of what was asked."""
+        """How many of the texts are shown."""
         photos = len(set(self.first.texts("image")))
         texts = len(set(self.first.texts("key")))
         return (
@@ -169,7 +169,7 @@ class _Page:
         )
 
     def _fallen(self, method: str, limit: int) -> list[int]:
-        """Return the rows of changed texts whose reciprocal rank fell most, over all models."""
+        """Return the rows of changed texts whose reciprocal ranks fell most over all models."""
         rows = self.first.rows(method)
         rows = rows[self.first.items.metric("changed")[rows] > 0]
         drops = np.mean([one.answers.items.metric("mrr_drop")[rows] for one in self.tested], axis=0)
@@ -177,7 +177,7 @@ class _Page:
         return found
 
     def content(self) -> dict[str, Any]:
-        """Return everything but the pictures: the script says what its letters mean."""
+        """Return everything but the pictures: the script explains its letters."""
         return {
             "models": [one.answers.model for one in self.tested],
             "methods": list(self.first.methods),
@@ -204,7 +204,7 @@ class _Page:
         yield {"t": "How alike", "h": list(ALIKE), "r": rows}
 
     def _judged(self, one: MethodTests) -> list[PairedTest]:
-        """Return the drops over texts that stayed true, of methods of which any text was judged."""
+        """Return the drops over texts that stayed true, for methods with any judged text."""
         return [test for test in one.kept_drops if any(one.answers.judged(test.method))]
 
     def _measured(self, one: MethodTests, method: str) -> Iterator[str]:
@@ -214,7 +214,7 @@ class _Page:
             yield _plain(float(np.mean(one.answers.items.metric(name)[rows]))) if there else DASH
 
     def _picture(self, row: int) -> int:
-        """Return the number of a text's picture; equal images have one."""
+        """Return the number of a text's picture; equal images share one."""
         digest = self.first.texts("image")[row]
         self.images.setdefault(digest, digest)
         return self._places.setdefault(digest, len(self._places))

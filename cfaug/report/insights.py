@@ -23,10 +23,10 @@ from cfaug.types import ITEM
 FILE = "insights.json"
 
 SHOWN = 6
-"""Insights that are kept; LANCE's Figure 6 shows three."""
+"""Most insights that are saved; LANCE's Figure 6 shows three."""
 
 PAIRS = 3
-"""Edits whose pictures are kept of each."""
+"""Most edits per insight whose pictures are saved."""
 
 SIDE = 128
 """Longest side of a picture."""
@@ -39,11 +39,11 @@ class ShownInsight:
     Attributes:
         label: the class.
         kind: of the edit that names it.
-        words: the intervention as people read it.
-        edits: how many edits it is of.
-        photos: how many photos they are of.
+        words: the intervention in words.
+        edits: number of its edits.
+        photos: number of photos they were made from.
         mean: of how far the probability of the true class moves.
-        low: lower end of its 95 % interval; ``None`` if there is none.
+        low: lower end of its 95 % interval; ``None`` without one.
         high: upper end of it.
         p_holm: one-sided, corrected over all insights of the model; ``None`` without a control.
         png: photos above, their edits below, base64.
@@ -67,12 +67,12 @@ def write_insights(
     read_image: Callable[[str], bytes],
     folder: Path,
 ) -> Path:
-    """Keep the strongest insights with their pictures beside a model's results; return the file.
+    """Save the strongest insights with their pictures beside a model's results; return the file.
 
     Args:
         answers: of the model.
         insights: found in them.
-        read_image: gives the image of an item by its name.
+        read_image: returns the image of an item by its name.
         folder: of the run.
     """
     strongest = sorted(insights, key=lambda one: -one.effect.mean)[:SHOWN]
@@ -89,7 +89,7 @@ def write_insights(
 
 def _shown(answers: StressItems, one: Insight, read_image: Callable[[str], bytes]) -> ShownInsight:
     effect, names, photos = one.effect, answers.texts(ITEM), answers.texts("photo")
-    # Of a photo one edit, the strongest: several look alike.
+    # Only the strongest edit of each photo: several look alike.
     rows = list({photos[row]: int(row) for row in effect.rows[::-1]}.values())[::-1][:PAIRS]
     pictures = [
         [decode_image(read_image(name), name) for name in (photos[row], names[row])] for row in rows
@@ -113,7 +113,7 @@ def _known(value: float) -> float | None:
 
 
 def _sheet(pairs: Sequence[Sequence[Image.Image]]) -> str:
-    """Return pairs of pictures as one PNG in base64: a column a pair, white gaps between them."""
+    """Return pairs of pictures as one PNG in base64: a column per pair, separated by white."""
     for picture in (one for pair in pairs for one in pair):
         picture.thumbnail((SIDE, SIDE))
     width = max(one.width for pair in pairs for one in pair)
@@ -129,7 +129,7 @@ def _sheet(pairs: Sequence[Sequence[Image.Image]]) -> str:
 
 
 def read_insights(folder: Path, answers: StressItems) -> list[ShownInsight]:
-    """Read what ``write_insights`` wrote of a model's answers; none if it wrote none of these.
+    """Read the insights into a model's answers; empty if ``write_insights`` wrote none of these.
 
     Args:
         folder: of the run.

@@ -1,4 +1,4 @@
-"""Tests over items where seeds cannot test: one run against one run, or against several."""
+"""Tests over items where seeds are too few: one run against one run, or against several."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from cfaug.report.results import Cell, Result
 from cfaug.report.tables import ONE_SEED, SPELLED_OUT, ItemComparison, Row
 
 NO_ITEMS = (
-    "evaluated before items were kept, so no test over items either; "
-    "`python evaluate.py items=all` evaluates again and keeps them"
+    "evaluated before items were saved, so no test over items either; `python evaluate.py "
+    "items=all` evaluates again and saves them"
 )
 
 READ_AT_ONCE = 4
-"""Arms whose items are held: a benchmark's metrics are compared one after the other."""
+"""Arms whose items are held in memory, as a benchmark's metrics are compared one after another."""
 
 ItemSource = Callable[[str, str], "list[Items]"]
-"""Gives what the runs of an arm answered to the items of a benchmark, none if a run kept none."""
+"""Returns the answers of an arm's runs to a benchmark's items; empty if a run saved none."""
 
 
 class RunItems:
-    """Reads what runs answered item by item, with the weights that were tabled; an ``ItemSource``.
+    """Reads runs' answers item by item, for the weights in the table; an ``ItemSource``.
 
     Args:
         runs: of any arms.
@@ -44,10 +44,10 @@ class RunItems:
             self._folders.setdefault(run.arm, []).append((run.seed, run.folder))
         self._weights = {(row.arm, row.seed, row.benchmark): row.weights for row in rows}
         self.by_seed = lru_cache(maxsize=READ_AT_ONCE)(self._read)
-        """{seed: items} of an arm and a benchmark; empty if a run kept none of its weights."""
+        """{seed: items} of an arm and a benchmark; empty if a run saved none for its weights."""
 
     def __call__(self, arm: str, benchmark: str) -> list[Items]:
-        """Return the items of an arm, one a seed; none if a run kept none."""
+        """Return the items of an arm, one per seed; empty if a run saved none."""
         return list(self.by_seed(arm, benchmark).values())
 
     def _read(self, arm: str, benchmark: str) -> dict[int, Items]:
@@ -63,7 +63,7 @@ class RunItems:
 
 
 def items_of_runs(runs: Iterable[Run], rows: Iterable[Result]) -> RunItems:
-    """Return what reads the items of an arm's runs, those of the weights that were tabled.
+    """Return a reader of the items of an arm's runs, for the weights in the table.
 
     Args:
         runs: of any arms.
@@ -73,7 +73,7 @@ def items_of_runs(runs: Iterable[Run], rows: Iterable[Result]) -> RunItems:
 
 
 def items_of_arms(runs: Runs, experiment: str, arms: Iterable[str]) -> RunItems:
-    """Return what reads the items of some arms of an experiment, as tables of papers know them.
+    """Return a reader of the items of some arms of an experiment, as papers' tables name them.
 
     Args:
         runs: the folder of all runs.
@@ -101,14 +101,14 @@ def compare_over_items(
     labels: Mapping[str, str],
     family: Collection[Cell] | None = None,
 ) -> tuple[list[ItemComparison], list[str]]:
-    """Test over items what one seed cannot test over seeds.
+    """Test over items where one seed allows no test over seeds.
 
     Args:
         made: the comparisons over seeds.
-        rows: the results they are of.
-        items: what the arms answered.
+        rows: their results.
+        items: the arms' answers.
         labels: {arm: as printed}.
-        family: the cells that are corrected for; ``None`` is all.
+        family: the cells over which p is corrected; ``None`` is all.
 
     Returns:
         The tests over items, corrected (Holm) over the family, and sentences on what could not be
@@ -158,13 +158,13 @@ def compare_pair(
     Args:
         arm: the one that should be better.
         baseline: the other.
-        about: any result of the benchmark, of the part and the metric that are asked about.
+        about: any result of the benchmark, with its part and metric.
         measure: the metric's direction.
-        items: what the arms answered.
+        items: the arms' answers.
 
     Returns:
-        The comparison; ``None`` if an arm was evaluated before items were kept, or the metric is
-        no mean over items.
+        The comparison; ``None`` if an arm was evaluated before items were saved, or the metric is
+        not a mean over items.
 
     Raises:
         UserError: as ``compare_items``, or if a file of items cannot be read.
@@ -176,7 +176,7 @@ def compare_pair(
 
 
 def shorten(sentences: Sequence[str]) -> list[str]:
-    """Return the first few of some sentences, and one that counts the others.
+    """Return the first few sentences, and one that counts the others.
 
     Args:
         sentences: of one kind.

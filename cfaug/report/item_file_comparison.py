@@ -22,7 +22,7 @@ from cfaug.rng import generator
 
 WHOLE = "all"
 PLAIN = Measure("", "higher")
-"""Of numbers that are not right or wrong."""
+"""The measure of numbers that are not right or wrong."""
 
 
 @dataclass(frozen=True)
@@ -30,17 +30,18 @@ class FileComparison:
     """Two files on one metric, over all items or a part of them.
 
     Attributes:
-        first: whose values come first in the difference, as printed.
-        other: what it is compared with.
+        first: name of the file whose values come first in the difference, as printed.
+        other: name of the file it is compared with.
         metric: the column.
-        part: which items, ``all`` or the values of the columns of ``by``.
+        part: the items: ``all`` or the values of the columns of ``by``.
         means: of the first and the other, over items.
         drawn: mean difference, with interval and p of the bootstrap of clusters.
-        error: standard error of the difference, items independent.
-        cluster_error: the same by clusters; ``nan`` where none are known.
-        better: items on which only the first is right, or has the larger value.
+        error: standard error of the difference for independent items.
+        cluster_error: the same by clusters; ``nan`` without clusters.
+        better: number of items on which only the first is right, or has the larger value.
         worse: the reverse.
-        p_exact: two-sided p of McNemar's exact test; ``nan`` of what is not right or wrong.
+        p_exact: two-sided p of McNemar's exact test; ``nan`` for values that are not right or
+            wrong.
         p_holm: ``p``, corrected over all comparisons.
     """
 
@@ -64,7 +65,7 @@ class FileComparison:
 
     @property
     def p(self) -> float:
-        """Two-sided p: of the bootstrap where clusters are known, else of McNemar's exact test."""
+        """Two-sided p: of the bootstrap if clusters are known, else of McNemar's exact test."""
         exact = math.isnan(self.cluster_error) and not math.isnan(self.p_exact)
         return self.p_exact if exact else self.drawn.p
 
@@ -147,12 +148,12 @@ def _compare_parts(
 def comparison_document(
     answers: ItemAnswers, found: Sequence[FileComparison], name: str
 ) -> Document:
-    """Return the comparisons as a table with what a set of this size can show.
+    """Return the comparisons as a table, with a note on what a set of this size can show.
 
     Args:
         answers: of the files.
         found: the comparisons.
-        name: of the files that are written.
+        name: of the files to write.
     """
     clustered = answers.clusters is not None
     by_part = [] if not answers.parts else ["items of"]

@@ -1,8 +1,8 @@
 """What other programs say of items, right or wrong: files of a row an item, read and matched.
 
-Such are the released ``results/*.csv`` of BiVLC. A column of nothing but 0 and 1, True and False,
-or right and wrong is a metric. Rows are matched by what names an item or, where nothing does, by
-their place; then the texts of a row must agree in all files.
+The released ``results/*.csv`` of BiVLC are examples. A column of only 0 and 1, True and False, or
+right and wrong is a metric. Rows are matched by a column that names items or, without one, by their
+position; then the texts of a row must agree in all files.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from cfaug.data.sources.lists import list_records
 from cfaug.errors import UserError
 
 NAMES = ("item", "id", "key", "index", "question_id")
-"""Columns that name an item, where each of its values is there once."""
+"""Columns that may name an item, if their values are unique."""
 
 CLUSTER = "cluster"
-"""The column of clusters, where none is named."""
+"""The default column of clusters."""
 
 TRUE = ("true", "1", "1.0", "right", "correct")
 FALSE = ("false", "0", "0.0", "wrong", "incorrect")
-"""What right and wrong are called, in lower case."""
+"""Spellings of right and wrong, in lower case."""
 EMPTY = ("", "nan", "none", "null")
-"""What stands where an item does not count, in lower case."""
+"""Spellings of an item that does not count, in lower case."""
 
 ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
-"""Where an object lay in memory, as Python prints it: other in every file."""
+"""The address of an object in memory, as Python prints it: different in every file."""
 
 LONGEST_FIELD = 2**20
 NAMED = 3
@@ -41,16 +41,16 @@ NAMED = 3
 
 @dataclass(frozen=True)
 class ItemColumns:
-    """Which columns of files of items are what; the node ``compare_columns``.
+    """The roles of columns in files of items; the node ``compare_columns``.
 
     Args:
-        metrics: right or wrong, or a number; ``None`` is every column that holds nothing but 0 and
-            1, or True and False.
-        item: what names an item, or several columns that do so together; ``None`` is one of
-            ``NAMES`` where there is one, else rows are matched by their place.
-        cluster: what items were sampled with, such as the image; ``None`` is ``cluster`` where
-            there is one, else every item is sampled by itself.
-        by: columns whose values are compared part by part as well, together.
+        metrics: right or wrong, or a number; ``None`` uses every column of only 0 and 1, or True
+            and False.
+        item: the column, or several together, that names an item; ``None`` uses one of ``NAMES`` if
+            there is one, else rows are matched by their position.
+        cluster: the column of clusters in which items were sampled, such as the image; ``None``
+            uses ``cluster`` if there is one, else every item is its own cluster.
+        by: columns whose combinations of values are also compared as parts.
     """
 
     metrics: Sequence[str] | str | None = None
@@ -61,12 +61,12 @@ class ItemColumns:
 
 @dataclass(frozen=True)
 class ItemTable:
-    """One file: a column a field, a row an item.
+    """One file: one column per field, one row per item.
 
     Attributes:
-        file: as it was named.
+        file: as given.
         columns: {name: values}, memory addresses left out of texts.
-        places: where each row lies, ``FILE, line N``.
+        places: the location of each row, ``FILE, line N``.
     """
 
     file: Path
@@ -84,10 +84,10 @@ class ItemTable:
         return self.columns[name]
 
     def key(self, names: Sequence[str]) -> list[str]:
-        """Return what names each row: the texts of some columns together.
+        """Return the name of each row: the texts of some columns together.
 
         Raises:
-            UserError: if a column is missing, or two rows have one name.
+            UserError: if a column is missing, or two rows have the same name.
         """
         rows = zip(*(self.column(name) for name in names), strict=True)
         found = [" | ".join(map(str, row)) for row in rows]
@@ -122,8 +122,8 @@ class ItemAnswers:
     """The answers of several files to the same items, in one order.
 
     Attributes:
-        files: as they were named.
-        items: how the items are named, (items,).
+        files: as given.
+        items: names of the items, (items,).
         metrics: {name: values, float64 (files, items)}, ``nan`` where an item does not count.
         clusters: the cluster each item was sampled in, (items,); ``None`` if by itself.
         parts: {value of the columns of ``by``, joined: which items, bool (items,)}.
@@ -143,7 +143,7 @@ def read_item_files(files: Sequence[Path], columns: ItemColumns) -> ItemAnswers:
 
     Args:
         files: at least two.
-        columns: which columns are what.
+        columns: the roles of the columns.
 
     Raises:
         UserError: if a file cannot be read, a column is missing, or the files are not about the
@@ -178,12 +178,12 @@ def _read(file: Path) -> ItemTable:
             columns.setdefault(name, []).append(text)
         places.append(place)
     if not places:
-        raise UserError(f"{file} has no items: a header and a row an item are needed")
+        raise UserError(f"{file} has no items: a header and one row per item are needed")
     return ItemTable(file, columns, places)
 
 
 def _number(value: Any) -> float | None:
-    """Return right or wrong as 1 and 0, a number, ``nan`` of nothing; ``None`` of anything else."""
+    """Return right or wrong as 1 or 0, a number as it is, ``nan`` if empty; ``None`` for others."""
     text = str(value).strip().lower()
     if text in TRUE or text in FALSE:
         return float(text in TRUE)
@@ -218,8 +218,8 @@ def _choose_metrics(
     ]
     if not found:
         raise UserError(
-            f"{first.file}: no column that all files have holds nothing but 0 and 1, or True and "
-            "False; compare_columns.metrics=[COLUMN,...] names what is compared, among "
+            f"{first.file}: no column of all files has only 0 and 1, or True and False; "
+            "compare_columns.metrics=[COLUMN,...] names what is compared, among "
             f"{', '.join(first.columns)}"
         )
     same = [
@@ -251,7 +251,7 @@ def _match(
 
 
 def _find_name(tables: Sequence[ItemTable]) -> list[str]:
-    """Return the column of ``NAMES`` that names every item in all files; none if there is none."""
+    """Return the column of ``NAMES`` that names every item in all files; empty without one."""
     for name in NAMES:
         own = [one.columns.get(name, ()) for one in tables]
         if all(values and len({*map(str, values)}) == len(values) for values in own):
@@ -276,7 +276,7 @@ def _check_same(
 
 
 def _check_places(tables: Sequence[ItemTable], metrics: Sequence[str]) -> None:
-    """Refuse files whose rows, in order, are not the same items as far as their texts tell."""
+    """Refuse files whose rows, in order, are different items according to their texts."""
     first, *others = tables
     for table in others:
         if len(table.places) != len(first.places):
@@ -290,7 +290,7 @@ def _check_places(tables: Sequence[ItemTable], metrics: Sequence[str]) -> None:
                 continue
             ours, theirs = first.columns[name], table.columns[name]
             if ours == theirs or all(_number(value) is not None for value in (*ours, *theirs)):
-                continue  # numbers are what a model answered
+                continue  # numbers are a model's answers
             row = next(row for row, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b)
             raise UserError(
                 f"{table.places[row]}: {name} is {str(theirs[row])[:60]!r}, and "
@@ -312,7 +312,7 @@ def _listed(names: Sequence[str] | str | None) -> list[str]:
 
 
 def shown_names(files: Sequence[Path]) -> list[str]:
-    """Return what tables call files: their names without ending, longer where two are equal.
+    """Return short names of files: without suffix, with folders where two are equal.
 
     Args:
         files: different ones.

@@ -1,7 +1,7 @@
 """Is one arm better than another on the items of a benchmark? The test that two checkpoints allow.
 
-Over seeds (``tables``) the question is whether training again would give a better model. Here it is
-whether these models would be better on other items of the same kind: the seeds are taken as given.
+Tests over seeds (``tables``) ask whether retraining would give a better model. These ask whether
+the same models would be better on other items of the same kind: the seeds are taken as given.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ class ItemTest:
         metric: the metric's name.
         arm: the arm's mean over items.
         baseline: the baseline's mean over items.
-        gain: by how much the arm is better: above 0 is better, whichever direction the metric has.
+        gain: how much better the arm is: above 0 is better, whatever the metric's direction.
         low: lower end of the 95 % bootstrap interval of the gain.
         high: upper end of it.
         p: one-sided: the arm is better.
         p_two_sided: the arm differs.
-        test: what gave p, ``MCNEMAR`` or ``BOOTSTRAP``.
-        items: how many items count.
-        clusters: how many clusters they are in.
+        test: that gave p, ``MCNEMAR`` or ``BOOTSTRAP``.
+        items: number of items that count.
+        clusters: number of clusters they are in.
         error: standard error of the gain over clusters of items.
-        p_exact: two-sided p of McNemar's exact test, items taken for independent; ``nan`` of what
-            is not right or wrong.
-        better: items on which the arm has the better value.
-        worse: items on which the baseline has it.
+        p_exact: two-sided p of McNemar's exact test, which treats items as independent; ``nan`` for
+            values that are not right or wrong.
+        better: number of items on which the arm has the better value.
+        worse: number of items on which the baseline has the better value.
     """
 
     benchmark: str
@@ -89,25 +89,25 @@ def compare_items(
     """Compare two arms on a metric, item by item.
 
     Every item is averaged over the seeds that answered it; the difference of the averages is tested
-    in the metric's own direction. Seeds may have test data of their own: then the items of each are
+    in the metric's own direction. If seeds have test data of their own, the items of each are
     compared with those of the other arm on the same data, and all are tested together. Items that
     are 0 or 1 and were sampled one by one are tested exactly (McNemar); all others by a bootstrap
     that draws whole clusters. The interval is the bootstrap's.
 
     Args:
-        arm: answers of the arm, one a seed.
-        baseline: answers of its baseline, one a seed.
+        arm: answers of the arm, one per seed.
+        baseline: answers of its baseline, one per seed.
         metric: a column of the items.
         measure: the metric's direction; by default higher is better.
-        by: only the items whose columns have these values.
+        by: use only the items whose columns have these values.
         seed: of the bootstrap's draws.
 
     Returns:
         The comparison.
 
     Raises:
-        UserError: if the two were not asked about the same items, an item counts for one and not
-            for the other, no item counts, or the metric has no values.
+        UserError: if the items of the two differ, an item counts for only one of them, no item
+            counts, or the metric has no values.
     """
     if not (arm and baseline):
         raise UserError(f"{metric}: items are missing; evaluate both arms again to write them")
@@ -125,7 +125,7 @@ def compare_items(
             raise _differ(arm, metric, "items that count")
         counts = ~np.isnan(left.values)
         means.append(np.stack([left.values[counts], right.values[counts]]))
-        # Equal names in other test data are other clusters.
+        # Equal names in different test data are different clusters.
         _, places = np.unique(left.clusters[counts], return_inverse=True)
         clusters.append(places + known)
         known += len(places)
@@ -157,7 +157,7 @@ def read_values(items: Items, metric: str, by: Mapping[str, str]) -> Values:
     Args:
         items: the answers of one model.
         metric: a column of them.
-        by: only the items whose columns have these values.
+        by: use only the items whose columns have these values.
 
     Raises:
         UserError: if there is no such column, or the metric has no finite values.

@@ -1,11 +1,10 @@
-"""``items/<benchmark>.parquet``: what one model answered to every test item, one row per item.
+"""``items/<benchmark>.parquet``: one model's answers to every test item, one row per item.
 
-``item`` names the test item, ``cluster`` what was sampled with it (an image, a set). A metric that
-is a mean over items has a column of its own name: the mean of its values is the number in
+``item`` names the test item, ``cluster`` the unit it was sampled in (an image, a set). A metric
+that is a mean over items has a column of its own name: the mean of its values is the number in
 ``results.jsonl`` and their number is its ``n``; it is null where the item does not count. The
-schema's metadata holds the hashes of the weights and of the data that the answers are of.
-
-``rankings/<benchmark>.parquet`` is the same of what was ranked, where items are rankings.
+schema's metadata contains the hashes of the weights and of the data. If items are rankings,
+``rankings/<benchmark>.parquet`` has the ranked candidates in the same form.
 """
 
 from __future__ import annotations
@@ -31,26 +30,26 @@ FOLDER = "items"
 """Beside a run's results."""
 
 RANKINGS = "rankings"
-"""Likewise: one row a ranked candidate, where an item is a ranking."""
+"""Likewise, with one row per ranked candidate if an item is a ranking."""
 
 AGAIN = "remove it, and evaluate.py writes it again"
 
 FORMAT = "1"
 ABOUT = ("format", "benchmark", "weights", "data")
-"""What the metadata of the schema holds."""
+"""Keys in the metadata of the schema."""
 
 
 @dataclass(frozen=True)
 class Items:
-    """What one model answered to the items of one benchmark.
+    """One model's answers to the items of one benchmark.
 
     Attributes:
         benchmark: the benchmark's name.
         weights: the hash of the model's weights, as in its results.
-        data: the hash of what was asked about, as in its results.
-        columns: one element an item: ``item`` and ``cluster``, then the values; ``nan`` or ``None``
-            where an item has none. What is read has arrays.
-        folder: of the run that they were read from; ``None`` if they were not.
+        data: the hash of the test data, as in its results.
+        columns: one element per item: ``item`` and ``cluster``, then the values; ``nan`` or
+            ``None`` where an item has none. Columns read from a file are arrays.
+        folder: of the run that they were read from; ``None`` if they were not read.
     """
 
     benchmark: str
@@ -66,7 +65,7 @@ class Items:
         """Return the values of a metric, float64 (items,), ``nan`` where an item does not count.
 
         Raises:
-            UserError: if there is no such column, or it does not hold finite numbers.
+            UserError: if there is no such column, or its numbers are not finite.
         """
         arrays = {one: np.asarray(values) for one, values in self.columns.items()}
         numbers = {one: values for one, values in arrays.items() if values.dtype.kind in "fiub"}
@@ -82,7 +81,7 @@ class Items:
 
 
 def items_file(folder: Path, benchmark: str, kept: str = FOLDER) -> Path:
-    """Return where the items of a benchmark lie, or its rankings.
+    """Return the path of a benchmark's items or rankings.
 
     Args:
         folder: of the run.
@@ -96,7 +95,7 @@ def items_file(folder: Path, benchmark: str, kept: str = FOLDER) -> Path:
 
 
 def how_to_renew(benchmark: str) -> str:
-    """Say how items are made again that are whole and yet not what their benchmark writes.
+    """Say how to renew items that are readable but not as their benchmark writes them.
 
     Args:
         benchmark: its name.
@@ -111,7 +110,7 @@ def write_items(folder: Path, items: Items, kept: str = FOLDER) -> Path:
     Args:
         folder: of the run.
         items: the items.
-        kept: ``FOLDER``, or ``RANKINGS`` for what was ranked.
+        kept: ``FOLDER``, or ``RANKINGS`` for ranked candidates.
 
     Returns:
         The file.
@@ -135,9 +134,9 @@ def write_items(folder: Path, items: Items, kept: str = FOLDER) -> Path:
     buffer = io.BytesIO()
     pq.write_table(table, buffer, compression="zstd", write_statistics=False)
     file = items_file(folder, items.benchmark, kept)
-    if file.parent.is_symlink():  # of a received run: what it leads to would be written to
+    if file.parent.is_symlink():  # in a run from elsewhere, a link could lead to any file
         raise UserError(
-            f"{file.parent} is a link, and nothing is written through it: put a folder in its place"
+            f"{file.parent} is a link, and links are not written through: put a folder in its place"
         )
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -150,8 +149,8 @@ def write_items(folder: Path, items: Items, kept: str = FOLDER) -> Path:
 def _column(values: Column, what: str) -> pa.Array:
     """Return a column as Arrow has it: nan of an array of floats becomes null.
 
-    ``pyarrow.array`` imports pandas where it is installed, which takes as long as everything else
-    in an evaluation whose embeddings are kept. So columns of one type are handed over as buffers.
+    ``pyarrow.array`` imports pandas if it is installed, which takes as long as everything else in
+    an evaluation with cached embeddings. So columns of one type are passed as buffers.
     """
     import pyarrow as pa
 
@@ -190,20 +189,20 @@ def _texts(values: Sequence[str]) -> pa.Array:
 
     encoded = [value.encode() for value in values]
     ends = np.cumsum([0, *map(len, encoded)])
-    if ends[-1] > np.iinfo(np.int32).max:  # more than a column of offsets can say
+    if ends[-1] > np.iinfo(np.int32).max:  # too much for 32-bit offsets
         return pa.array(values)
     buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(b"".join(encoded))]
     return pa.Array.from_buffers(pa.string(), len(encoded), buffers)
 
 
 def has_items(folder: Path, benchmark: str, weights: str, data: str, kept: str = FOLDER) -> bool:
-    """Say whether the items of a benchmark lie there, of these weights and this data.
+    """Return whether a benchmark's items were saved for these weights and this data.
 
     Args:
         folder: of the run.
         benchmark: the benchmark's name.
         weights: the hash of the model's weights.
-        data: the hash of what is asked about.
+        data: the hash of the test data.
         kept: ``FOLDER`` or ``RANKINGS``.
     """
     import pyarrow as pa
@@ -215,7 +214,7 @@ def has_items(folder: Path, benchmark: str, weights: str, data: str, kept: str =
     try:
         about = _about(pq.read_schema(require_regular(file)))
     except (OSError, pa.ArrowException):
-        return False  # damaged: asking again writes it anew
+        return False  # damaged: evaluating again rewrites it
     return about == (FORMAT, benchmark, weights, data)
 
 
@@ -233,7 +232,7 @@ def read_items(folder: Path, benchmark: str, kept: str = FOLDER) -> Items | None
         kept: ``FOLDER`` or ``RANKINGS``.
 
     Raises:
-        UserError: if the file cannot be read or is not one of items.
+        UserError: if the file cannot be read or does not contain items.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -269,7 +268,7 @@ def _check_names(table: pa.Table, file: Path) -> None:
 
 
 def benchmarks_with_items(folder: Path) -> list[str]:
-    """Return the benchmarks whose items lie beside a run's results, sorted by name.
+    """Return the benchmarks with items beside a run's results, sorted by name.
 
     Args:
         folder: of the run.

@@ -1,8 +1,8 @@
 """Is one arm better than another over seeds and items at once? Arms of several seeds, with items.
 
-Beside the tests over seeds of ``significance_table``, whose question is whether training again
-would give a better model on these very items. Here it is whether it would on other items of the
-same kind as well, and which of the two kinds of chance is the larger one.
+The tests over seeds in ``significance_table`` ask whether retraining would give a better model on
+the same items. These ask whether it would on other items of the same kind as well, and which of the
+two sources of variance is larger.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from cfaug.report.tables import NO_SPREAD, OTHER_SEEDS, Row
 from cfaug.rng import generator
 
 TESTABLE = ("", OTHER_SEEDS, NO_SPREAD)
-"""Reasons of a row of the table over seeds that leave a comparison over items as well."""
+"""Reasons in a row of the table over seeds that still allow a comparison over seeds and items."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,12 @@ class JointComparison:
 
     Attributes:
         row: the comparison over seeds.
-        found: the bootstrap of both; ``p_greater`` and ``p_less`` are of arm minus baseline.
-        parts: what seeds and items add to the squared standard error.
-        item_error: standard error over clusters of items of the difference averaged over seeds,
-            these seeds taken as given.
-        own_tests: whether every seed has items of its own.
-        p_holm: ``p``, corrected over all comparisons that were made together.
+        found: the bootstrap over both; ``p_greater`` and ``p_less`` are of arm minus baseline.
+        parts: contributions of seeds and items to the squared standard error.
+        item_error: standard error, over clusters of items, of the difference averaged over seeds,
+            for these seeds.
+        own_tests: whether every seed has its own items.
+        p_holm: ``p``, corrected over all comparisons made together.
     """
 
     row: Row
@@ -79,7 +79,7 @@ class JointComparison:
         return self.found.p_greater if higher else self.found.p_less
 
     def describe(self, labels: Mapping[str, str]) -> str:
-        """Say what a difference of this size means on this set, these seeds taken as given.
+        """Say what a difference of this size means on this set, for these seeds.
 
         Args:
             labels: {arm: as printed}.
@@ -100,15 +100,15 @@ def compare_over_seeds_and_items(
     labels: Mapping[str, str] | None = None,
     family: Collection[Cell] | None = None,
 ) -> tuple[list[JointComparison], list[str]]:
-    """Compare arms of several seeds over seeds and items at once, Holm over all of the family.
+    """Compare arms of several seeds over seeds and items at once; Holm over the family.
 
     Args:
-        rows: comparisons over seeds; those that seeds cannot test are left out, and so are metrics
+        rows: comparisons over seeds; those without a test over seeds are left out, as are metrics
             that are not means over items.
-        results: what the rows are of.
-        items: what the arms answered.
+        results: behind the rows.
+        items: the arms' answers.
         labels: {arm: as printed}.
-        family: the cells that are corrected for; ``None`` is all.
+        family: the cells over which p is corrected; ``None`` is all.
 
     Returns:
         The comparisons, and sentences on what could not be compared.
@@ -136,24 +136,24 @@ def compare_over_seeds_and_items(
 
 
 Answer = tuple[str, Cell, int]
-"""An arm, a benchmark or part of one with a metric, and a seed."""
+"""An arm, a cell (a benchmark or part with a metric), and a seed."""
 
 
 @dataclass(frozen=True)
 class _Own:
-    """What one model answered to a cell: the hash of the test, and the items that count."""
+    """One model's answers in a cell: the hash of the test, and the items that count."""
 
     data: str
     values: Values
 
 
 class _Answers:
-    """What arms answered to one benchmark; each file is read once, and each test resampled once.
+    """Arms' answers to one benchmark; each file is read once, and each test resampled once.
 
     Args:
-        rows: of the benchmark, that are to be compared.
+        rows: of the benchmark, to compare.
         about: a result of every cell.
-        items: what the arms answered.
+        items: the arms' answers.
     """
 
     def __init__(self, rows: Sequence[Row], about: Mapping[Cell, Result], items: RunItems) -> None:
@@ -173,7 +173,7 @@ class _Answers:
 
     @staticmethod
     def _read(by_seed: Mapping[int, Items], about: Result) -> dict[int, _Own] | UserError:
-        """Return the answers by seed; none without the metric, or why they cannot be read."""
+        """Return the answers by seed; empty without the metric; or the reason if unreadable."""
         if not all(about.metric in one.columns for one in by_seed.values()):
             return {}
         try:
@@ -185,7 +185,7 @@ class _Answers:
             return error
 
     def _resample(self, benchmark: str) -> dict[Answer, np.ndarray]:
-        """Return the means of every model's resampled clusters, equal draws for equal items."""
+        """Return the means of every model's resampled clusters; equal items have equal draws."""
         alike: dict[tuple[str, bytes], list[tuple[Answer, Values]]] = {}
         for (arm, cell), by_seed in self._own.items():
             for seed, own in by_seed.items() if isinstance(by_seed, dict) else ():
@@ -202,10 +202,10 @@ class _Answers:
         return means
 
     def compare(self, row: Row) -> list[JointComparison]:
-        """Return the comparison, alone; none without items, or of what is not a mean over them.
+        """Return the comparison in a list; empty without items, or if the metric is not a mean.
 
         Raises:
-            UserError: if the items of both are not the same, or cannot be read.
+            UserError: if the items of the two differ or cannot be read.
         """
         ours, theirs = self._side(row.arm, row.cell), self._side(row.baseline, row.cell)
         if not ours or not theirs:
@@ -286,7 +286,7 @@ def _counted(found: Values) -> Values:
 
 
 def _error_over_items(asked: OneTest | OwnTests) -> float:
-    """Return the standard error over clusters of items, these seeds taken as given."""
+    """Return the standard error over clusters of items, for these seeds."""
     if isinstance(asked, OneTest):
         return standard_error(asked.arm.mean(axis=0) - asked.baseline.mean(axis=0), asked.clusters)
     own = [standard_error(v, c) for v, c in zip(asked.differences, asked.clusters, strict=True)]

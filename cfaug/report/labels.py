@@ -1,4 +1,4 @@
-"""What tables call an arm: what sets it apart from the others, and no more."""
+"""Short labels of arms in tables: only what distinguishes an arm from the others."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ LONGEST = 100
 """Characters of a folder's name; a longer one was cut and given a hash (``clean_name``)."""
 
 SHORT = ("data.", "trainer.", "optim.")
-"""Groups that an arm's name leaves out."""
+"""Groups of settings omitted from an arm's name."""
 
 
 def arm_labels(arms: Mapping[str, Arm], names: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return a label for every arm, no two the same.
+    """Return a distinct label for every arm.
 
-    An arm that was named by hand keeps its name, or has the label given for it. One that was named
-    after its settings loses those that every arm so named has; what a shortened name does not show
-    is taken from the arm's record.
+    An arm that was named by hand keeps its name, or gets the label given for it. A name made from
+    settings loses those that all such names share; settings missing from a shortened name are taken
+    from the arm's record.
 
     Args:
         arms: records of the arms by name.
-        names: {arm: label} of arms that have one of their own.
+        names: {arm: label} of arms with a label of their own.
 
     >>> arm_labels({name: Arm(name) for name in ("size=5,lr=0.1", "size=6,lr=0.1")})
     {'size=5,lr=0.1': 'size=5', 'size=6,lr=0.1': 'size=6'}
@@ -47,13 +47,13 @@ def arm_labels(arms: Mapping[str, Arm], names: Mapping[str, str] | None = None) 
 
 
 def full_names(labels: Mapping[str, str], arms: Iterable[str]) -> str:
-    """Return a sentence with the full names of the arms that tables call otherwise, or nothing."""
+    """Return a sentence with the full names of arms that have another label, or nothing."""
     called = [f"{labels[arm]}: {arm}" for arm in arms if labels.get(arm, arm) != arm]
     return f"Arms by their full names: {'; '.join(called)}." if called else ""
 
 
 def wrap_text(text: str, width: int) -> list[str]:
-    """Break a text into lines of at most ``width`` cells: at spaces, after commas, else anywhere.
+    """Break a text into lines of at most ``width`` cells: at spaces, after commas, or anywhere.
 
     >>> wrap_text("cf_ratio=0.6,real=PHOTOS or more", 14)
     ['cf_ratio=0.6,', 'real=PHOTOS or', 'more']
@@ -73,7 +73,7 @@ def wrap_text(text: str, width: int) -> list[str]:
 
 
 def printable(text: str) -> str:
-    """Return text without control characters: a name on disk may hold those of a terminal."""
+    """Return text without control characters: a name on disk may contain terminal codes."""
     return "".join(c if c.isprintable() else " " for c in text)
 
 
@@ -82,17 +82,17 @@ def _is_cut(arm: str) -> bool:
 
 
 def _pieces(arm: str) -> dict[str, str]:
-    """Return the settings an arm is named after, and under ``""`` what stands before them."""
+    """Return the settings in an arm's name, and under ``""`` the text before them."""
     parts = arm.split(",")
     if _is_cut(arm):
-        parts.pop()  # the last setting, or what is left of it, and the hash
+        parts.pop()  # the last setting, perhaps cut off, and the hash
     found: dict[str, str] = {}
     last = ""
     for part in parts:
         key, equals, value = part.partition("=")
         if equals:
             last, found[key] = key, value
-        else:  # a comma within a value, or the name that was given
+        else:  # a comma within a value, or the given name
             found[last] = f"{found[last]},{part}" if last in found else part
     return found
 
@@ -104,7 +104,7 @@ def _shared_pieces(all_pieces: Sequence[Mapping[str, str]]) -> set[tuple[str, st
 
 
 def unnamed_settings(arms: Mapping[str, Arm]) -> dict[str, dict[str, str]]:
-    """Return the settings beside the data's in which arms differ and which no name shows.
+    """Return the settings, other than data's, in which arms differ but which no name shows.
 
     Args:
         arms: records of the arms by name.
@@ -141,7 +141,7 @@ def _shorten(key: str) -> str:
 
 
 def _make_distinct(labels: Mapping[str, str]) -> dict[str, str]:
-    """Give every arm its full name whose label is another's too, until no two are the same."""
+    """Replace duplicated labels by the arms' full names, until all are distinct."""
     found = dict(labels)
     while True:
         times = Counter(found.values())

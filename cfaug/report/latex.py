@@ -1,4 +1,4 @@
-r"""A document as LaTeX, a ``table`` a part, with ``booktabs`` only; everything is escaped."""
+r"""A document as LaTeX, a ``table`` per part, with ``booktabs`` only; everything is escaped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SPECIAL = str.maketrans(
 SIGNS = str.maketrans(
     {"↓": r"\downarrow ", "†": r"\dagger ", "‡": r"\ddagger ", "§": r"\S ", "¶": r"\P "}
 )
-"""Signs within a formula."""
+"""Signs that need a formula."""
 
 NUMBER = re.compile(r"[\d.]+")
 
@@ -30,7 +30,7 @@ def to_latex(document: Document) -> str:
 
 
 def tex_text(text: str) -> str:
-    """Return text so that LaTeX prints it as it is."""
+    """Escape text so that LaTeX prints it literally."""
     return " ".join(text.splitlines()).translate(SPECIAL).replace("<=", r"$\leq$")
 
 
@@ -69,7 +69,7 @@ def _entry(cell: Entry) -> str:
 
 
 def _subscript(text: str) -> str:
-    """Return text within a formula: upright where it is more than a number."""
+    """Return text for a formula, upright if it is more than a number."""
     if NUMBER.fullmatch(text):
         return text
     return "-" if text == "–" else rf"\mathrm{{{tex_text(text)}}}"

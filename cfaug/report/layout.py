@@ -2,9 +2,9 @@
 
 A row per arm, a column per metric, one part per benchmark. Bold is best in its column; underlined
 is better than the first baseline by the papers' test (one-tailed Welch, p <= 0.05), an arrow is
-worse by the same test, two-sided; a superscript number says the same of each further baseline; a
-dagger is what the paired test leaves after Holm. The subscript is the standard deviation over
-seeds.
+worse by the same test, two-sided; a superscript number means the same for each further baseline; a
+dagger marks what is significant in the paired test after Holm's correction. The subscript is the
+standard deviation over seeds.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ITEM_COLUMNS = (
     "items_test", "items", "item_clusters", "items_low", "items_high", "p_items", "p_items_holm",
     "p_items_holm_two_sided",
 )  # fmt: skip
-"""Columns of the CSV that hold the tests over items."""
+"""Columns of the CSV with the tests over items."""
 
 SHORT_INTERVALS = (
     "Difference and its BCa bootstrap interval (paired by seed) in percentage points. The "
@@ -40,14 +40,14 @@ SHORT_INTERVALS = (
 )
 
 DIRECTIONS = (
-    "A difference is the arm less the baseline: of a metric in which lower is better, a negative "
-    "one is a gain. Every test is in the metric's own direction; what is not a fraction is in its "
-    "own unit."
+    "A difference is the arm minus the baseline: for a metric in which lower is better, a "
+    "negative one is a gain. Every test is in the metric's own direction; values other than "
+    "fractions are in their own unit."
 )
 
 
 def benchmark_parts(table: Table) -> list[Part]:
-    """Return one part per benchmark, with the arms that were asked it as rows."""
+    """Return one part per benchmark, with the arms evaluated on it as rows."""
     found = []
     for benchmark, metrics in table.benchmarks.items():
         cells = {a: [cell_entry(table, a, (benchmark, m)) for m in metrics] for a in table.arms}
@@ -62,7 +62,7 @@ def benchmark_parts(table: Table) -> list[Part]:
 
 
 def cell_entry(table: Table, arm: str, cell: Cell) -> Entry | None:
-    """Return an arm's mean as printed, with every mark; ``None`` if it was not asked."""
+    """Return an arm's mean as printed, with every mark; ``None`` if it was not evaluated."""
     row = table.get(arm, cell)
     if row is None:
         return None
@@ -79,7 +79,7 @@ def cell_entry(table: Table, arm: str, cell: Cell) -> Entry | None:
     return Entry(
         text=measure.text(row.mean),
         sub=measure.spread(row.sd),
-        # Equal to what is printed: two arms that read the same are both bold.
+        # Compared as printed, so that two arms that read the same are both bold.
         bold=cell in table.one_test
         and measure.text(row.mean) == measure.text(measure.best(column)),
         underlined=row.significant,
@@ -93,8 +93,8 @@ def legend(table: Table, best: str = "Bold", better: str = "Underlined") -> list
 
     Args:
         table: whose marks.
-        best: what the best of a column looks like.
-        better: what is better than the first baseline looks like.
+        best: name of the mark of the best in a column.
+        better: name of the mark of a value better than the first baseline.
     """
     first, *others = map(table.label, table.baselines)
     lines = [
@@ -119,7 +119,7 @@ def _units(table: Table) -> str:
 
 
 COMPARED = ("arm", "baseline", "benchmark", "metric")
-"""What names a row of a comparison."""
+"""Columns that name a row of a comparison."""
 
 
 def _name_comparison(table: Table, row: Row) -> tuple[str, ...]:
@@ -127,7 +127,7 @@ def _name_comparison(table: Table, row: Row) -> tuple[str, ...]:
 
 
 def comparison_part(table: Table) -> Part:
-    """Return the comparisons with the tests that matter most, a row each."""
+    """Return the comparisons with the most important tests, one row each."""
     rows = [
         (
             _name_comparison(table, r),
@@ -147,7 +147,7 @@ def comparison_part(table: Table) -> Part:
 
 
 def item_part(table: Table) -> Part | None:
-    """Return the tests over items, a row each; ``None`` if there are none."""
+    """Return the tests over items, one row each; ``None`` if there are none."""
     if not table.over_items:
         return None
     rows = []
@@ -182,7 +182,7 @@ def item_part(table: Table) -> Part | None:
 
 
 def _sizes_of_sets(table: Table) -> list[str]:
-    """Say of each benchmark what a difference means on a set of this size, by its first metric."""
+    """Say for each benchmark's first metric what a difference means on a set of this size."""
     said: dict[str, str] = {}
     for one in table.over_items:
         about = f"{one.row.benchmark} {one.row.metric}, {one.test.describe(one.row.measure)}"
@@ -191,7 +191,7 @@ def _sizes_of_sets(table: Table) -> list[str]:
 
 
 def full_comparison_part(table: Table) -> Part:
-    """Return the comparisons with every test and both effect sizes, a row each."""
+    """Return the comparisons with every test and both effect sizes, one row each."""
     rows = [
         (
             _name_comparison(table, r),
@@ -217,14 +217,14 @@ def full_comparison_part(table: Table) -> Part:
 
 
 def interval_text(row: Row) -> str:
-    """Return the bootstrap interval of a difference in points, or why there is none."""
+    """Return the bootstrap interval of a difference in points, or the reason for none."""
     if math.isnan(row.ci_low):
         return f"n/a ({row.reason})" if row.reason else "n/a"
     return f"{row.measure.text(row.ci_low)} to {row.measure.text(row.ci_high)}"
 
 
 def table_document(table: Table, name: str = "table") -> Document:
-    """Return the table with its notes once, and the comparisons: for formats read from the top."""
+    """Return the table with its notes once, and the comparisons, for formats read top to bottom."""
     *parts, last = benchmark_parts(table)
     found = item_part(table)
     over_items = [] if found is None else [found]
@@ -243,7 +243,7 @@ def table_document(table: Table, name: str = "table") -> Document:
 
 
 def float_document(table: Table, name: str = "table") -> Document:
-    """Return the table with the notes that concern a benchmark below it: each part may move."""
+    """Return the table with each benchmark's notes below its part, as parts may float."""
     parts = [
         replace(
             part,
@@ -255,7 +255,7 @@ def float_document(table: Table, name: str = "table") -> Document:
 
 
 def concerning(sentences: Sequence[str], benchmark: str, known: Collection[str]) -> list[str]:
-    """Return the sentences that name a benchmark, or none of those known."""
+    """Return the sentences that name a benchmark, or do not name any known one."""
     kept = []
     for line in sentences:
         named = {name for name in known if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", line)}
@@ -265,17 +265,16 @@ def concerning(sentences: Sequence[str], benchmark: str, known: Collection[str])
 
 
 def _is_of(benchmark: str, name: str) -> bool:
-    """Say whether a benchmark, or the one it is a part of, is called by a name."""
+    """Return whether a benchmark, or the one it is a part of, has a name."""
     return benchmark == name or benchmark.startswith(f"{name} [")
 
 
 def comparisons_csv(table: Table) -> str:
-    """Return a row an arm, baseline, benchmark and metric: numbers in full precision.
+    """Return a row per arm, baseline, benchmark and metric: numbers in full precision.
 
-    A cell is empty where a test was not made. ``label`` is what the other formats call the arm;
-    ``note`` holds the sentences under them that concern the row. ``unit`` and ``better`` are there
-    if any metric is not a fraction, or better where it is lower; ``ITEM_COLUMNS`` if there are
-    tests over items.
+    A cell is empty if a test was not made. ``label`` is the arm's label in the other formats;
+    ``note`` has the notes of these that concern the row. ``unit`` and ``better`` exist if any
+    metric is not a fraction, or is better if lower; ``ITEM_COLUMNS`` if there are tests over items.
     """
     names = [f.name for f in fields(Row) if not table.plain or f.name not in ("unit", "better")]
     more = ITEM_COLUMNS if table.over_items else ()
@@ -289,7 +288,7 @@ def comparisons_csv(table: Table) -> str:
 
 
 def _item_numbers(table: Table, row: Row) -> list[Any]:
-    """Return the columns ``ITEM_COLUMNS`` of a row, empty where seeds test it."""
+    """Return the columns ``ITEM_COLUMNS`` of a row, empty if seeds test it."""
     one = table.get_over_items(row.arm, row.cell, row.baseline)
     if one is None:
         return [""] * len(ITEM_COLUMNS)

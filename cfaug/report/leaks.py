@@ -1,4 +1,4 @@
-"""``leaks.json``: the test images that a run was trained on, said in words."""
+"""``leaks.json``: the test images that a run was trained on, reported in words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LEAKS = "leaks.json"
 
 
 def write_leaks(folder: Path, benchmark: str, leaks: Leaks) -> None:
-    """Keep what a test shares with a run's training; what is left out now is removed.
+    """Save what a test shares with a run's training, replacing the earlier entry.
 
     Args:
         folder: of the run.
@@ -34,10 +34,10 @@ def write_leaks(folder: Path, benchmark: str, leaks: Leaks) -> None:
 
 
 def leak_sentences(folders: Iterable[Path]) -> list[str]:
-    """Say for each benchmark how many of its images the worst run had seen in training.
+    """Say for each benchmark how many of its images the most affected run saw in training.
 
     Args:
-        folders: of runs; those without the file leaked nothing that was looked for.
+        folders: of runs; without the file, no leaks were found.
 
     Raises:
         UserError: if a file cannot be read.

@@ -21,7 +21,7 @@ def to_markdown(document: Document) -> str:
 
 
 def markdown_text(text: str) -> str:
-    """Return text so that Markdown shows it as it is."""
+    """Escape text so that Markdown shows it literally."""
     return " ".join(text.splitlines()).translate(SPECIAL)
 
 

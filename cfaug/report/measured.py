@@ -52,10 +52,11 @@ class TableSettings:
 
     Attributes:
         name: of the table, for messages.
-        labels: {what names a row: header}; a row is named by ``pretrained``, ``model``, ``train``
-            (training examples), ``cf`` (counterfactual ones) and ``cf_percent``.
-        commands: what makes the runs and their results.
-        partial: print dashes for missing numbers in place of an error.
+        labels: {key: header} of the columns that name a row; the keys are ``pretrained``,
+            ``model``, ``train`` (training examples), ``cf`` (counterfactual ones) and
+            ``cf_percent``.
+        commands: that make the runs and their results.
+        partial: print dashes for missing numbers instead of failing.
     """
 
     name: str
@@ -70,9 +71,9 @@ class ArmRow:
 
     Attributes:
         run: ``experiment/arm``.
-        model: what it was trained on, as printed.
-        pretrained: which model it started from, where a table has several.
-        baseline: ``experiment/arm`` it is tested against; ``None`` is not tested.
+        model: name of the model, as printed.
+        pretrained: the model it started from, if a table has several.
+        baseline: ``experiment/arm`` it is tested against; ``None`` for no test.
     """
 
     run: str
@@ -86,12 +87,12 @@ class Measured:
     """A part of a table of arms: one set of runs on one set of benchmarks.
 
     Attributes:
-        table: what it is part of.
+        table: that it is part of.
         columns: value columns, in order.
         rows: each with the results of its runs.
         title: of the part; the benchmarks and ``where`` are added.
         where: appended to the benchmarks in titles, such as " of the embedded world".
-        cells: a row each, a column each.
+        cells: by row and column.
         measures: unit and direction of each column.
 
     Raises:
@@ -122,7 +123,7 @@ class Measured:
         self._correct()
 
     def _same_weights(self, row: ArmRow) -> tuple[set[int], bool]:
-        """Return the seeds at which a row and its baseline have the same weights, and if all do."""
+        """Return the seeds at which a row and its baseline have equal weights, and if all do."""
         weights = {one.run: arm.weights for one, arm in self.rows}
         ours, theirs = weights[row.run], weights.get(row.baseline or "", {})
         shared = ours.keys() & theirs.keys() if row.run != row.baseline else set()
@@ -137,7 +138,7 @@ class Measured:
         return {seed: sum(one[seed] for one in others) / len(others) for seed in sorted(seeds)}
 
     def _measure(self, column: MeasuredColumn) -> Measure:
-        """Return a column's unit and direction; of a mean, that of all other columns."""
+        """Return a column's unit and direction; for a mean, those of all other columns."""
         own = self.columns if column.metric is None else [column]
         cells = {one.cell for one in own if one.metric is not None}
         known = measures(row for _, arm in self.rows for row in arm.rows if row.cell in cells)
@@ -150,7 +151,7 @@ class Measured:
         return found.pop() if found else PERCENT
 
     def _correct(self) -> None:
-        """Give every cell its p corrected over the whole part."""
+        """Set every cell's p, corrected over the whole part."""
         flat = holm([cell.p_paired for row in self.cells for cell in row])
         corrected = iter(flat.tolist())
         self.cells = [
@@ -169,7 +170,7 @@ class Measured:
             raise MissingError(self.table.name, missing, self.table.commands)
 
     def require_one_test(self) -> None:
-        """Refuse rows that were asked under one benchmark's name about other test data.
+        """Refuse rows that were evaluated on different test data under the same benchmark name.
 
         Raises:
             UserError: naming two runs, the benchmark and the seed.
@@ -222,7 +223,7 @@ class Measured:
         )
 
     def _best(self, row: ArmRow, column: int) -> str:
-        """Return the best mean beside a cell as printed: equal ones are both bold."""
+        """Return the best mean of a cell's column as printed: equal ones are both bold."""
         rivals = [
             cells[column].values
             for (other, _), cells in zip(self.rows, self.cells, strict=True)
@@ -244,7 +245,7 @@ class Measured:
         return label_text(key, low) if low == high else f"{low:,} to {high:,}"
 
     def _where(self) -> str:
-        """Say what was measured: the benchmark by its name if there is one, and where."""
+        """Say what was measured: the benchmark's name if there is only one, and where."""
         asked = dict.fromkeys(c.benchmark for c in self.columns if c.metric is not None)
         name = next(iter(asked)) if len(asked) == 1 else f"{len(asked)} benchmarks"
         return f"{name}{self.where}"
@@ -275,7 +276,7 @@ class Measured:
             )
 
     def _untested(self) -> Iterator[str]:
-        """Name the rows that have a baseline and no test, because either has one seed."""
+        """Name the rows that have a baseline but no test, because either has one seed."""
         seeds = {row.run: len(arm.seeds) for row, arm in self.rows}
         single = [
             row.run

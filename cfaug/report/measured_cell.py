@@ -1,4 +1,4 @@
-"""One cell of a table of arms: its values, tested against the baseline's, and as it is printed."""
+"""One cell of a table of arms: its values, their tests against the baseline's, and its print."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from cfaug.report.numbers import DASH, Measure
 from cfaug.report.tables import ALPHA
 
 Values = dict[int, float]
-"""Of one arm, benchmark and metric, by seed."""
+"""Values of one arm, benchmark and metric, by seed."""
 
 
 @dataclass(frozen=True)
 class MeasuredCell:
-    """One cell of ours: its values, and what the two tests say."""
+    """One cell of ours: its values, and the results of the two tests."""
 
     values: Values
     p_independent: float = math.nan
@@ -26,13 +26,13 @@ class MeasuredCell:
 
 
 def compare_with_baseline(own: Values, base: Values | None, measure: Measure) -> MeasuredCell:
-    """Test values against the baseline's in the direction of their metric, where both are there.
+    """Test values against the baseline's in the direction of their metric, if both exist.
 
     The paired test needs equal seeds.
 
     Args:
         own: of the arm.
-        base: of its baseline; ``None`` is not tested.
+        base: of its baseline; ``None`` for no test.
         measure: unit and direction.
     """
     if not own or not base:
@@ -50,8 +50,8 @@ def print_cell(cell: MeasuredCell, best: str, measure: Measure) -> Entry:
     """Lay out a cell: the mean, its spread and the marks of the tests.
 
     Args:
-        cell: what is printed.
-        best: of the means it is printed beside, as printed.
+        cell: to print.
+        best: best mean of its column, as printed.
         measure: unit and direction.
     """
     if not cell.values:
@@ -72,7 +72,7 @@ def print_cell(cell: MeasuredCell, best: str, measure: Measure) -> Entry:
 
 
 def label_text(key: str, value: Any) -> str:
-    """Return what names a row as printed: counts with a comma, shares with a sign.
+    """Return a row's label as printed: counts with a comma, shares with a percent sign.
 
     >>> label_text("train", 13928), label_text("cf_percent", 50), label_text("model", None)
     ('13,928', '50%', '–')

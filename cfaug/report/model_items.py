@@ -1,4 +1,4 @@
-"""What one model answered to the items of a benchmark, under the name that pages and tables use."""
+"""One model's answers to the items of a benchmark, with the model's name on pages and in tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cfaug.errors import UserError
 from cfaug.report.items import Items, how_to_renew
 
 NAMED = 5
-"""Missing columns that a message names."""
+"""Most missing columns that a message names."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class ModelItems:
     Attributes:
         NEEDED: the columns of every run of the benchmark.
         ASKED_BY: which ``benchmark=`` of ``evaluate.py`` writes them.
-        model: what pages and tables call the model.
-        items: as they were written.
+        model: the model's name on pages and in tables.
+        items: as written.
 
     Raises:
         UserError: if a column is missing.
@@ -48,7 +48,7 @@ class ModelItems:
 
     @property
     def renew(self) -> str:
-        """How a message says that the items are made again."""
+        """The part of a message that says how to renew the items."""
         return how_to_renew(self.items.benchmark)
 
     @cached_property
@@ -56,7 +56,7 @@ class ModelItems:
         return {}
 
     def texts(self, name: str) -> list[str]:
-        """Return a column of texts; an empty one where an item has none."""
+        """Return a column of texts; empty where an item has none."""
         if name not in self._texts:
             values = np.asarray(self.items.columns[name]).tolist()
             self._texts[name] = ["" if value is None else str(value) for value in values]

@@ -1,4 +1,4 @@
-"""What pages about models' answers share: one page a model, and one of all models together."""
+"""The common base of pages about models' answers: one per model, and one of all models together."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from cfaug.report.page import render, script_data, write_page
 from cfaug.types import ITEM
 
 ReadImage = Callable[[str], bytes]
-"""Gives an encoded image by its name."""
+"""Returns an encoded image by its name."""
 
 Own = TypeVar("Own", bound=ModelItems)
 
 MODELS = 8
-"""Runs of an experiment that a page shows side by side at most."""
+"""Most runs of an experiment that a page shows side by side."""
 
 
 @dataclass(frozen=True)
@@ -32,39 +32,39 @@ class ImageSource:
     """Where a page's images come from.
 
     Attributes:
-        read: gives an encoded image by its name.
-        describe: gives what the page says of it, by its name; ``None`` says nothing.
+        read: returns an encoded image by its name.
+        describe: returns its caption on the page by its name; ``None`` for no caption.
     """
 
     read: ReadImage
     describe: Callable[[str], str] | None = None
 
     def once(self) -> ImageSource:
-        """Return a source of the same images that reads each only once, for several pages."""
+        """Return a source of the same images that reads each image only once, for several pages."""
         return ImageSource(cache(self.read), self.describe)
 
 
 class PageContent(Protocol):
-    """What a page shows, before its pictures are read."""
+    """The content of a page before its pictures are read."""
 
     @property
     def verdicts(self) -> Sequence[str]:
-        """Return sentences on top of the page, the first of them its heading."""
+        """Return the sentences at the top of the page; the first is its heading."""
 
     @property
     def subtitle(self) -> str:
-        """Return how much of what was asked is shown."""
+        """Return how many of the items are shown."""
 
     @property
     def images(self) -> Mapping[str, str]:
         """Return {digest or name: name} of the images, in the order of their numbers."""
 
     def content(self) -> dict[str, Any]:
-        """Return what the script reads, without the pictures; afterwards ``images`` is whole."""
+        """Return the script's data without the pictures; afterwards ``images`` is complete."""
 
 
 def page_file(benchmark: str) -> str:
-    """Return what the page of a benchmark is called, beside a run's results.
+    """Return the file name of a benchmark's page beside a run's results.
 
     >>> page_file("sets/social_skew")
     'sets%2Fsocial_skew.html'
@@ -74,17 +74,17 @@ def page_file(benchmark: str) -> str:
 
 @dataclass(frozen=True)
 class ModelPage(Generic[Own]):
-    """The page of a benchmark's answers: how it is made, for one model or for several.
+    """How to make the page of a benchmark's answers, for one model or several.
 
     Attributes:
         template: its file, which extends ``models.html``.
-        kind: how a run's items are read.
-        what: what an item is, in the plural.
-        make: makes what the page shows of some answers.
+        kind: class that reads a run's items.
+        what: word for items, in the plural.
+        make: makes the content of the page from answers.
         side: longest side of the pictures, in pixels.
-        most: models that one page holds; of an experiment with more runs no page of all is written,
-            for a sweep would write it again after each of them. ``None`` is any number.
-        remedy: what makes models comparable that were asked about other items.
+        most: most models on one page; with more runs in an experiment no common page is written, as
+            a sweep would rewrite it after each of them. ``None`` for any number.
+        remedy: how to make models comparable if their items differ.
     """
 
     template: str
@@ -96,17 +96,17 @@ class ModelPage(Generic[Own]):
     remedy: str = "evaluate both with the same benchmark.data and settings"
 
     def write(self, answers: Sequence[Own], file: Path, images: ImageSource, *, title: str) -> Path:
-        """Write the page and return its path; the same answers give the same bytes.
+        """Write the page and return its path; equal answers give equal bytes.
 
         Args:
-            answers: of one model or several that were asked about the same items.
-            file: where to; its folder is made if missing.
-            images: where pictures come from.
-            title: what the page is called.
+            answers: of one model or several, about the same items.
+            file: destination; its folder is created if missing.
+            images: source of the pictures.
+            title: of the page.
 
         Raises:
-            UserError: if there is no model, two were asked about other items or have one name, or
-                an image cannot be decoded.
+            UserError: if there is no model, two models have different items or the same name, or an
+                image cannot be decoded.
         """
         require_same_items(answers, self.what, self.remedy)
         text = draw_page(self.template, title, self.make(answers), images, self.side)
@@ -117,20 +117,20 @@ class ModelPage(Generic[Own]):
     ) -> Path:
         """Write the page of one model beside its results, and one of all above their folders.
 
-        "All" are the models of its experiment that were asked the same, where there are several.
+        "All" are the models of its experiment with the same items, if there are several.
 
         Args:
             folder: of the run.
-            model: what the page calls the model.
+            model: the model's name on the page.
             benchmark: the benchmark's name; its items lie in the folder.
-            images: where pictures come from; each is read once.
+            images: source of the pictures; each is read once.
             name: of the pages' files; ``None`` is the benchmark's, see ``page_file``.
 
         Returns:
             The page of the model.
 
         Raises:
-            UserError: if there are no items, or what ``write`` refuses.
+            UserError: if there are no items, or as ``write`` does.
         """
         own = read_own(folder, model, benchmark, self.kind)
         once = images.once()
@@ -142,13 +142,13 @@ class ModelPage(Generic[Own]):
 
 
 def draw_page(template: str, title: str, page: PageContent, images: ImageSource, side: int) -> str:
-    """Return a page that extends ``models.html``; the same answers give the same text.
+    """Return a page that extends ``models.html``; equal answers give equal text.
 
     Args:
         template: its file.
-        title: what the page is called.
-        page: what it shows.
-        images: where its pictures come from.
+        title: of the page.
+        page: its content.
+        images: source of its pictures.
         side: longest side of the pictures, in pixels.
 
     Raises:
@@ -171,13 +171,13 @@ def draw_page(template: str, title: str, page: PageContent, images: ImageSource,
 
 
 def read_own(folder: Path, model: str, benchmark: str, kind: type[Own]) -> Own:
-    """Return what a run's model answered.
+    """Return the answers of a run's model.
 
     Args:
         folder: of the run.
-        model: what pages call the model.
+        model: the model's name on pages.
         benchmark: the benchmark's name; its items lie in the folder.
-        kind: how its items are read.
+        kind: class that reads its items.
 
     Raises:
         UserError: if there are no items, or they are not of that kind.
@@ -191,7 +191,7 @@ def read_own(folder: Path, model: str, benchmark: str, kind: type[Own]) -> Own:
 
 
 def require_names(answers: Sequence[ModelItems]) -> None:
-    """Refuse a page of no model, or of two of one name.
+    """Refuse a page without models, or with two of the same name.
 
     Raises:
         UserError: naming the models.
@@ -204,12 +204,12 @@ def require_names(answers: Sequence[ModelItems]) -> None:
 
 
 def require_same_items(answers: Sequence[ModelItems], what: str, remedy: str) -> None:
-    """Refuse a page of models that were asked about different items, of none, or of equal names.
+    """Refuse a page of models with different items, without models, or with equal names.
 
     Args:
         answers: of the models.
-        what: what an item is, in the plural.
-        remedy: what makes them comparable.
+        what: word for items, in the plural.
+        remedy: how to make them comparable.
 
     Raises:
         UserError: naming the models.
@@ -233,15 +233,15 @@ def write_with_siblings(
 ) -> Path:
     """Write the page of one model beside its results, and one of all models above their folders.
 
-    Those are the models of its experiment that were asked the same, where there are several.
+    Those are the models of its experiment with the same items, if there are several.
 
     Args:
         folder: of the run.
-        own: what its model answered.
+        own: answers of its model.
         name: of the pages' files.
         write: writes the page of some answers into a file, with a title.
-        most: models that one page holds; of an experiment with more runs no page of all is written,
-            for a sweep would write it again after each of them. ``None`` is any number.
+        most: most models on one page; with more runs in an experiment no common page is written, as
+            a sweep would rewrite it after each of them. ``None`` for any number.
 
     Returns:
         The page of the model.
@@ -258,12 +258,12 @@ def write_with_siblings(
 
 
 def read_siblings(folder: Path, own: Own, page: Path) -> list[Own]:
-    """Return the answers of other models of an experiment to the same questions.
+    """Return the answers of the experiment's other models to the same items.
 
     Args:
         folder: of the run.
-        own: what its model answered.
-        page: what they are for: named with those that cannot be read, which are left out.
+        own: answers of its model.
+        page: named in messages about runs that cannot be read, which are left out.
     """
     found: dict[str, Own] = {}
     for other in _runs_beside(folder):
@@ -281,18 +281,18 @@ def read_siblings(folder: Path, own: Own, page: Path) -> list[Own]:
 
 
 def _runs_beside(folder: Path) -> list[Path]:
-    """Return the folders of an experiment's runs, that of the run itself among them."""
+    """Return the folders of an experiment's runs, including that of the run itself."""
     return sorted(folder.parent.parent.glob("*/seed=*"))
 
 
 def show_pictures(
     images: Mapping[str, str], read_image: ReadImage, side: int
 ) -> list[ShownPicture]:
-    """Return small copies of images in order, on every core.
+    """Return small copies of images in order, made on all cores.
 
     Args:
         images: {digest or name: name}.
-        read_image: gives the images.
+        read_image: returns an image by name.
         side: longest side of the copies, in pixels.
 
     Raises:
@@ -302,6 +302,6 @@ def show_pictures(
     def small(name: str) -> ShownPicture:
         return show_picture(read_image(name), name, side)
 
-    # Pillow lets go of the interpreter while it decodes, shrinks and encodes.
+    # Pillow releases the interpreter's lock while it decodes, shrinks and encodes.
     with ThreadPoolExecutor() as pool:
         return list(pool.map(small, images.values()))

@@ -1,4 +1,4 @@
-"""Numbers as people read them: percent, points, p-values, and values of any other unit."""
+"""Numbers as people read them: percent, points, p-values, and values in any other unit."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def p_text(p: float) -> str:
 
 @dataclass(frozen=True)
 class Measure:
-    """How the values of a metric are printed, and which of two is better.
+    """How to print a metric's values, and which of two is better.
 
-    Fractions are printed as percent, their differences in points; any other unit as it is, to four
-    significant digits.
+    Fractions are printed as percent, their differences in points; values in any other unit as they
+    are, to four significant digits.
 
     Attributes:
         unit: ``fraction`` or another, as in ``cfaug.types.Outcome``.
@@ -67,12 +67,12 @@ class Measure:
 
     @property
     def factor(self) -> int:
-        """What a value is multiplied by when it is printed or drawn."""
+        """The factor by which a value is multiplied when it is printed or drawn."""
         return 100 if self.is_fraction else 1
 
     @property
     def sign(self) -> str:
-        """The unit behind a number on its own: "%", or the unit's name."""
+        """The unit after a number: "%", or the unit's name."""
         return "%" if self.is_fraction else self.unit
 
     def text(self, value: float, digits: int = 2) -> str:
@@ -112,7 +112,7 @@ class Measure:
         return f"{self.difference(value)} {'points' if self.is_fraction else self.unit}"
 
     def gain(self, difference: float) -> float:
-        """Return by how much the first of two values is better, given first minus second.
+        """Return how much better the first of two values is, given first minus second.
 
         >>> Measure().gain(-0.5), Measure(better="lower").gain(-0.5)
         (-0.5, 0.5)
@@ -124,7 +124,7 @@ class Measure:
         return max(values) if self.better == "higher" else min(values)
 
     def header(self, metric: str) -> str:
-        """Return the header of a column: the metric, and what a reader must know of it.
+        """Return the header of a column: the metric, with its unit and direction if needed.
 
         >>> Measure().header("acc1"), Measure("nats", "lower").header("loss")
         ('acc1', 'loss (nats, lower is better)')
@@ -135,4 +135,4 @@ class Measure:
 
 
 PERCENT = Measure()
-"""Of fractions in which higher is better."""
+"""The measure of fractions in which higher is better."""

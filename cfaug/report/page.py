@@ -1,4 +1,4 @@
-"""What every page is made with: templates that escape, data a script reads, small pictures."""
+"""Building blocks of every page: escaping templates, data for scripts, small pictures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cfaug.files import write_file
 TEMPLATES = Path(__file__).parent / "templates"
 
 GRID = 128
-"""A picture whose sides are at most this is a drawing whose pixels are to be seen."""
+"""A picture with sides of at most this is a drawing whose pixels should be visible."""
 
 QUALITY = 80
 
@@ -48,7 +48,7 @@ def render(template: str, **content: Any) -> str:
 
 
 def unbroken(text: str) -> Markup:
-    """Return a sentence, escaped, in which no line ends within "p = 3.8e-4".
+    """Return an escaped sentence in which no line breaks within "p = 3.8e-4".
 
     >>> unbroken("a < b (p = 3.8e-4)")
     Markup('a &lt; b (<span class="unbroken">p = 3.8e-4</span>)')
@@ -59,14 +59,14 @@ def unbroken(text: str) -> Markup:
 
 
 def script_data(data: Any) -> Markup:
-    """Return JSON for a script element of a page, whatever its strings hold."""
+    """Return JSON that is safe in a page's script element, whatever its strings contain."""
     packed = json.dumps(data, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-    # Inside <script> only "<" can end the element or begin a comment; JSON may spell it otherwise.
+    # Inside <script> only "<" can end the element or begin a comment; JSON may escape it.
     return Markup(packed.replace("<", "\\u003c"))
 
 
 def short(value: Any) -> float | None:
-    """Return a number to four digits for a script; ``None`` for what is none.
+    """Return a number to four digits for a script; ``None`` for NaN and ``None``.
 
     >>> short(0.123456), short(float("nan")), short(None)
     (0.1235, None, None)
@@ -76,7 +76,7 @@ def short(value: Any) -> float | None:
 
 
 def write_page(file: Path, text: str) -> Path:
-    """Write a page so that a reader sees the old one or the new one; return its path.
+    """Write a page atomically and return its path.
 
     Raises:
         UserError: if it cannot be written.
@@ -90,14 +90,14 @@ def write_page(file: Path, text: str) -> Path:
 
 
 def small_picture(image: Image.Image, side: int) -> dict[str, Any]:
-    """Shrink an image in place and return it as a script reads it.
+    """Shrink an image in place and return it in the form that scripts read.
 
     Args:
         image: RGB.
         side: its longest side becomes at most this.
 
     Returns:
-        ``i`` base64 of a WebP, ``w`` and ``h`` its size, ``q`` if its pixels are to be seen.
+        ``i`` base64 of a WebP, ``w`` and ``h`` its size, ``q`` if its pixels should be visible.
     """
     image.thumbnail((side, side))
     exact = max(image.size) <= GRID  # a drawing of a few pixels; a photograph should stay small

@@ -1,4 +1,4 @@
-"""What one model answered to basic and counterfactual questions: the items of ``benchmark=vqa``."""
+"""One model's answers to basic and counterfactual questions: the items of ``benchmark=vqa``."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from cfaug.report.model_items import ModelItems
 from cfaug.types import CLUSTER, ITEM
 
 ACCURACIES = ("acc_b", "acc_c", "acc_plus")
-"""Columns of the items: of basic questions, of counterfactual ones, of pairs of both."""
+"""Columns of the items: for basic questions, counterfactual ones, and pairs of both."""
 
 SEEN, BLIND, PRIOR = "", "blind_", "prior_"
-"""What precedes the names of these columns: with the image, without it, options alone."""
+"""Prefixes of these columns: with the image, without it, options alone."""
 
 ALL = "all questions"
-"""What a category without a name is called."""
+"""The category of questions without one."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class ImageAnswers:
 
     Attributes:
         basic: whether the basic question was answered right, (images,).
-        counterfactual: whether each counterfactual one was, an array an image.
-        clusters: what each image was sampled with, (images,).
+        counterfactual: whether each counterfactual question was, one array per image.
+        clusters: the cluster each image was sampled in, (images,).
     """
 
     basic: np.ndarray
@@ -65,15 +65,15 @@ class QuestionAnswers(ModelItems):
 
     @cached_property
     def keys(self) -> list[str]:
-        """The image of each item: what precedes the slash in its name."""
+        """The image of each item: the part of its name before the slash."""
         return [name.rpartition("/")[0] for name in self.texts(ITEM)]
 
     def has(self, metric: str) -> bool:
-        """Say whether any item has a value of a metric."""
+        """Return whether any item has a value of a metric."""
         return metric in self.items.columns and bool((~np.isnan(self.items.metric(metric))).any())
 
     def by_category(self, metric: str) -> dict[str, np.ndarray]:
-        """Return the values of a metric in each category, where an item has one and any has.
+        """Return the existing values of a metric in each category that has any.
 
         Args:
             metric: a column of numbers.
@@ -84,7 +84,7 @@ class QuestionAnswers(ModelItems):
         return {name: own for name, own in known.items() if len(own)}
 
     def means(self, metric: str) -> dict[str, float]:
-        """Return the mean of a metric in each category that has any value of it."""
+        """Return the mean of a metric in each category that has values."""
         return {name: float(own.mean()) for name, own in self.by_category(metric).items()}
 
     def total(self, metric: str) -> float:
@@ -112,7 +112,7 @@ class QuestionAnswers(ModelItems):
 
 
 class QuestionItems(QuestionAnswers):
-    """Those to basic and counterfactual questions about each image."""
+    """Answers to basic and counterfactual questions about each image."""
 
     NEEDED: ClassVar[tuple[str, ...]] = (*QuestionAnswers.NEEDED, *ACCURACIES)
 
@@ -130,8 +130,8 @@ class QuestionItems(QuestionAnswers):
     def changed(self) -> np.ndarray:
         """Whether a condition changes the answer, by item, float64.
 
-        1 of a counterfactual question whose right answer is another than that of the image's basic
-        question, 0 where it is the same; NaN of other questions, and where either is unknown.
+        1 for a counterfactual question whose right answer differs from that of the image's basic
+        question, 0 if it is the same; NaN for other questions, and if either is unknown.
         """
         kinds, answers = self.texts("kind"), self.texts("answer")
         rows = list(zip(self.keys, kinds, answers, strict=True))
@@ -144,7 +144,7 @@ class QuestionItems(QuestionAnswers):
 
     @cached_property
     def images(self) -> ImageAnswers:
-        """Images whose basic question was answered, and a counterfactual one."""
+        """Images whose basic question and at least one counterfactual question were answered."""
         acc_b, acc_c = (self.items.metric(name) for name in ACCURACIES[:2])
         basic: dict[str, int] = {}
         others: dict[str, list[bool]] = {}

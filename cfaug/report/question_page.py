@@ -1,9 +1,9 @@
-"""``<benchmark>.html``: questions about images, and what models answered to them.
+"""``<benchmark>.html``: questions about images, and models' answers to them.
 
-Accuracies by category with intervals, with the image and without; then images with their questions:
-the options, the condition marked, each model's answer beside that of the same model without the
-image. Nothing in a question is ever read as markup: the script sets text. One file that opens
-offline.
+Accuracies by category, with intervals, with and without the image; then images with their
+questions: the options, the marked condition, each model's answer beside that of the same model
+without the image. Nothing in a question is ever read as markup: the script sets text. One file that
+opens offline.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ THUMBNAIL = 160
 """Longest side of a picture: 200 of them make a page of about 2 MB."""
 
 LIMIT = 200
-"""Images that are shown; of more, a sample."""
+"""Most images that are shown; from more, a sample."""
 
 WRITTEN = 600
-"""Characters of a written answer or rationale that are shown."""
+"""Most characters of a written answer or rationale that are shown."""
 
 ASKED = {SEEN: "With the image", BLIND: "Without the image", PRIOR: "Options alone"}
-"""What the ways of asking are called, in this order."""
+"""Names of the ways of asking, in this order."""
 
 HEADS = {"right": "right", "acc_b": "basic (acc_b)", "acc_c": "counterfactual (acc_c)",
          "acc_plus": "both (acc+)", "strict": "all about an image (strict)",
@@ -54,7 +54,7 @@ HEADS = {"right": "right", "acc_b": "basic (acc_b)", "acc_c": "counterfactual (a
 
 
 class ShownAnswers(QuestionAnswers):
-    """Answers with the questions that they are answers to."""
+    """Answers with their questions."""
 
     NEEDED: ClassVar[tuple[str, ...]] = (
         *QuestionAnswers.NEEDED, "image", "question", "options", "answer", "chosen", "left_out",
@@ -85,7 +85,7 @@ class ShownAnswers(QuestionAnswers):
         return found
 
     def number(self, row: int, column: str) -> int | None:
-        """Return which option a column names: its place; ``None`` where it names none."""
+        """Return the index of the option that a column names; ``None`` without one."""
         if column not in self.items.columns:
             return None
         said, options = self.texts(column)[row], self.options[row]
@@ -93,10 +93,10 @@ class ShownAnswers(QuestionAnswers):
 
 
 def question_page(limit: int | None = LIMIT) -> ModelPage[ShownAnswers]:
-    """Return how the page is made.
+    """Return how to make the page.
 
     Args:
-        limit: images that are shown at most, 1 or more; ``None`` is all.
+        limit: most images that are shown, 1 or more; ``None`` shows all.
     """
 
     def make(answers: Sequence[ShownAnswers]) -> _Page:
@@ -106,7 +106,7 @@ def question_page(limit: int | None = LIMIT) -> ModelPage[ShownAnswers]:
 
 
 def verdict(one: ShownAnswers) -> str:
-    """Say in a sentence what share a model answers right, and how much falls with a condition."""
+    """Say in a sentence what share a model answers right, and the fall with a condition."""
     blind = ""
     if one.has(f"{BLIND}right"):
         own = float(np.nanmean(one.items.metric(f"{BLIND}right")))
@@ -143,7 +143,7 @@ class _Part:
 
 
 class _Page:
-    """Turns answers into what the script reads."""
+    """Turns answers into data for the script."""
 
     def __init__(self, answers: Sequence[ShownAnswers], limit: int | None) -> None:
         self.answers = answers
@@ -168,7 +168,7 @@ class _Page:
         return f"{len(self.first):,} questions about {every:,} images{without}{some}"
 
     def _choose(self, limit: int | None) -> list[str]:
-        """Return the images that are shown, in the order of the items: those of least hashes."""
+        """Return the images to show, in the order of the items: those with the smallest hashes."""
         every = list(self._rows_of)
         if limit is None or len(every) <= limit:
             return every
@@ -176,7 +176,7 @@ class _Page:
         return [key for key in every if key in drawn]
 
     def content(self) -> dict[str, Any]:
-        """Return everything but the pictures: the script says what its letters mean."""
+        """Return everything but the pictures: the script explains its letters."""
         return {
             "models": [one.model for one in self.answers],
             "categories": list(self.first.categories),
@@ -222,7 +222,7 @@ class _Page:
         }
 
     def _picture(self, row: int) -> int | None:
-        """Return the number of an image's picture; equal images have one."""
+        """Return the number of an image's picture; equal images share one."""
         digest = self.first.texts("image")[row]
         if not digest:
             return None
@@ -243,9 +243,9 @@ class _Page:
         }
 
     def _answer(self, own: ShownAnswers, row: int) -> dict[str, Any]:
-        """Return an answer: c chosen and r right (1, 0, null) of each way of asking.
+        """Return an answer: c chosen and r right (1, 0, null) for each way of asking.
 
-        l is why it was left out, w what the model wrote, f whether the reduction decides.
+        l is the reason if it was left out, w the model's text, f whether the reduction decides.
         """
         ways = [prefix for prefix in ASKED if self._is_asked(prefix)]
         found: dict[str, Any] = {
@@ -271,7 +271,7 @@ def _right(own: ShownAnswers, column: str, row: int) -> int | None:
 
 
 def _pieces(text: str, conditional: bool) -> list[str]:
-    """Return a question in pieces, its condition at the odd place."""
+    """Return a question in pieces, with its condition at the odd place."""
     said = find_condition(text) if conditional else ""
     if not said:
         return [text]

@@ -23,21 +23,22 @@ ALPHA = 0.05
 """Level of the tests."""
 
 Checkpoints = Sequence[QuestionItems]
-"""The answers of the checkpoints of one model, asked in one way; at least one."""
+"""The answers of one model's checkpoints, asked in one way; at least one."""
 
 
 @dataclass(frozen=True)
 class CounterfactualDrop:
-    """Answers to basic questions against those to counterfactual ones about the same image.
+    """Answers to basic questions compared with those to counterfactual ones about the same image.
 
     Attributes:
-        test: of images: the basic answer less the mean of the counterfactual ones, averaged over
-            checkpoints; p by a permutation that exchanges the two of whole clusters of images.
-        images: how many have both.
+        test: over images, of the basic answer minus the mean of the counterfactual ones, averaged
+            over checkpoints; p by a permutation that exchanges the two for whole clusters of
+            images.
+        images: number of images with both.
         phi: correlation of right answers over pairs, mean and spread over checkpoints.
         phi_low: lower end of its 95 % bootstrap interval over images, averaged over checkpoints.
         phi_high: its upper end.
-        p_holm: p, corrected over all that were tested together.
+        p_holm: p, corrected over all drops tested together.
     """
 
     test: DropTest
@@ -60,7 +61,7 @@ def compare_kinds(asked: Sequence[Checkpoints]) -> list[CounterfactualDrop | Non
         asked: the checkpoints of each.
 
     Returns:
-        One each; ``None`` where no image has answers to both kinds of questions, or checkpoints
+        One drop each; ``None`` if no image has answers to both kinds of questions, or checkpoints
         answered different images.
     """
     found = [_drop(checkpoints) for checkpoints in asked]
@@ -100,7 +101,7 @@ class ModelComparison:
     Attributes:
         first: the one that should be better, as printed.
         other: the other one.
-        tests: {metric: test}, of those that both have.
+        tests: {metric: test}, for metrics that both have.
         p_holm: {metric: two-sided p, corrected over all comparisons and metrics}.
         left_out: questions that only one of them answered.
     """
@@ -149,7 +150,7 @@ def _compare(ours: Checkpoints, theirs: Checkpoints) -> tuple[dict[str, ItemTest
         raise UserError("no question was answered by both")
     for name in common:
         if len({own[name] for own in answered}) > 1:
-            raise UserError(f"the question {name} is another one; evaluate both on the same data")
+            raise UserError(f"the question {name} differs; evaluate both on the same data")
     tests = {}
     for metric in ACCURACIES:
         if all(one.has(metric) for one in every):
@@ -159,7 +160,7 @@ def _compare(ours: Checkpoints, theirs: Checkpoints) -> tuple[dict[str, ItemTest
 
 
 def _answered(one: QuestionItems) -> dict[str, tuple[str, ...]]:
-    """Return the questions of images that were answered whole, and what says which they are."""
+    """Return the questions of fully answered images, and their identifying columns."""
     said = [one.texts(name) for name in ("image", "question", "answer", "category", "kind")
             if name in one.items.columns]  # fmt: skip
     right = one.items.metric("right")
@@ -174,6 +175,6 @@ def _answered(one: QuestionItems) -> dict[str, tuple[str, ...]]:
 
 
 def _restrict(one: QuestionItems, names: set[str]) -> Items:
-    """Return some of the items, said to be of the same data: the questions were compared."""
+    """Return some of the items, labelled with the same data, as the questions were compared."""
     rows = np.flatnonzero([name in names for name in one.texts(ITEM)])
     return replace(one.take(rows).items, data="")

@@ -1,4 +1,4 @@
-"""Which of a column's values are best and second best, marked bold and underlined."""
+"""Mark a column's best and second-best values bold and underlined."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def mark_best_two(
 ) -> tuple[Row, ...]:
     """Mark the best of each column bold and the second best underlined.
 
-    What is printed alike is marked alike: two best values that read the same are both bold, and the
+    Values that print the same are marked the same: two equal best values are both bold, and the
     next one is second best.
 
     Args:
         rows: of a part; a cell is ranked by the ``value`` of its numbers, as printed.
-        better: direction of each column; ``None`` is not ranked.
-        beside: numbers of rows that do not compete, such as the unchanged texts.
+        better: direction of each column; ``None`` for a column that is not ranked.
+        beside: numbers of rows that are not ranked, such as the unchanged texts.
 
     >>> rows = [(("a",), (Entry("0.5", numbers={"value": 0.5}),)),
     ...         (("b",), (Entry("0.7", numbers={"value": 0.7}),))]

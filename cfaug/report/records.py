@@ -1,7 +1,7 @@
-"""What a run's folder holds: ``run.json``, its settings and its results, checked.
+"""Read and check a run's folder: ``run.json``, its settings and its results.
 
-``<runs>/<experiment>/<arm>/seed=<seed>/``: experiment and arm are the folder's place, whatever its
-files say, so that either may be renamed, moved and copied.
+``<runs>/<experiment>/<arm>/seed=<seed>/``: experiment and arm are given by the folder's path,
+whatever its files say, so that either may be renamed, moved and copied.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ OPTIONAL: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         "a list of objects",
     ),
 }
-"""Fields that a record may lack, or hold null for: not known, or not yet."""
+"""Fields that may be missing or null in a record, as they are not known, or not yet."""
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,9 @@ class Run:
     """A run on disk.
 
     Attributes:
-        folder: as it was named.
-        experiment: the name of the folder of arms it lies in.
-        arm: the name of the folder of seeds it lies in.
+        folder: as given.
+        experiment: the name of the folder that contains the arms.
+        arm: the name of the folder that contains the seeds.
         record: the content of ``run.json``, with this experiment and arm.
     """
 
@@ -105,10 +105,10 @@ class Run:
         return bool(self.record["state"] == "done")
 
     def results(self) -> list[Result]:
-        """Return its results, under the names that its place gives them; none if it has no file.
+        """Return its results, with experiment and arm from its path; empty without a file.
 
         Raises:
-            UserError: if the file cannot be read, or holds rows of another seed.
+            UserError: if the file cannot be read, or has rows of another seed.
         """
         file = self.folder / RESULTS
         rows = read_results(file) if file.exists() else []
@@ -128,10 +128,11 @@ def experiment_folder(folder: Path) -> Path:
 
 
 def read_run(folder: Path) -> Run:
-    """Read ``run.json`` of a run's folder, under the present names of settings and classes.
+    """Read ``run.json`` of a run's folder, with the current names of settings and classes.
 
     Raises:
-        UserError: naming the file and the field, if it is missing, damaged, or another seed's.
+        UserError: naming the file and the field, if it is missing, damaged, or that of another
+            seed.
     """
     file = folder / RECORD
     record = read_record(file)
@@ -156,10 +157,10 @@ def check_record(record: Mapping[str, Any], file: Path, *, complete: bool = True
     Args:
         record: the content of ``run.json``.
         file: its path, for the message.
-        complete: whether the fields that every run has must be there.
+        complete: whether the fields of every run are required.
 
     Raises:
-        UserError: naming the field, what it holds and what it should.
+        UserError: naming the field, its value and the expected type.
     """
     for name, (fits, kind) in {**REQUIRED, **OPTIONAL}.items():
         value = record.get(name)
@@ -179,7 +180,7 @@ def _abbreviate(value: Any) -> str:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Read the settings of a run, ``config.yaml``, under the present names of settings and classes.
+    """Read the settings of a run, ``config.yaml``, with the current names of settings and classes.
 
     Raises:
         UserError: if it cannot be read, or is not a mapping of names to values.

@@ -1,4 +1,4 @@
-"""One row of ``results.jsonl``: a number of one run, and what a line has to be to be one."""
+"""One row of ``results.jsonl``: a number of one run, and the checks of a line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cfaug.messages import visible
 from cfaug.types import Better
 
 Cell = tuple[str, str]
-"""A benchmark, with the part of it in brackets where it is one, and a metric."""
+"""A benchmark, with a part of it in brackets if there is one, and a metric."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,10 @@ class Result:
         benchmark: the benchmark's name.
         metric: the metric's name.
         value: the number.
-        n: how many queries or images it is the mean of.
+        n: number of queries or images that it is the mean of.
         weights: the hash of the weights.
-        data: the hash of what was asked about; empty where a row does not say.
-        together: how many numbers its benchmark gave at once; 0 where a row does not say.
+        data: the hash of the test data; empty if a row has none.
+        together: how many numbers its benchmark wrote together; 0 if a row does not say.
         better: whether higher or lower values are better.
         unit: ``fraction`` or another, as in ``cfaug.types.Outcome``.
         by: the part of the benchmark it is about; empty for all of it.
@@ -53,16 +53,16 @@ class Result:
 
     @property
     def cell(self) -> Cell:
-        """The benchmark or part of one, and the metric, that this is a value of."""
+        """The benchmark, or part of one, and the metric of this value."""
         return name_part(self.benchmark, self.by), self.metric
 
 
 NAME_OF_PART = re.compile(r" \[[^\[\]]*=[^\[\]]*\]$")
-"""What the name of a part ends in, and that of a benchmark may not."""
+"""The end of a part's name, which a benchmark's name may not have."""
 
 
 def name_part(benchmark: str, by: Mapping[str, str]) -> str:
-    """Return what tables call a part of a benchmark, whatever the order of its names.
+    """Return the name of a benchmark's part in tables, whatever the order of its keys.
 
     >>> name_part("stress", {"edit": "background", "a": "b"})
     'stress [a=b, edit=background]'
@@ -82,11 +82,11 @@ FIELDS: dict[str, type | tuple[type, ...]] = {
 DEFAULTS: dict[str, Any] = {
     "data": "", "together": 0, "better": "higher", "unit": "fraction", "by": {},
 }  # fmt: skip
-"""Fields that a row lacks where they have these values."""
+"""Default values of fields that a row may lack."""
 
 
 def read_row(line: bytes, where: str) -> Result:
-    """Return what a line says.
+    """Read a line.
 
     Args:
         line: of a file of results.
@@ -122,7 +122,7 @@ def read_row(line: bytes, where: str) -> Result:
 
 
 def _direction(content: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return what a row says of its metric's direction, unit and part."""
+    """Return the metric's direction, unit and part from a row."""
     better, unit, by = (content.get(name, DEFAULTS[name]) for name in ("better", "unit", "by"))
     if better not in get_args(Better):
         raise UserError(f"{where}: 'better' is {better!r}; choose {' or '.join(get_args(Better))}")
@@ -133,7 +133,7 @@ def _direction(content: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def _is_printable(text: str) -> bool:
-    """Say whether a text is one line without control characters, as a table's cell has to be."""
+    """Return whether a text is one line without control characters, as a table's cell must be."""
     return text == visible(text) and not set(text) & set("\n\r\t")
 
 

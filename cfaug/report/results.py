@@ -1,4 +1,4 @@
-"""``results.jsonl``: one number a line, appended as benchmarks finish, read back over many runs."""
+"""``results.jsonl``: one number per line, appended as benchmarks finish, read over many runs."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ RECORD = "run.json"
 def append_results(path: Path, rows: Iterable[Result]) -> None:
     """Append rows to ``path`` in one write of whole lines; several processes may do so at once.
 
-    A torn last line of a killed process is removed first, and said on stderr; a whole last line
-    that lacks only its newline is given one.
+    A torn last line of a killed process is removed first, with a message on stderr; a complete last
+    line that lacks only its newline gets one.
 
     Raises:
-        UserError: if a value is NaN, infinite or of no items or the direction of a metric is not
-            that of the file's earlier rows, naming the row, or the file cannot be written; it is
-            left as it was.
+        UserError: naming the row, if a value is NaN, infinite or over no items or its metric's
+            direction differs from earlier rows of the file; or if the file cannot be written, which
+            is left as it was.
     """
     lines = []
     rows = list(rows)
@@ -47,7 +47,7 @@ def append_results(path: Path, rows: Iterable[Result]) -> None:
     if not lines:
         return
     payload = ("\n".join(lines) + "\n").encode()
-    if path.is_symlink():  # of a received run: what it leads to would be written to, or cut
+    if path.is_symlink():  # in a run from elsewhere, a link could lead to any file
         raise UserError(
             f"{path} is a link, and nothing is written through it: put a file in its place"
         )
@@ -99,14 +99,14 @@ def _say_torn(path: Path, tail: bytes) -> None:
     )
 
 
-_say_torn_once = lru_cache(maxsize=256)(_say_torn)  # one command reads a file several times
+_say_torn_once = lru_cache(maxsize=256)(_say_torn)  # as one command reads a file several times
 
 
 def read_results(path: Path) -> list[Result]:
-    """Read the rows of one run, the last of each benchmark and metric, in order of appearance.
+    """Read the last row of each benchmark and metric of one run, in order of appearance.
 
-    A run that was renamed or moved is still that run: its name in a row does not count. A torn last
-    line (no newline, no JSON) is left out and said on stderr.
+    The run's name in a row is ignored, so that a run may be renamed or moved. A torn last line (no
+    newline, invalid JSON) is left out with a message on stderr.
 
     Raises:
         UserError: naming file and line, if any other line is not a row.
@@ -119,7 +119,7 @@ def _last(rows: Iterable[Result]) -> list[Result]:
 
 
 def _check_directions(rows: Iterable[Result], where: str) -> None:
-    """Refuse rows of one metric of which some call higher values better and some lower ones."""
+    """Refuse rows of one metric that disagree on whether higher or lower is better."""
     known: dict[Cell, str] = {}
     for row in rows:
         better = known.setdefault((row.benchmark, row.metric), row.better)
@@ -132,7 +132,7 @@ def _check_directions(rows: Iterable[Result], where: str) -> None:
 
 
 def every_result(path: Path) -> list[Result]:
-    """Read all rows of one run, those of other weights or data that later ones replaced too.
+    """Read all rows of one run, including those of other weights or data that were replaced.
 
     Raises:
         UserError: as ``read_results``.
@@ -156,11 +156,11 @@ Asked = tuple[str, str, str]
 
 
 def answered(path: Path) -> set[Asked]:
-    """Return what a run's file knows in full.
+    """Return the benchmarks whose rows are complete in a run's file, with weights and data.
 
-    A benchmark of which a metric is lost, as by a torn line, is not among them. Rows of older
-    versions do not say how many belong together: of these the last benchmark before a torn line is
-    taken for incomplete.
+    A benchmark with a lost metric, for example by a torn line, is left out. Rows of older versions
+    do not say how many belong together: for these, the last benchmark before a torn line counts as
+    incomplete.
 
     Raises:
         UserError: as ``read_results``.
@@ -212,7 +212,7 @@ def cells_of(rows: Iterable[Result]) -> list[Cell]:
 
 
 def arms_of(rows: Iterable[Result], first: Sequence[str] = ()) -> list[str]:
-    """Return every arm, those of ``first`` at the front and in that order."""
+    """Return every arm, beginning with those of ``first``, in that order."""
     found = list(dict.fromkeys(row.arm for row in rows))
     return [a for a in dict.fromkeys(first) if a in found] + [a for a in found if a not in first]
 
@@ -222,8 +222,8 @@ def require_equal_seeds(
 ) -> None:
     """Refuse a table whose arms were not run on the baseline's seeds.
 
-    An arm that was not asked a benchmark at all is a gap, not a mistake; one that was asked with
-    other seeds than the baseline is. Untrained arms have no seed of their own and are exempt.
+    An arm without a benchmark is a gap, not a mistake; one with seeds other than the baseline's is
+    a mistake. Untrained arms have no seed of their own and are exempt.
 
     Raises:
         UserError: naming the arm, the benchmark and the seeds that are missing on either side.
@@ -250,5 +250,5 @@ def require_equal_seeds(
 
 
 def join_seeds(seeds: Iterable[int]) -> str:
-    """Return seeds in order, as messages name them."""
+    """Return the seeds in order, as text for a message."""
     return ", ".join(map(str, sorted(seeds)))

@@ -1,4 +1,4 @@
-"""Counterfactual sets as people look at them: members side by side, what changed marked."""
+"""Counterfactual sets for people: members side by side, with changes marked."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ THUMBNAIL = 320
 """Longest side of an embedded picture: a page of 512 px pairs would be tens of megabytes."""
 
 CHANGED = 24
-"""A pixel has changed if a channel differs by more than this (of 255): above JPEG's own noise."""
+"""A pixel has changed if a channel differs by more than this (of 255): above JPEG's noise."""
 
 MEMBERS = 4
-"""Members of a set that are shown; a sentence says how many more there are."""
+"""Most members of a set that are shown; a sentence says how many more there are."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Sample:
 
 
 def show(example: CounterfactualSet) -> Sample:
-    """Prepare a set for the page; the first member is what the others are compared with.
+    """Prepare a set for the page; the other members are compared with the first.
 
     Raises:
         UserError: naming the set and image, if an image cannot be decoded.
@@ -103,7 +103,7 @@ def _share(mask: NDArray[np.bool_] | None, picture: Image.Image, first: Image.Im
 
 
 def _with_marks(pieces: Sequence[str]) -> Markup:
-    """Return pieces as one text, those at odd places marked.
+    """Join pieces into one text, marking those at odd places.
 
     >>> _with_marks(["a red ", "<ball>", ""])
     Markup('a red <mark>&lt;ball&gt;</mark>')
@@ -123,9 +123,9 @@ def changed_pixels(first: Image.Image, second: Image.Image) -> NDArray[np.bool_]
 
 
 def outline(mask: NDArray[np.bool_]) -> Markup:
-    """Return the border of a mask as an SVG to lay over the picture.
+    """Return the border of a mask as an SVG overlay for the picture.
 
-    Drawn twice, dark under bright, so that it is seen on any picture.
+    Drawn twice, dark under bright, so that it is visible on any picture.
     """
     cells = _coarse(mask)
     height, width = cells.shape

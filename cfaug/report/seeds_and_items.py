@@ -16,7 +16,7 @@ TITLE = "Comparisons over seeds and items"
 CSV = "seeds_and_items.csv"
 
 SHOWN = 500
-"""Comparisons that a table has; the CSV has all."""
+"""Most comparisons in a table; the CSV has all."""
 
 COLUMNS = (
     "difference", "95 % interval", "p", "p_holm", "bootstrap 95 %", "p bootstrap",
@@ -29,10 +29,10 @@ def seeds_and_items_parts(
     labels: Mapping[str, str] | None = None,
     refused: Sequence[str] = (),
 ) -> tuple[Part, ...]:
-    """Return the comparisons as a table, a row each; none if there are none.
+    """Return the comparisons as a table, one row each; empty without any.
 
     Args:
-        comparisons: as of ``compare_over_seeds_and_items``.
+        comparisons: from ``compare_over_seeds_and_items``.
         labels: {arm: as printed}.
         refused: sentences on what could not be compared.
     """
@@ -102,7 +102,7 @@ def _explain(comparisons: Sequence[JointComparison]) -> list[str]:
 
 
 def _sizes_of_sets(comparisons: Sequence[JointComparison], labels: Mapping[str, str]) -> list[str]:
-    """Say of each benchmark's first metric what the most even of its differences shows at best."""
+    """Say for each benchmark's first metric what its most precise comparison can show."""
     least: dict[str, JointComparison] = {}
     for one in comparisons:
         if not one.item_error > 0:
@@ -132,10 +132,10 @@ CSV_COLUMNS = (
 def seeds_and_items_csv(
     comparisons: Sequence[JointComparison], labels: Mapping[str, str] | None = None
 ) -> str:
-    """Return a row a comparison, numbers in full precision, empty where there is none.
+    """Return a row per comparison, numbers in full precision, missing ones empty.
 
     Args:
-        comparisons: as of ``compare_over_seeds_and_items``.
+        comparisons: from ``compare_over_seeds_and_items``.
         labels: {arm: as printed}.
     """
     names, rows = labels or {}, []
@@ -158,12 +158,12 @@ def write_seeds_and_items(
     """Write ``seeds_and_items.csv`` beside the table of an experiment, if there are comparisons.
 
     Args:
-        comparisons: as of ``compare_over_seeds_and_items``.
+        comparisons: from ``compare_over_seeds_and_items``.
         labels: {arm: as printed}.
         folder: of the experiment.
     """
     file = folder / CSV
     if not comparisons:
-        file.unlink(missing_ok=True)  # of an earlier call, about other benchmarks
+        file.unlink(missing_ok=True)  # from an earlier call, for other benchmarks
         return []
     return [write_page(file, seeds_and_items_csv(comparisons, labels))]

@@ -1,4 +1,4 @@
-"""How the significance table is made: every arm against every baseline, on all they were asked."""
+"""Make the significance table: every arm against every baseline, on all common benchmarks."""
 
 from __future__ import annotations
 
@@ -48,25 +48,24 @@ def significance_table(
     items: ItemSource | None = None,
     primary: Primary | None = None,
 ) -> Table:
-    """Compare every arm with every baseline on everything both were asked.
+    """Compare every arm with every baseline on all benchmarks of both.
 
-    Arms that were asked different test data, or that have the same weights, are shown and not
-    compared (``cfaug.report.comparable``).
+    Arms with different test data, or with the same weights, are shown but not compared
+    (``cfaug.report.comparable``).
 
     Args:
         rows: results of all runs; each metric is tested in its own direction.
-        baseline: one arm or several; each also gets rows of its own, without p.
-        untrained: arms exempt from having the baseline's seeds, and printed first.
+        baseline: one arm or several; each also has its own rows, without p.
+        untrained: arms that may have other seeds than the baseline; they are printed first.
         labels: {arm: as printed}.
         notes: sentences to print under the table, after its own.
         cautions: sentences on what weakens the results, printed after the table's own.
-        items: what the arms answered item by item: comparisons that one seed cannot test over
-            seeds are tested over items.
-        primary: metrics of some benchmarks that are corrected for; of the others all are.
+        items: the arms' answers item by item: comparisons with one seed are tested over items.
+        primary: metrics over which p is corrected, for some benchmarks; for others, all metrics.
 
     Returns:
-        The table; Holm's correction runs over all its rows with a ``p_paired``, and by itself over
-        the tests over items, of what is corrected for.
+        The table; Holm's correction covers all its primary rows with a ``p_paired`` and,
+        separately, all primary tests over items.
 
     Raises:
         UserError: if there are no rows, a baseline has none, or sets of seeds are unequal.
@@ -127,7 +126,7 @@ def significance_table(
 def _compare(
     arm: str, baseline: str, cell: Cell, both: tuple[Answers, Answers], measure: Measure
 ) -> dict[str, Any]:
-    """Return the fields of a row but those that Holm's correction gives."""
+    """Return the fields of a row except those of Holm's correction."""
     ours, theirs = both
     summary = summarise(list(values(ours).values()))
     shared: dict[str, Any] = {
@@ -148,7 +147,7 @@ def _compare(
 
 
 def _without_test(ours: Answers, theirs: Answers, found: Comparison) -> str:
-    """Say why seeds cannot test a difference, or give no interval for it; empty if they can."""
+    """Say why seeds allow no test or interval of a difference; empty if they do."""
     if min(len(ours), len(theirs)) < 2:
         return ONE_SEED
     if ours.keys() != theirs.keys():
@@ -157,7 +156,7 @@ def _without_test(ours: Answers, theirs: Answers, found: Comparison) -> str:
 
 
 def _describe_untested(rows: Sequence[Row], labels: Mapping[str, str]) -> list[str]:
-    """Name the comparisons that these seeds cannot test."""
+    """Name the comparisons without a test over these seeds."""
     said = []
     for reason, means in (
         (ONE_SEED, "one seed, so no test over seeds"),

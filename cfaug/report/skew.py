@@ -1,7 +1,7 @@
-"""What a model retrieved for neutral prompts: the items of ``benchmark=skew``, read.
+"""The images a model retrieved for neutral prompts, read from the items of ``benchmark=skew``.
 
 The columns are those that ``cfaug.bench.skew`` writes, one row for each grid, labelling, subject
-and K. Nothing here asks a model: figures, tables and pages all follow from the items.
+and K. No model is needed here: figures, tables and pages are made from the items alone.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ NEEDED = (ITEM, CLUSTER, "subject", "subject_type", "grid", "labelling", "k", "n
           "p_holm", "labels", "top_counts", "pool_counts", "left_out")  # fmt: skip
 
 RANK_GAPS = "rank_gaps"
-"""Column with each label's place within its sets, above 1/2, as JSON."""
+"""Column with each label's mean rank within its sets, above 1/2, as JSON."""
 
 ALPHA = 0.05
 """Level of the tests of subjects."""
 
 MIDDLE = 0.9
-"""Share of random rankings that a band of chance holds."""
+"""Share of random rankings within a band of chance."""
 
 NAMED = 8
 """Choices that a message names."""
@@ -41,13 +41,13 @@ NAMED = 8
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of every subject.
+    """The question asked about every subject.
 
     Attributes:
         grid: whose images are ranked.
         labelling: which attributes are the labels: ``race``, ``race_gender``, or
             ``gender|race=White`` among the images of one race.
-        k: images that are retrieved.
+        k: number of retrieved images.
     """
 
     grid: str
@@ -72,7 +72,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Retrieved:
-    """What was retrieved for one subject.
+    """The images retrieved for one subject.
 
     Attributes:
         labels: their names.
@@ -86,7 +86,7 @@ class Retrieved:
 
     @property
     def most(self) -> str:
-        """The label with the largest share for its share of the pool."""
+        """The label with the largest share relative to its share of the pool."""
         ratios = [t / p if p else 0.0 for t, p in zip(self.top, self.pool, strict=True)]
         return self.labels[int(np.argmax(ratios))]
 
@@ -97,7 +97,7 @@ class Retrieved:
         return self.top[self.labels.index(label)] / sum(self.top)
 
     def band(self, label: str) -> Band:
-        """Return the share that chance gives a label of its own: the middle 90 % and its mean."""
+        """Return the share of a label expected by chance: the middle 90 % and its mean."""
         from scipy.stats import hypergeom
 
         own, n, k = self.pool[self.labels.index(label)], sum(self.pool), sum(self.top)
@@ -108,13 +108,14 @@ class Retrieved:
 
 @dataclass(frozen=True)
 class Standing:
-    """Subjects whose MaxSkew is more than chance.
+    """Subjects whose MaxSkew is above chance.
 
     Attributes:
-        tested: subjects.
-        corrected: those of p at most 0.05 by Holm over subjects, the most skewed first.
-        uncorrected: how many have p at most 0.05 without correction.
-        by_chance: how many of these to expect if no subject were skewed.
+        tested: number of subjects.
+        corrected: those with p at most 0.05 after Holm's correction over subjects, the most skewed
+            first.
+        uncorrected: number of subjects with p at most 0.05 without correction.
+        by_chance: expected number of these if no subject were skewed.
     """
 
     tested: int
@@ -136,14 +137,14 @@ class Standing:
 
 
 class SkewItems(ModelItems):
-    """What one model retrieved."""
+    """The images that one model retrieved."""
 
     NEEDED = NEEDED
     ASKED_BY = "skew"
 
     @cached_property
     def questions(self) -> tuple[Question, ...]:
-        """What was asked, in the order of the items."""
+        """The questions, in the order of the items."""
         ks = self.items.metric("k").astype(int).tolist()
         asked = zip(self.texts("grid"), self.texts("labelling"), ks, strict=True)
         return tuple(dict.fromkeys(Question(*one) for one in asked))
@@ -158,7 +159,7 @@ class SkewItems(ModelItems):
         return found
 
     def intersectional(self, grid: str) -> str:
-        """Return the labelling by most attributes of a grid: that of most labels."""
+        """Return the labelling by the most attributes of a grid, which has the most labels."""
         sizes = self.items.metric("n_labels")
         most = {
             one.labelling: float(np.max(sizes[rows]))
@@ -168,13 +169,13 @@ class SkewItems(ModelItems):
         return max(most, key=lambda name: (most[name], len(name))) if most else ""
 
     def choose(self, grid: str, labelling: str, k: int | None = None) -> Question | None:
-        """Return the question of a labelling; ``None`` if it was not asked.
+        """Return the question with a labelling; ``None`` if it was not asked.
 
         Args:
             grid: whose images.
             labelling: which labels.
-            k: images retrieved; where it was not asked or is ``None``, the number of labels, else
-                the smallest that was.
+            k: number of retrieved images; if it was not asked or is ``None``, the number of labels,
+                or else the smallest K that was asked.
         """
         asked = [one for one in self.questions if (one.grid, one.labelling) == (grid, labelling)]
         if not asked:
@@ -184,15 +185,15 @@ class SkewItems(ModelItems):
         return next(one for wanted in order for one in asked if one.k == wanted)
 
     def places(self, question: Question) -> list[int]:
-        """Return every row of a question, those that were left out among them."""
+        """Return every row of a question, including those that were left out."""
         return self._places.get(question, [])
 
     def rows(self, question: Question, subject_type: str | None = None) -> list[int]:
-        """Return the rows of a question, without what was left out.
+        """Return the rows of a question, without those that were left out.
 
         Args:
-            question: what was asked.
-            subject_type: subjects of this type only; ``None`` is all.
+            question: the question.
+            subject_type: use only subjects of this type; ``None`` uses all.
         """
         reasons, types = self.texts("left_out"), self.texts("subject_type")
         return [
@@ -204,16 +205,16 @@ class SkewItems(ModelItems):
     def values(
         self, question: Question, metric: str = "max_skew", subject_type: str | None = None
     ) -> dict[str, float]:
-        """Return a column by subject, where it has a value."""
+        """Return the values of a column by subject, without missing ones."""
         column, subjects = self.items.metric(metric), self.texts("subject")
         rows = self.rows(question, subject_type)
         return {subjects[row]: float(column[row]) for row in rows if not math.isnan(column[row])}
 
     def retrieved(self, row: int) -> Retrieved:
-        """Return what was retrieved in a row.
+        """Return the images retrieved in a row.
 
         Raises:
-            UserError: if the row does not say so.
+            UserError: if the row's lists are invalid.
         """
         try:
             labels = tuple(map(str, json.loads(self.texts("labels")[row])))
@@ -237,11 +238,11 @@ class SkewItems(ModelItems):
     def gaps(
         self, question: Question, subject_type: str | None = None
     ) -> dict[str, dict[str, float]]:
-        """Return {label: {subject: its place within sets above 1/2}}, where there is one.
+        """Return {label: {subject: its mean rank within sets, above 1/2}}, without missing ones.
 
         Args:
-            question: what was asked.
-            subject_type: subjects of this type only; ``None`` is all.
+            question: the question.
+            subject_type: use only subjects of this type; ``None`` uses all.
 
         Raises:
             UserError: if the items do not have them.
@@ -258,7 +259,7 @@ class SkewItems(ModelItems):
         return found
 
     def standing(self, question: Question, subject_type: str | None = None) -> Standing:
-        """Return which subjects stand out, and how many would by chance."""
+        """Return which subjects stand out, and how many are expected to by chance."""
         corrected = self.values(question, "p_holm", subject_type)
         excess = self.values(question, "max_skew_excess", subject_type)
         found = [name for name, p in corrected.items() if p <= ALPHA]
@@ -272,7 +273,7 @@ class SkewItems(ModelItems):
         )
 
     def chance(self, question: Question, subject_type: str | None = None) -> list[ChanceSkew]:
-        """Return the distribution of MaxSkew@K of a random ranking, one a subject."""
+        """Return the distribution of MaxSkew@K of a random ranking for each subject."""
         found = []
         for row in self.rows(question, subject_type):
             pool = [count for count in self.retrieved(row).pool if count]
@@ -291,7 +292,7 @@ def chance_band(chance: Sequence[ChanceSkew]) -> Band:
 
 
 def chance_of_mean(chance: Sequence[ChanceSkew]) -> Band:
-    """Return where the mean over subjects of random rankings lies: the middle 90 %, and its mean.
+    """Return the middle 90 % of the mean over subjects of random rankings, and its mean.
 
     Subjects are independent, so the mean of many is close to normal.
     """
@@ -304,7 +305,7 @@ def chance_of_mean(chance: Sequence[ChanceSkew]) -> Band:
 
 
 def read_list(text: str) -> list[Any]:
-    """Return a list that a column holds as JSON; an empty one of no text or of something else."""
+    """Return a list from a column of JSON; empty without text or for anything else."""
     try:
         found = json.loads(text) if text else []
     except (ValueError, RecursionError):

@@ -1,8 +1,8 @@
-"""``<benchmark>.html``: what models retrieve for neutral prompts, one file that opens offline.
+"""``<benchmark>.html``: images retrieved for neutral prompts, in one file that opens offline.
 
-For a subject the first images of each model, how often each label is among them beside what chance
-gives, and whether that is more than chance. Nothing in a label or subject is ever read as markup:
-the script sets text.
+For each subject, the first images of each model, how often each label occurs among them compared
+with chance, and whether the skew is above chance. Nothing in a label or subject is ever read as
+markup: the script sets text.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ THUMBNAIL = 96
 """Longest side of a picture: 100 subjects of 3 models with 12 images each are about 10 MB."""
 
 LIMIT = 100
-"""Subjects of a grid with pictures; of more, a sample, and those that stand out."""
+"""Most subjects per grid with pictures; from more, a sample, and those that stand out."""
 
 SHOWN = 24
-"""Images of a ranking that are shown."""
+"""Most images of a ranking that are shown."""
 
 NUMBERS = ("max_skew", "max_skew_chance", "max_skew_excess", "max_skew_low", "max_skew_high",
            "p_permutation", "p_holm")  # fmt: skip
-"""What a card says of a model, in this order."""
+"""The metrics on a model's card, in this order."""
 
 TOP = "top"
 """Column with the keys of the first images."""
@@ -44,10 +44,9 @@ class SkewPageSettings:
     """How much a page shows.
 
     Args:
-        limit: subjects of a grid with pictures at most, beside those that stand out; ``None`` is
-            all.
+        limit: most subjects per grid with pictures, besides those that stand out; ``None`` for all.
         side: longest side of the pictures, in pixels.
-        shown: images of a ranking at most.
+        shown: most images of a ranking.
     """
 
     limit: int | None = LIMIT
@@ -60,7 +59,7 @@ class SkewPageSettings:
 
 
 def skew_page(settings: SkewPageSettings | None = None) -> ModelPage[SkewItems]:
-    """Return how the page is made.
+    """Return how to make the page.
 
     Args:
         settings: how much it shows.
@@ -74,17 +73,17 @@ def skew_page(settings: SkewPageSettings | None = None) -> ModelPage[SkewItems]:
 
 
 def _main_question(one: SkewItems) -> Question | None:
-    """Return the question of the first grid, all attributes together."""
+    """Return the question about the first grid with all attributes together."""
     grid = one.questions[0].grid
     return one.choose(grid, one.intersectional(grid))
 
 
 def compare_with_first(answers: Sequence[SkewItems]) -> list[str]:
-    """Say in a sentence each by how much models are more or less skewed than the first.
+    """Say in one sentence per model how much more or less skewed it is than the first.
 
     Args:
-        answers: of models that were asked the same; of those without rankings it is said what to
-            run.
+        answers: of models with the same questions; for those without rankings the sentence says
+            what to run.
     """
     first, question = answers[0], _main_question(answers[0])
     found = []
@@ -109,7 +108,7 @@ def compare_with_first(answers: Sequence[SkewItems]) -> list[str]:
 
 
 def verdict(one: SkewItems) -> str:
-    """Say in a sentence how skewed a model is on the first grid, all attributes together."""
+    """Say in a sentence how skewed a model is on the first grid with all attributes together."""
     question = _main_question(one)
     values = {} if question is None else one.values(question)
     if question is None or not values:
@@ -125,7 +124,7 @@ def verdict(one: SkewItems) -> str:
 
 
 class _Page:
-    """Turns answers into what the script reads."""
+    """Turns answers into data for the script."""
 
     def __init__(self, answers: Sequence[SkewItems], settings: SkewPageSettings) -> None:
         self.answers, self.settings = answers, settings
@@ -146,7 +145,7 @@ class _Page:
         return f"{subjects:,} subjects{some}"
 
     def _choose(self) -> set[tuple[str, str]]:
-        """Return the grids and subjects with pictures: those of the smallest hashes."""
+        """Return the grids and subjects with pictures: those with the smallest hashes."""
         limit = self.settings.limit
         chosen: set[tuple[str, str]] = set()
         grids: dict[str, dict[str, None]] = {}
@@ -164,7 +163,7 @@ class _Page:
         return chosen
 
     def content(self) -> dict[str, Any]:
-        """Return everything but the pictures: the script says what its letters mean."""
+        """Return everything but the pictures: the script explains its letters."""
         return {
             "models": [one.model for one in self.answers],
             "questions": [self._question(one) for one in self.first.questions],
@@ -189,7 +188,7 @@ class _Page:
     def _means(
         self, one: SkewItems, question: Question, labels: Sequence[str]
     ) -> list[list[float | None]]:
-        """Return for each label its mean share of what is retrieved, and of the images."""
+        """Return for each label its mean share of the retrieved images, and of all images."""
         found = [one.retrieved(row) for row in one.rows(question)]
         return [
             [short(np.mean([_share(own, label, own.top) for own in found])),
@@ -198,7 +197,7 @@ class _Page:
         ] if found else []  # fmt: skip
 
     def _subject(self, question: Question, row: int, labels: Sequence[str]) -> dict[str, Any]:
-        """Return a subject: n name, t type, o why it was left out, m models."""
+        """Return a subject: n name, t type, o reason if it was left out, m models."""
         first = self.first
         found: dict[str, Any] = {"n": first.texts("subject")[row],
                                  "t": first.texts("subject_type")[row]}  # fmt: skip
@@ -210,9 +209,9 @@ class _Page:
     def _model(
         self, one: SkewItems, question: Question, row: int, labels: Sequence[str]
     ) -> dict[str, Any]:
-        """Return what a model retrieved: v numbers, c and x counts and expected ones, p pictures.
+        """Return a model's retrieval: v numbers, c and x counts and expected counts, p pictures.
 
-        Counts are in the order of the question's labels; a label that a subject has not is null.
+        Counts are in the order of the question's labels; a label that a subject lacks is null.
         """
         retrieved = one.retrieved(row)
         columns = one.items.columns
@@ -224,9 +223,9 @@ class _Page:
         return {"v": numbers, "c": counts, "x": expected, "p": self._pictures(one, question, row)}
 
     def _pictures(self, one: SkewItems, question: Question, row: int) -> list[int]:
-        """Return the numbers of the first images; equal images have one."""
+        """Return the numbers of the first images; equal images share one."""
         subject = question.grid, one.texts("subject")[row]
-        # A labelling among some images only has a ranking of its own, which would double the page.
+        # A conditional labelling has its own ranking, which would double the page.
         if question.condition or subject not in self._with_pictures or TOP not in one.items.columns:
             return []
         found = []

@@ -1,7 +1,7 @@
-"""Models compared over subjects and sets: from the rankings that ``benchmark=skew`` keeps.
+"""Compare models over subjects and sets, from the rankings that ``benchmark=skew`` saves.
 
-The items have one row per subject, so that they say how far a comparison depends on which subjects
-were asked about. Which sets each subject had is a second source of chance. Both are drawn here:
+The items have one row per subject, so they show how far a comparison depends on the choice of
+subjects. The choice of sets for each subject is a second source of chance. Both are drawn here:
 subjects, and within each its sets, the same for every model.
 """
 
@@ -26,14 +26,14 @@ from cfaug.rng import generator
 from cfaug.types import CLUSTER
 
 RESAMPLES = 2_000
-"""Of the sets of a subject."""
+"""Resamples of the sets of a subject."""
 
 NEEDED = (GRID, SUBJECT, ATTRIBUTES, "place", "score")
 
 
 @dataclass(frozen=True)
 class SubjectPool:
-    """The images of one subject that a labelling is about, the best first.
+    """The images of one subject that have a label, the best first.
 
     Attributes:
         ranked: labels and sets, numbered alike for every model.
@@ -49,7 +49,7 @@ class SkewRankings:
     """The images of every subject in order of rank.
 
     Attributes:
-        items: one row per image, as ``cfaug.bench.skew`` says.
+        items: one row per image; see ``cfaug.bench.skew``.
 
     Raises:
         UserError: if they are not those of ``benchmark=skew``.
@@ -66,7 +66,7 @@ class SkewRankings:
                 raise self._invalid(f"a {name} is missing")
 
     def pools(self, question: Question) -> dict[str, SubjectPool]:
-        """Return the images of each subject that a question is about.
+        """Return the images of each subject of a question.
 
         Raises:
             UserError: if they have no such labels.
@@ -93,11 +93,11 @@ class SkewRankings:
 
     @cached_property
     def _codes(self) -> dict[tuple[str, ...], int]:
-        """Numbers of labels: which is which does not matter, if it is so everywhere."""
+        """Numbers of labels: any numbering will do, if it is the same everywhere."""
         return {}
 
     def _code(self, attributes: Mapping[str, str], labelling: Labelling) -> int:
-        """Return the number of a label; -1 where a labelling is not about such images."""
+        """Return the number of a label; -1 if a labelling does not cover such images."""
         there = all(name in attributes for name in labelling.attributes)
         given = all(attributes.get(name) == value for name, value in labelling.given.items())
         if not (there and given):
@@ -164,7 +164,7 @@ class SkewRankings:
 
 
 def how_to_rank_again(rankings: SkewRankings) -> str:
-    """Say how rankings are made again."""
+    """Say how to renew rankings."""
     folder = rankings.items.folder
     name = rankings.items.benchmark
     file = "the file" if folder is None else items_file(folder, name, RANKINGS)
@@ -178,7 +178,7 @@ def _number(values: object) -> tuple[np.ndarray, list[str]]:
 
 
 def read_rankings(answers: SkewItems) -> SkewRankings | None:
-    """Return the rankings that items are of; ``None`` where none of theirs are kept.
+    """Return the rankings of items; ``None`` if they were not saved.
 
     Raises:
         UserError: if the file cannot be read or does not hold rankings.
@@ -208,7 +208,7 @@ RESAMPLED: Mapping[str, Callable[[SubjectPool, int, np.ndarray], np.ndarray]] = 
 """Metrics of the items that follow from rankings: {name: its value in every resample of sets}."""
 
 Ranked = Sequence[tuple[SkewItems, SkewRankings]]
-"""What the checkpoints of a model retrieved."""
+"""Items and rankings of a model's checkpoints."""
 
 
 def compare_over_sets(
@@ -219,27 +219,27 @@ def compare_over_sets(
     subject_type: str | None = None,
     resamples: int = RESAMPLES,
 ) -> MeanDifference:
-    """Compare two models on the mean of a metric, subjects and their sets drawn together.
+    """Compare two models on the mean of a metric, drawing subjects and their sets together.
 
-    Of each subject the same sets are drawn for both models, ``resamples`` times; each resample of
+    For each subject the same sets are drawn for both models, ``resamples`` times; each resample of
     subjects takes one of these, so that the difference is paired over subjects and over sets. See
-    ``nested_bootstrap`` for what the interval says; of simulated pairs of models with 20 subjects
-    of 12 sets it held the true difference in 98 to 99 % of 200 trials where 95 % are stated (a
-    bootstrap over subjects alone: 91 to 93 %).
+    ``nested_bootstrap`` for the meaning of the interval; for simulated pairs of models with 20
+    subjects of 12 sets the nominal 95 % interval contained the true difference in 98 to 99 % of 200
+    trials (a bootstrap over subjects alone: 91 to 93 %).
 
     Args:
-        ours: checkpoints of a model; of several each subject's values are their mean.
-        theirs: checkpoints of the other, which were asked the same.
+        ours: checkpoints of a model; each subject's values are averaged over them.
+        theirs: checkpoints of the other model, with the same questions.
         question: what was asked.
         metric: one of ``RESAMPLED``.
         subject_type: subjects of this type only; ``None`` is all.
-        resamples: of each subject's sets.
+        resamples: number of resamples of each subject's sets.
 
     Returns:
-        The first model's mean over subjects less the second's, with interval and p.
+        The first model's mean over subjects minus the second's, with interval and p.
 
     Raises:
-        UserError: if no subject has a value of both, or rankings do not fit their items.
+        UserError: if no subject has values of both, or rankings do not fit their items.
     """
     sides = [
         [_Resampler(*one, question, metric, subject_type) for one in own] for own in (ours, theirs)
@@ -281,7 +281,7 @@ class _Resampler:
         self.pools = rankings.pools(question)
 
     def count_sets(self, subject: str) -> int:
-        """Return how many sets a subject has."""
+        """Return the number of sets of a subject."""
         return int(self._pool(subject).ranked.sets.max()) + 1
 
     def resample(self, subject: str, drawn_BS: np.ndarray) -> np.ndarray:

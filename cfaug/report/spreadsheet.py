@@ -1,4 +1,4 @@
-"""Tables as CSV: one writer, and the rows of a document, a cell each."""
+"""Tables as CSV: one writer, and a document with one row per cell."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def csv_text(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def to_csv(document: Document) -> str:
-    """Return a row a cell: part, whose it is, row, column, text, and numbers in full precision."""
+    """Return a row per cell: part, source, row, column, text, and numbers in full precision."""
     return csv_text(["part", "source", "row", "column", "text", *NUMBERS], _rows(document))
 
 

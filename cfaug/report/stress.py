@@ -1,7 +1,7 @@
-"""What a classifier answered to photos and their edits: the items of ``benchmark=stress``, read.
+"""A classifier's answers to photos and their edits, read from the items of ``benchmark=stress``.
 
-The columns are those that ``cfaug.bench.stress`` writes. Nothing here asks a model: kinds of edits,
-insights into classes and the factors that a classifier relies on all follow from the items.
+The columns are those that ``cfaug.bench.stress`` writes. No model is needed here: effects of edits,
+insights into classes and the factors that a classifier relies on are computed from the items alone.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from cfaug.report.model_items import ModelItems
 from cfaug.types import CLUSTER, ITEM, ORIGINAL, RECONSTRUCTION
 
 EDITED = "edited"
-"""What a stress test calls its edits, beside ``original`` photos and their ``reconstruction``."""
+"""A stress test's name of its edits, besides ``original`` photos and their ``reconstruction``."""
 
 TOP = 5
-"""Most probable classes that an item names."""
+"""Number of most probable classes that an item names."""
 
 NUMBERS = ("acc1", "p", "p_photo", "p_reconstruction", "delta_p", "p_drop")
 NEEDED = (ITEM, CLUSTER, "set", "photo", "photos", "kind", "class", "before", "after",
           "text_before", "text", *NUMBERS)  # fmt: skip
-"""The columns of every stress test; the former hold numbers."""
+"""The columns of every stress test; the former are numbers."""
 
 GROUP, CENTRE = "edit_group", "edit_centre"
 """Columns of items whose edits were clustered by their texts: the number of each edit's cluster, -1
-where it has none, and whether it is the one that names it."""
+without one, and whether the edit names the cluster."""
 
 Delta = Literal["absolute", "drop"]
 """How far an edit moves the probability of the true class: absolute as in LANCE, section 4.1, or
-with a sign, positive where it falls."""
+signed, positive if it falls."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class Insight:
         label: the class.
         kind: of the edit that names it.
         before: the words that it replaces; empty for an insertion.
-        after: the words that it brings.
-        effect: of all its edits; ``rows`` are those of the items, the strongest first.
+        after: the words that replace them.
+        effect: of all its edits; ``rows`` are rows of the items, the strongest first.
         named_by: the row of the edit that names it.
     """
 
@@ -64,7 +64,7 @@ class Insight:
 
     @property
     def words(self) -> str:
-        """The intervention as people read it."""
+        """The intervention in words."""
         return f"{self.before} → {self.after}" if self.before else f"+ {self.after}"
 
 
@@ -83,7 +83,7 @@ class StressItems(ModelItems):
         self._check()
 
     def _check(self) -> None:
-        """Refuse what no stress test writes: items may have been changed by hand.
+        """Refuse items that no stress test writes, as they may have been changed by hand.
 
         Raises:
             UserError: naming the column or the item.
@@ -144,13 +144,13 @@ class StressItems(ModelItems):
 
         Args:
             rows: of edits.
-            delta: absolute, or with a sign.
+            delta: absolute, or signed.
 
         Returns:
-            float64 (rows,) twice; the second is ``nan`` where a photo has no reconstruction.
+            Two arrays, float64 (rows,); the second is ``nan`` where a photo has no reconstruction.
 
         Raises:
-            UserError: if there is no such measure, or a probability is missing.
+            UserError: if the measure is unknown, or a probability is missing.
         """
         if delta not in get_args(Delta):
             raise UserError(f"delta={delta} is invalid: choose from {', '.join(get_args(Delta))}")
@@ -163,12 +163,12 @@ class StressItems(ModelItems):
     def effects_by(
         self, column: str = "kind", part: str = EDITED, delta: Delta = "absolute"
     ) -> list[GroupEffect]:
-        """Return how far each part of a set moves the classifier, the strongest first (Figure 3).
+        """Return how far each part of a set moves the classifier, strongest first (Figure 3).
 
         Args:
-            column: what tells the parts, such as ``kind`` or ``class``.
+            column: column that defines the parts, such as ``kind`` or ``class``.
             part: the set.
-            delta: absolute, or with a sign.
+            delta: absolute, or signed.
         """
         rows = self.rows(part)
         groups = [self.texts(column)[row] for row in rows]
@@ -181,11 +181,11 @@ class StressItems(ModelItems):
 
         Args:
             part: the set.
-            delta: absolute, or with a sign.
+            delta: absolute, or signed.
 
         Returns:
-            One for each pair of a class and a kind, which is its ``group``, the strongest first; p
-            is corrected over all of them.
+            One effect for each pair of a class and a kind, its ``group``, strongest first; p is
+            corrected over all of them.
         """
         rows = self.rows(part)
         labels, kinds = self.texts("class"), self.texts("kind")
@@ -202,16 +202,16 @@ class StressItems(ModelItems):
     def slice_precision(self, planted: str, part: str = EDITED, k: int = TOP_MEMBERS) -> float:
         """Return Precision@k of each class's strongest slice, averaged over classes.
 
-        The slices of a class are the clusters of its edits where the items have them, else its
-        kinds of edits. The strongest is the one with the largest mean delta; its first ``k``
-        members are those that move the classifier farthest, and right are those of the planted
-        kind. A best match among all slices, as Domino's, would always be perfect here: there is a
-        slice of every kind.
+        The slices of a class are the clusters of its edits if the items have them, else its kinds
+        of edits. The strongest is the one with the largest mean delta; its first ``k`` members are
+        those that move the classifier farthest, and those of the planted kind are right. A best
+        match among all slices, as in Domino, would always be perfect here, as there is a slice for
+        every kind.
 
         Args:
             planted: the kind of edit that the classifier was made to rely on.
             part: the set of edits.
-            k: members that are looked at; missing ones count as wrong.
+            k: number of members that count; missing ones count as wrong.
 
         Returns:
             A share, over the classes with an edit of the planted kind; ``nan`` if there is none.
@@ -237,15 +237,15 @@ class StressItems(ModelItems):
     def insights(
         self, part: str = EDITED, *, min_photos: int = 2, delta: Delta = "absolute"
     ) -> list[Insight]:
-        """Return interventions on classes: by class in order, and in it the strongest first.
+        """Return interventions on classes, by class in order, strongest first within a class.
 
-        Edits are grouped by the clusters of their texts where the items have them, else by class,
-        kind and new words. p is corrected over all groups that are returned.
+        Edits are grouped by the clusters of their texts if the items have them, else by class, kind
+        and new words. p is corrected over all returned groups.
 
         Args:
             part: the set of edits.
-            min_photos: groups of fewer photos are no matter of a class and left out.
-            delta: absolute, or with a sign.
+            min_photos: groups of fewer photos say little about a class and are left out.
+            delta: absolute, or signed.
         """
         rows = self.rows(part)
         grouping = self._grouping(rows)
@@ -276,7 +276,7 @@ class StressItems(ModelItems):
     def _insight(self, effect: GroupEffect, named_by: int) -> Insight:
         label, kind, after = (self.texts(name)[named_by] for name in ("class", "kind", "after"))
         before = self.texts("before")
-        # Of equal new words what they replace may differ: the name tells what they mostly do.
+        # Equal new words may replace different ones: the name gives the most frequent case.
         usual = Counter(before[row] for row in effect.rows).most_common(1)[0][0]
         return Insight(
             label, kind, before[named_by] if self.is_clustered else usual, after, effect, named_by

@@ -1,9 +1,9 @@
 """Is a classifier worse on edits than on their photos? Tests over the items of a stress test.
 
 Each edit is compared with its own photo, by McNemar's exact test and by a permutation of whole
-photos: edits of one photo are not independent, so the second is the one to go by, and the one that
-is corrected. The paper's comparison of sets of different sizes (LANCE, equation 3) stands beside it
-with Fisher's exact test.
+photos: edits of one photo are not independent, so the second is the one to rely on, and the one
+that is corrected. The paper's comparison of sets of different sizes (LANCE, equation 3) is shown
+beside it with Fisher's exact test.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from cfaug.rng import generator
 from cfaug.types import CLUSTER, ORIGINAL, RECONSTRUCTION
 
 EDITED_PHOTOS = "edited"
-"""What the column ``photos`` says of images whose photo has an edit."""
+"""Value of the column ``photos`` for images whose photo has an edit."""
 
 FILE = "stress.md"
 
 
 @dataclass(frozen=True)
 class Drop:
-    """How much accuracy is lost from photos to what was made of them.
+    """The loss of accuracy from photos to their edits or reconstructions.
 
     Attributes:
         name: the set.
         part: the kind of edit or the class; empty for the whole set.
-        images: how many there are.
-        paired: each with its own photo.
-        net: mean of the reconstruction's hits less the image's; ``nan`` without reconstructions.
+        images: number of images.
+        paired: drop of each image from its own photo.
+        net: mean of the reconstruction's hits minus the image's; ``nan`` without reconstructions.
         accuracy_of_photos: of all photos that have an edit, each counted once.
-        unpaired: that less the images' accuracy: the paper's drop, with the sign turned.
+        unpaired: that minus the images' accuracy: the paper's drop with the opposite sign.
         p_fisher: two-sided p of that.
-        p_holm: ``p``, corrected over all parts of all sets that were tested together.
+        p_holm: ``p``, corrected over all parts of all sets tested together.
     """
 
     name: str
@@ -70,8 +70,8 @@ def compare_drops(items: Items, metric: str = "acc1", by: str | None = None) -> 
     Args:
         items: of ``benchmark=stress``.
         metric: ``acc1`` or ``acc5``.
-        by: a column, ``kind`` or ``class``, whose values are the parts; ``None`` is whole sets,
-            the reconstructions among them.
+        by: a column, ``kind`` or ``class``, whose values are the parts; ``None`` for whole sets,
+            including reconstructions.
 
     Raises:
         UserError: if the items are not those of a stress test, or have no such metric.
@@ -133,7 +133,7 @@ def drops_document(model: str, items: Items) -> Document:
     """Return the drops of sets, kinds and classes as tables.
 
     Args:
-        model: what the title calls it.
+        model: its name in the title.
         items: of ``benchmark=stress``.
     """
     titles = {None: "Sets", "kind": "Kinds of edits", "class": "Classes"}
@@ -173,7 +173,7 @@ def write_drops(folder: Path, model: str, items: Items) -> Path:
 
     Args:
         folder: of the run.
-        model: what the title calls it.
+        model: its name in the title.
         items: of ``benchmark=stress``.
 
     Raises:

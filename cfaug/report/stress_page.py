@@ -1,8 +1,8 @@
-"""``stress.html``: what edits of photos do to classifiers, one file that opens anywhere, offline.
+"""``stress.html``: effects of edited photos on classifiers, in one file that opens offline.
 
-For a class its strongest kinds of edits, interventions found in it, and every edit beside its photo
-with the most probable classes of each model. Nothing in a caption or a class name is ever read as
-markup: the script sets text.
+For each class, its strongest kinds of edits, the interventions found, and every edit beside its
+photo with the most probable classes of each model. Nothing in a caption or a class name is ever
+read as markup: the script sets text.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ THUMBNAIL = 192
 """Longest side of a picture: 2,000 edits of 800 photos make a page of about 20 MB."""
 
 LIMIT = 2000
-"""Edits that are shown; of more, a sample, and every edit that an insight shows."""
+"""Most edits that are shown; from more, a sample, and every edit that an insight shows."""
 
 INSIGHTS = 6
-"""Insights of a class and model that are shown."""
+"""Most insights per class and model that are shown."""
 
 EXAMPLES = 4
-"""Edits that an insight shows."""
+"""Most edits that an insight shows."""
 
 QUOTE = re.compile(r"(\\*)(\"|$)")
-"""A quote or the end of a text, with the backslashes before it: only there do they count."""
+"""A quote or the end of a text, with the backslashes before it, which need escaping only there."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +53,10 @@ class PageSettings:
     """How much a page shows.
 
     Args:
-        limit: edits at most; ``None`` is all.
+        limit: most edits; ``None`` for all.
         side: longest side of the pictures, in pixels.
         command: words of a command that applies one intervention to a whole class, with ``{kind}``,
-            ``{before}``, ``{after}`` and ``{label}`` where they go; none is not shown.
+            ``{before}``, ``{after}`` and ``{label}`` where they go; empty for no command.
     """
 
     limit: int | None = LIMIT
@@ -69,7 +69,7 @@ class PageSettings:
 
 
 def stress_page(settings: PageSettings | None = None) -> ModelPage[StressItems]:
-    """Return how the page is made.
+    """Return how to make the page.
 
     Args:
         settings: how much it shows.
@@ -154,7 +154,7 @@ class _Names:
 
 
 class _Page:
-    """Turns answers into what the script reads."""
+    """Turns answers into data for the script."""
 
     def __init__(self, answers: Sequence[StressItems], settings: PageSettings) -> None:
         self.answers, self.settings = answers, settings
@@ -195,7 +195,7 @@ class _Page:
         return sorted(kept)
 
     def content(self) -> dict[str, Any]:
-        """Return everything but the pictures: the script says what its letters mean."""
+        """Return everything but the pictures: the script explains its letters."""
         place = {row: i for i, row in enumerate(self.edits)}
         pairs = [self._pair(row) for row in self.edits]
         return {
@@ -218,7 +218,7 @@ class _Page:
                                   if p in self.first.edit_sets))  # fmt: skip
 
     def _picture(self, row: int) -> int:
-        """Return the number of an item's picture; equal images have one."""
+        """Return the number of an item's picture; equal images share one."""
         name = self.first.texts(ITEM)[row]
         digest = self.first.texts("image")[row] if "image" in self.first.items.columns else name
         self.images.setdefault(digest or name, name)
@@ -295,7 +295,7 @@ class _Page:
 def fill_command(words: Sequence[str], one: Insight) -> str:
     """Return a command that applies an insight's intervention to its class, for a shell.
 
-    Quotes in its words are written as Hydra reads them within double quotes.
+    Quotes in its words are escaped as Hydra reads them within double quotes.
     """
     found = {"kind": one.kind, "before": one.before, "after": one.after, "label": one.label}
     places = {name: QUOTE.sub(_escape, text) for name, text in found.items()}

@@ -1,4 +1,4 @@
-"""What the numbers say, in plain sentences: computed from the rows, never written by hand."""
+"""Plain sentences on what the numbers show, computed from the rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cfaug.report.results import Result, arms_of, cells_of
 from cfaug.report.tables import no_spread_says
 
 SPELLED_OUT = 3
-"""Comparisons that one sentence can hold."""
+"""Most comparisons in one sentence."""
 
 
 def expected(
@@ -39,7 +39,7 @@ def verdict(
     baselines: Sequence[str],
     items: ItemSource | None = None,
 ) -> str:
-    """Return one sentence: what was reached of the expected order, and what was NOT."""
+    """Return one sentence on which steps of the expected order were reached, and which were NOT."""
     checks = expected(rows, headline, baselines, items)
     if not checks:
         return f"Nothing was compared: {_tested(headline)} without an arm to beat."
@@ -107,7 +107,7 @@ def how_tested(
     baselines: Sequence[str],
     items: ItemSource | None = None,
 ) -> str:
-    """Return the small print under the verdict: which test, and what n can show at most."""
+    """Return the small print under the verdict: the test, and the smallest p possible with n."""
     found = [c for c in expected(rows, headline, baselines, items) if c.found is not None]
     checks = [c for c in found if c.test is None]
     over_items = [c for c in found if c.test is not None]
@@ -137,9 +137,9 @@ def cost(
     baselines: Sequence[str],
     items: ItemSource | None = None,
 ) -> str:
-    """Return one sentence on what the arms under test lose, or gain, in distribution.
+    """Return one sentence on what the arms under test lose or gain in distribution.
 
-    Empty where the headline is not about distribution shift at all.
+    Empty if the headline is not about a distribution shift.
     """
     cell = headline.cost_cell(rows)
     if headline.in_distribution is None:
@@ -170,7 +170,7 @@ def _word(finding: Finding) -> str:
 def pairing(
     rows: Sequence[Result], headline: Headline, items: ItemSource | None = None
 ) -> list[Finding]:
-    """Compare the arms under test, also with both members in one batch, with unpaired controls.
+    """Compare the arms under test, also those with pairs in one batch, with unpaired controls.
 
     On the headline, its in-distribution counterpart and every ``group_score``.
     """
@@ -184,7 +184,7 @@ def pairing(
 
 
 def pairing_says(made: Sequence[Finding], headline: Headline) -> str:
-    """Return what pairing does and does not bring, in a sentence or two."""
+    """Return one or two sentences on what pairing gains and does not gain."""
     if not made:
         return (
             "No arm with the same number of unbiased, unpaired examples was run, so nothing here "
@@ -211,7 +211,7 @@ def pairing_says(made: Sequence[Finding], headline: Headline) -> str:
 
 
 def _summarise_list(parts: Sequence[str], made: Sequence[Finding]) -> str:
-    """Name a few comparisons, count many: the page's table has them all."""
+    """Name a few comparisons, but only count many: the page's table has them all."""
     if len(parts) <= SPELLED_OUT:
         return join_words(parts)
     return f"{len(parts)} of the {len(made)} comparisons below"

@@ -1,4 +1,4 @@
-"""The significance table as a record: its rows, its notes, and what each of them means."""
+"""The significance table as a record: its rows and notes, and their meaning."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ONE_SEED = "one seed"
 OTHER_SEEDS = "other seeds"
 NO_SPREAD = "the same difference at every seed"
 SPELLED_OUT = 5
-"""Comparisons without a test that are named one by one."""
+"""Most comparisons without a test that are named one by one."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,12 @@ class Row:
     """One arm on one benchmark and metric, against one baseline; the CSV's columns in order.
 
     ``mean`` and ``sd`` are over ``n`` seeds, in ``unit``. ``diff`` is the arm minus the baseline
-    whatever the direction: where ``better`` is ``lower``, a gain is negative. Every p asks,
+    whatever the direction: where ``better`` is ``lower``, a gain is negative. Every p tests,
     one-sided, whether the arm is better: ``p_welch`` is the papers' test, ``p_paired`` pairs by
-    seed, ``p_holm`` is ``p_paired`` corrected over the whole table. ``*_two_sided`` asks whether
-    the two differ, which is what says that an arm is worse. ``p_min`` is the smallest p an exact
-    test could give. ``nan`` is a test that was not made: the baseline against itself, or for the
-    ``reason`` given.
+    seed, ``p_holm`` is ``p_paired`` corrected over the whole table. ``*_two_sided`` tests whether
+    the two differ, which can also show that an arm is worse. ``p_min`` is the smallest p an exact
+    test could give. ``nan`` means that a test was not made: for the baseline against itself, or for
+    the ``reason`` given.
     """
 
     arm: str
@@ -74,7 +74,7 @@ class Row:
 
     @property
     def measure(self) -> Measure:
-        """How its values are printed, and which way they are better."""
+        """How its values are printed, and their better direction."""
         return Measure(self.unit, self.better)
 
     @property
@@ -84,7 +84,7 @@ class Row:
 
     @property
     def significant(self) -> bool:
-        """Whether the papers' test calls the arm better than its baseline."""
+        """Whether the arm is better than its baseline by the papers' test."""
         return self.p_welch <= ALPHA
 
     @property
@@ -108,10 +108,10 @@ class ItemComparison:
     """One arm against one baseline over the items of a benchmark.
 
     Attributes:
-        row: the comparison over seeds that could not be tested.
+        row: the comparison, which could not be tested over seeds.
         test: the comparison over items.
         p_holm: its one-sided p, corrected over all tests over items of the table.
-        p_holm_two_sided: the same of its two-sided p.
+        p_holm_two_sided: the same for its two-sided p.
     """
 
     row: Row
@@ -142,10 +142,10 @@ class Table:
     Attributes:
         rows: one per arm, baseline, benchmark and metric.
         baselines: the arms that others are compared with, the main one first.
-        labels: {arm: as printed}; an arm that is not there is printed by its name.
-        one_test: the cells that all arms were asked on the same test data.
-        over_items: tests over items of comparisons that seeds cannot test.
-        notes: sentences on what these seeds cannot test, and on what the arms were given.
+        labels: {arm: as printed}; a missing arm is printed by its name.
+        one_test: the cells with the same test data for all arms.
+        over_items: tests over items of comparisons that cannot be tested over seeds.
+        notes: sentences on comparisons without a test, and on the arms' training.
         cautions: sentences on what weakens the results: arms that cannot be compared, leaks.
         more: parts of the documents after the comparisons; not in the CSV.
     """
@@ -175,7 +175,7 @@ class Table:
         return found
 
     def label(self, arm: str) -> str:
-        """Return what the table calls an arm."""
+        """Return an arm's label in the table."""
         return self.labels.get(arm, arm)
 
     def measure(self, cell: Cell) -> Measure:
@@ -211,7 +211,7 @@ class Table:
         return [row for row in self.rows if row.arm != row.baseline]
 
     def note(self) -> str:
-        """Return what must be printed under the table: n, what n can show, and Holm's family."""
+        """Return the note under the table: n, the smallest p possible with n, and Holm's family."""
         paired = [row for row in self.comparisons if not math.isnan(row.p_holm)]
         if not paired:
             return "No comparison has a test paired by seed, so there is no p_paired and no p_holm."
@@ -227,7 +227,7 @@ class Table:
         )
 
     def item_note(self) -> str:
-        """Return what the tests over items are, and their family."""
+        """Return the note on the tests over items and their family."""
         tests = " and ".join(dict.fromkeys(one.test.test for one in self.over_items))
         count = sum(not math.isnan(one.p_holm) for one in self.over_items)
         return (
@@ -237,11 +237,11 @@ class Table:
         )
 
     def own_notes(self) -> list[str]:
-        """Return the lines on what was tested how, and on what the arms were given."""
+        """Return the notes on the tests and on the arms' training."""
         return [self.note(), *([self.item_note()] if self.over_items else []), *self.notes]
 
     def all_notes(self) -> list[str]:
-        """Return every line that belongs under the table but the meaning of its marks."""
+        """Return all notes under the table except the legend of its marks."""
         names = full_names(self.labels, self.arms)
         cautions = [f"Caution: {line}" for line in self.cautions]
         return [*self.own_notes(), *cautions, *([names] if names else [])]
@@ -259,7 +259,7 @@ def _span(rows: Sequence[Row], label: Callable[[str], str]) -> str:
 
 
 def no_spread_says(difference: float, measure: Measure) -> str:
-    """Say what it means that every seed gives the same difference.
+    """Say what it means if every seed gives the same difference.
 
     >>> no_spread_says(0.1, Measure())
     'every seed gives the same difference of +10.0 points: these seeds cannot test it'

@@ -1,4 +1,4 @@
-"""``tables/report.html``: every table that was made, on one page that opens offline."""
+"""``tables/report.html``: all tables on one page that opens offline."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ MARKS = (
     "than its baseline by the paper's test (one-tailed independent t, p <= 0.05). †: better by the "
     "paired test over seeds, Holm-corrected over the whole table (p <= 0.05)."
 )
-"""What the marks of tables say that test arms over seeds; all others say it in their notes."""
+"""Legend of the marks in tables that test arms over seeds; other tables explain theirs in notes."""
 
 TESTS = ("p_independent", "p_paired", "p_holm")
 PAPER = re.compile(r"(_figure)?_(\d+|[a-z]+)$")
-"""What follows a paper's name in that of a document."""
+"""The part of a document's name after the paper's name."""
 
 BASE64 = re.compile(r"[A-Za-z0-9+/=\s]*")
 
@@ -61,7 +61,7 @@ def write_tables_page(folder: Path) -> Path:
 
 
 def _order(document: Document) -> tuple[str, bool, bool, list[int], str]:
-    """Return what documents are sorted by: paper, the numbered, tables before figures, number."""
+    """Return a document's sort key: paper, numbered ones first, tables before figures, number."""
     numbers = [int(number) for number in re.findall(r"\d+", document.name)]
     return _paper(document), not numbers, "figure" in document.name, numbers, document.name
 
@@ -71,7 +71,7 @@ def _paper(document: Document) -> str:
 
 
 def _is_tested(document: Document) -> bool:
-    """Say whether a document tests arms over seeds, as ``cfaug.report.measured_cell`` prints it."""
+    """Return whether a document tests arms over seeds, as printed by ``measured_cell``."""
     cells = [(part, cell) for part in document.parts for _, own in part.rows for cell in own]
     return any(
         (cell.underlined and not part.ranked) or cell.numbers.keys() & {*TESTS}

@@ -1,4 +1,4 @@
-"""The table for people who read a terminal or a log file: no number is cut, no line is too long."""
+"""The table for a terminal or a log file: no number is cut, and no line is too long."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 GAP = "  "
 NARROWEST = 12
-"""Cells of the arms' column, at least, where a third of the line is less."""
+"""Smallest width of the arms' column, if a third of the line is less."""
 
 Printed = tuple[str, str]
-"""A number, and the signs after it."""
+"""A number, and the marks after it."""
 
 
 def print_table(table: Table, console: Console | None = None) -> None:
     """Print the table in the papers' layout, with its notes, to ``console`` (stdout by default).
 
     A benchmark too wide for the line is split between its groups of metrics; long names are broken.
-    Without styles, as in a log file, ``*`` is the best of a column and ``_`` what is better than
+    Without styles, as in a log file, ``*`` marks the best of a column and ``_`` a value better than
     the first baseline.
     """
     from rich.console import Console as RichConsole
@@ -46,12 +46,12 @@ def print_table(table: Table, console: Console | None = None) -> None:
 
 
 def part_lines(part: Part, width: int, *, styled: bool) -> Iterator[Text]:
-    """Return the lines of a part, none wider than ``width`` cells if that can be.
+    """Return the lines of a part, if possible none wider than ``width`` cells.
 
     Args:
         part: with one column of labels.
         width: cells of a line.
-        styled: whether bold and underlined can be seen; ``*`` and ``_`` stand for them otherwise.
+        styled: whether bold and underlined are shown; otherwise ``*`` and ``_`` replace them.
     """
     from rich.cells import cell_len
     from rich.text import Text
@@ -91,12 +91,12 @@ def _column_width(metric: str, column: Sequence[Printed]) -> int:
 
 
 def _words(metric: str) -> list[str]:
-    """Return the parts of a metric's name between which its heading may be broken."""
+    """Return the parts of a metric's name between which its heading may break."""
     return printable(metric).replace("_", " ").split() or ["–"]
 
 
 def _chunks(metrics: Sequence[str], widths: Sequence[int], room: int) -> list[list[int]]:
-    """Part columns so that each part fits, groups of metrics (R@1, R@5, R@10) kept whole."""
+    """Split columns so that each part fits, keeping groups of metrics (R@1, R@5, R@10) whole."""
     groups: dict[str, list[int]] = {}
     for i, metric in enumerate(metrics):
         groups.setdefault(re.sub(r"@?\d+$", "", metric), []).append(i)
@@ -133,7 +133,7 @@ def _head(
 
 
 def _align(cell: Printed, entry: Entry, room: int, width: int) -> Text:
-    """Return a cell, its number and its signs each below those of the other rows."""
+    """Return a cell with its number and its marks aligned with those of the other rows."""
     from rich.text import Text
 
     number, signs = cell

@@ -22,13 +22,13 @@ class PairedTest:
     Attributes:
         method: whose texts.
         other: the method that it is compared with; empty for the texts before the change.
-        test: of the first value less the second: before less after, or method less other.
-        keys: texts that both have.
-        left_out: texts that only one of the two has.
-        over_seeds: mean and standard deviation over checkpoints of the mean difference; ``None`` of
-            a single checkpoint.
-        p_seeds: two-sided p of the paired t-test over checkpoints; ``nan`` of a single one.
-        p_holm: ``p``, corrected over all tests that were made together.
+        test: of the first value minus the second: before minus after, or method minus other.
+        keys: number of texts that both have.
+        left_out: number of texts that only one of the two has.
+        over_seeds: mean and standard deviation over checkpoints of the mean difference; ``None``
+            for a single checkpoint.
+        p_seeds: two-sided p of the paired t-test over checkpoints; ``nan`` for a single one.
+        p_holm: ``p``, corrected over all tests made together.
     """
 
     method: str
@@ -47,7 +47,7 @@ class PairedTest:
 
     @property
     def is_significant(self) -> bool:
-        """Whether the difference is left after Holm's correction."""
+        """Whether the difference is significant after Holm's correction."""
         return self.p_holm <= ALPHA
 
 
@@ -59,14 +59,14 @@ def compare_changes(
     *,
     kept_only: bool = False,
 ) -> list[PairedTest]:
-    """Compare each method's texts with what they were before; Holm over methods.
+    """Compare each method's texts before and after the change; Holm over methods.
 
     Args:
-        checkpoints: of one model, at least one; each text is averaged over them.
+        checkpoints: of one model, at least one; each text's values are averaged over them.
         before: column of the value of the original text.
         after: column of the value of the changed text.
-        methods: which; ``None`` is all. A method without any value is left out.
-        kept_only: texts only whose right answer is known to be kept.
+        methods: to compare; ``None`` for all. A method without any value is left out.
+        kept_only: use only texts whose right answer is known to be kept.
     """
     found = []
     for method in checkpoints[0].methods if methods is None else methods:
@@ -86,14 +86,14 @@ def compare_methods(
     *,
     kept_only: bool = False,
 ) -> list[PairedTest]:
-    """Compare one method with each other on the texts that both changed; Holm over the others.
+    """Compare one method with each other one on their common texts; Holm over the others.
 
     Args:
-        checkpoints: of one model, at least one; each text is averaged over them.
+        checkpoints: of one model, at least one; each text's values are averaged over them.
         metric: column of the value of the changed text.
-        first: the method that is compared.
-        others: with which; ``None`` is all others.
-        kept_only: texts only whose right answers are known to be kept by both.
+        first: the method to compare.
+        others: methods to compare it with; ``None`` for all others.
+        kept_only: use only texts whose right answers are known to be kept by both.
     """
     found = []
     all_others = [one for one in checkpoints[0].methods if one != first]
@@ -107,13 +107,13 @@ def compare_methods(
 
 
 Pair = tuple[Mapping[str, float], Mapping[str, float]]
-"""{key: value} twice: what is compared with what."""
+"""{key: value} of the two sides of a comparison."""
 
 
 def _compare(
     checkpoints: Sequence[TextPairItems], about: tuple[str, str, str], pairs: Sequence[Pair]
 ) -> list[PairedTest]:
-    """Return one test, or none where no text has both values."""
+    """Return one test, or none if no text has both values."""
     known = [set(own) for pair in pairs for own in pair]
     shared = sorted(set.intersection(*known))
     if not shared:

@@ -1,7 +1,7 @@
-"""Items about texts and what methods made of them: one row per set and method, read by method.
+"""Items about texts before and after methods changed them: one row per set and method.
 
-The columns are those of ``benchmark=insertion``, ``text_overlap`` and ``entailment``. Nothing here
-asks a model: tables, tests and pages all follow from the items.
+The columns are those of ``benchmark=insertion``, ``text_overlap`` and ``entailment``. No model is
+needed here: tables, tests and pages are made from the items alone.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from cfaug.report.model_items import ModelItems
 from cfaug.types import CLUSTER, ITEM
 
 KEPT, CHANGED, UNKNOWN = "kept", "changed", "unknown"
-"""What the column ``label_kept`` says of the right answer: still that of the original text?"""
+"""Values of the column ``label_kept``: is the right answer still that of the original text?"""
 
 PAIRS = (ITEM, CLUSTER, "method", "key", "source", "changed")
 """Columns of every benchmark of text pairs."""
 
 
 class TextPairItems(ModelItems):
-    """What one model answered to texts before and after methods changed them."""
+    """One model's answers to texts before and after methods changed them."""
 
     NEEDED: ClassVar[tuple[str, ...]] = PAIRS
     ASKED_BY = "insertion"
@@ -36,7 +36,7 @@ class TextPairItems(ModelItems):
         return tuple(dict.fromkeys(self.texts("method")))
 
     def sources(self, method: str) -> tuple[str, ...]:
-        """Return the folders that a method's texts came from, as they were named."""
+        """Return the folders of a method's texts, as given."""
         found = self.texts("source")
         return tuple(dict.fromkeys(found[row] for row in self.rows(method)))
 
@@ -45,10 +45,10 @@ class TextPairItems(ModelItems):
 
         Args:
             method: its name.
-            kept_only: those only whose right answer is known to be that of the original text.
+            kept_only: use only those whose right answer is known to be that of the original text.
 
         Raises:
-            UserError: if there is no such method, or nothing says whether answers were kept.
+            UserError: if there is no such method, or ``label_kept`` is missing.
         """
         if method not in self.methods:
             raise UserError(
@@ -63,7 +63,7 @@ class TextPairItems(ModelItems):
         """``KEPT``, ``CHANGED`` or ``UNKNOWN`` of each row.
 
         Raises:
-            UserError: if a row says something else, or the column is missing.
+            UserError: if a row has another value, or the column is missing.
         """
         if "label_kept" not in self.items.columns:
             raise UserError(
@@ -80,10 +80,10 @@ class TextPairItems(ModelItems):
         return found
 
     def judged(self, method: str) -> tuple[int, int]:
-        """Count the texts that a method changed and of which the right answer is known.
+        """Count the texts that a method changed and whose right answer is known.
 
         Returns:
-            How many keep that of the original text, and how many have another.
+            How many have the same right answer as the original text, and how many another one.
 
         Raises:
             UserError: if there is no such method, or the column is missing.
@@ -94,11 +94,11 @@ class TextPairItems(ModelItems):
         return found[KEPT], found[CHANGED]
 
     def has(self, metric: str) -> bool:
-        """Say whether any row has a value of a metric."""
+        """Return whether any row has a value of a metric."""
         return metric in self.items.columns and bool((~np.isnan(self.items.metric(metric))).any())
 
     def by_key(self, metric: str, method: str, kept_only: bool = False) -> dict[str, float]:
-        """Return {key: value} of a method, where a row has a value.
+        """Return {key: value} of a method, for rows with a value.
 
         Raises:
             UserError: if there is no such method or metric, or a key is duplicated.
@@ -120,7 +120,7 @@ class TextPairItems(ModelItems):
 
 
 class InsertionItems(TextPairItems):
-    """How a model retrieves the photos of texts before and after, and how alike the texts are."""
+    """A model's retrieval of the photos of texts before and after, and the texts' similarity."""
 
     NEEDED = (*PAIRS, "label_kept", "inserted_words", "novel", "mrr_original", "mrr", "mrr_drop",
               "similarity_image_original", "similarity_image", "bleu", "text_before", "text",
@@ -128,7 +128,7 @@ class InsertionItems(TextPairItems):
 
 
 class OverlapItems(TextPairItems):
-    """How alike texts are before and after: no model is asked."""
+    """The similarity of texts before and after, without a model."""
 
     NEEDED = (*PAIRS, "inserted_words", "novel", "bleu")
     ASKED_BY = "text_overlap"
