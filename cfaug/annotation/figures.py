@@ -1,21 +1,37 @@
-"""Outcomes as bars, and who disagrees about what as a matrix: inline SVG."""
+"""Outcomes as bars, and who disagrees about what as a matrix."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from markupsafe import Markup
-
 from cfaug.annotation.findings import Agreement, Tally
 from cfaug.metrics.summary import wilson_interval
 from cfaug.report.bar_figure import grouped_bars
-from cfaug.report.figures import wrap
 from cfaug.report.numbers import percent
+from cfaug.report.plots import (
+    ACCENT,
+    LINE,
+    PAPER,
+    QUIET,
+    RULE,
+    SMALL,
+    Drawing,
+    bar,
+    lines_of,
+    name_rows,
+    new_axes,
+    style,
+    write,
+)
 
-CELL = 78
+CELL, COLUMN = 39, 14
+"""Pixels of a cell of the matrix, and letters of a column's name in a line."""
+
+STRONG = 0.55
+"""Shares above this are written in the colour of the paper."""
 
 
-def outcome_bars(tallies: Sequence[Tally], names: Mapping[str, str]) -> Markup:
+def outcome_bars(tallies: Sequence[Tally], names: Mapping[str, str]) -> Drawing:
     """Draw a bar per outcome and set of images, with Wilson's 95 % interval over the images.
 
     Args:
@@ -31,7 +47,7 @@ def outcome_bars(tallies: Sequence[Tally], names: Mapping[str, str]) -> Markup:
 
 def category_bars(
     categories: Mapping[str, float], sampled: int, names: Mapping[str, str]
-) -> Markup:
+) -> Drawing:
     """Draw a bar per category of rejected images, most frequent first, with Wilson's 95 % interval.
 
     Args:
@@ -44,7 +60,7 @@ def category_bars(
     return _grouped(groups, "share of the sorted images, %")
 
 
-def _grouped(groups: Mapping[str, Sequence[tuple[str, float, int]]], title: str) -> Markup:
+def _grouped(groups: Mapping[str, Sequence[tuple[str, float, int]]], title: str) -> Drawing:
     """Draw shares as groups of bars: {group: [(name, count, of how many)]}."""
     spans = {
         group: [(name, c / n if n else 0.0, *wilson_interval(c, n)) for name, c, n in bars]
@@ -53,7 +69,8 @@ def _grouped(groups: Mapping[str, Sequence[tuple[str, float, int]]], title: str)
     return grouped_bars(spans, title)
 
 
-def disagreement_matrix(agreement: Agreement, names: Sequence[str]) -> Markup:
+@style()
+def disagreement_matrix(agreement: Agreement, names: Sequence[str]) -> Drawing:
     """Draw how often one answer to an image goes with another: rows sum to 100 %.
 
     A row is an answer, a column what another annotator of the same image says. Darker is more.
@@ -63,36 +80,21 @@ def disagreement_matrix(agreement: Agreement, names: Sequence[str]) -> Markup:
         names: how its rows and columns are named.
     """
     totals = agreement.matrix.sum(axis=1)
-    left, top = 84, 44
-    parts = [
-        Markup('<text class="tick" x="{:.1f}" y="16" text-anchor="middle">{}</text>').format(
-            left + CELL * len(names) / 2, "what another annotator says of the same image"
-        )
-    ]
-    for i, name in enumerate(names):
-        y = top + CELL / 2 * i
-        parts += [
-            Markup('<text class="label" x="{}" y="{:.1f}" text-anchor="end">{}</text>').format(
-                left - 10, y + CELL / 4 + 4, name
-            ),
-            Markup('<text class="label" x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format(
-                left + CELL * (i + 0.5), top - 8, name
-            ),
-        ]
+    row, above = max(CELL, LINE * lines_of(names)), LINE * lines_of(names, COLUMN)
+    axes = new_axes(row * len(names) + above + 50)
+    middles = {name: row * (i + 0.5) for i, name in enumerate(names)}
+    for i, (name, y) in enumerate(middles.items()):
         for j, other in enumerate(names):
             share = float(agreement.matrix[i, j] / totals[i]) if totals[i] else float("nan")
-            parts.append(_cell(left + CELL * j, y, share, f"{name}, another: {other}"))
-    return wrap(parts, top + CELL / 2 * len(names) + 6, "Disagreement between annotators")
-
-
-def _cell(x: float, y: float, share: float, text: str) -> Markup:
-    shown = percent(share, 1)
-    kind = " strong" if share > 0.55 else ""
-    return Markup(
-        '<rect class="heat" x="{:.1f}" y="{:.1f}" width="{}" height="{}" fill-opacity="{:.3f}">'
-        "<title>{}: {}</title></rect>"
-        '<text class="value{}" x="{:.1f}" y="{:.1f}" text-anchor="middle">{}</text>'
-    ).format(
-        x + 1, y + 1, CELL - 2, CELL / 2 - 2, share if share == share else 0.0, text, shown,
-        kind, x + CELL / 2, y + CELL / 4 + 4, shown,
-    )  # fmt: skip
+            told = f"{name}, another: {other}: {percent(share, 1)}"
+            fill = (ACCENT, share if share == share else 0.0)
+            bar(axes, (j - 0.485, j + 0.485), y, row - 2, told, facecolor=fill, edgecolor=RULE)
+            strong = {"color": PAPER, "fontweight": "bold"} if share > STRONG else {}
+            write(axes, percent(share, 1), (j, y), ha="center", **strong)
+        up = (0, 10 + above / 2)
+        write(axes, name, (i, 0), up, width=COLUMN, ha="center")
+    name_rows(axes, middles, row * len(names))
+    axes.set(xlim=(-0.5, len(names) - 0.5), xticks=[])
+    title = "what another annotator says of the same image"
+    axes.set_title(title, fontsize=SMALL, color=QUIET, pad=above + 18)
+    return Drawing.of(axes, "Disagreement between annotators")

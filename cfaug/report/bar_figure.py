@@ -1,33 +1,51 @@
-"""Groups of bars as inline SVG, with what chance gives behind them."""
+"""Groups of bars, with what chance gives behind them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING
 
-from markupsafe import Markup
-
-from cfaug.report.figures import LETTER, WIDTH, Axis, Band, draw_chance, draw_grid, wrap
+from cfaug.errors import UserError
 from cfaug.report.numbers import PERCENT, Measure
+from cfaug.report.plots import (
+    INK,
+    LINE,
+    SERIES,
+    Band,
+    Drawing,
+    bar,
+    draw_chance,
+    lines_of,
+    name_rows,
+    name_series,
+    new_axes,
+    style,
+    value_axis,
+)
 
-BAR, GAP, ROOM = 17, 12, 22
-"""Pixels of a bar, between groups of them, and of a line of a legend."""
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
-KINDS = 5
-"""Colours of bars."""
+BAR, GAP = 17, 12
+"""Pixels of a bar, and between groups of them."""
+
+COLOURS, ALPHA = (SERIES[1], SERIES[0], *SERIES[2:]), 0.7
 
 Bar = tuple[str, float, float, float]
 """A bar: its name, its value, ``nan`` for none, and the ends of an interval, ``nan`` for none."""
 
 
+@style()
 def grouped_bars(
     groups: Mapping[str, Sequence[Bar]],
     title: str,
     measure: Measure = PERCENT,
     legend: Sequence[str] = (),
     chance: Mapping[str, Band] | None = None,
-    scale: type[Axis] = Axis,
-) -> Markup:
+    logarithmic: bool = False,
+) -> Drawing:
     """Draw groups of horizontal bars from zero, with intervals as lines over them.
 
     Args:
@@ -36,61 +54,58 @@ def grouped_bars(
         measure: how values are printed.
         legend: names of the bars of a group, printed above; none is not printed.
         chance: {group: what chance gives}, drawn behind the bars of that group.
-        scale: of the values: ``Axis`` or ``LogAxis``.
+        logarithmic: whether the axis is: bars start from the power of ten below all values.
+
+    Raises:
+        UserError: if an axis is logarithmic and a value is not above 0.
     """
-    widest = max(len(name) for name in groups)
-    gutter = min(14 + LETTER * widest, 0.62 * WIDTH)
-    ends = [v for bars in groups.values() for _, *bar in bars for v in bar if not math.isnan(v)]
-    ends += [end for band in (chance or {}).values() for end in band]
-    least = 0.05 if measure.is_fraction else 1e-9
-    if scale is Axis:
-        ends.append(least)  # equal zeros have a scale too
-    x = scale.of(ends, gutter, WIDTH - 14)
-    parts = [_legend(name, i, gutter) for i, name in enumerate(legend)]
-    top = 6.0 + ROOM * len(legend)
-    y = top
-    for group, bars in groups.items():
-        middle = y + BAR * len(bars) / 2 + 4
-        parts.append(
-            Markup('<text class="label" x="{:.1f}" y="{:.1f}" text-anchor="end">{}</text>').format(
-                gutter - 10, middle, group
-            )
-        )
-        if chance and group in chance:
-            parts.append(draw_chance(chance[group], x, y - 3, BAR * len(bars) + 6, measure))
-        for i, bar in enumerate(bars):
-            parts += _draw_bar(group, bar, y + BAR * i, x, i, measure)
-        y += BAR * len(bars) + GAP
-    grid = draw_grid(x, top - 4, y - GAP + 4, measure.factor)
-    label = Markup('<text class="axis" x="{:.1f}" y="{:.1f}" text-anchor="middle">{}</text>')
-    said = label.format((gutter + WIDTH - 14) / 2, y + 2 * ROOM - 12, title)
-    return wrap([grid, *parts, said], y + 2 * ROOM, title)
+    chance = chance or {}
+    ends = [v for bars in groups.values() for _, *one in bars for v in one if not math.isnan(v)]
+    ends += [end for band in chance.values() for end in band]
+    limits = _log_limits(ends) if logarithmic else _limits(ends, measure)
+    heights = [max(BAR * len(bars), LINE * lines_of([group])) for group, bars in groups.items()]
+    bottoms = list(accumulate(height + GAP for height in heights))
+    middles = [end - (h + GAP) / 2 for end, h in zip(bottoms, heights, strict=True)]
+    axes = new_axes(bottoms[-1] + 50 + 18 * len(legend))
+    if logarithmic:
+        axes.set_xscale("log")
+        axes.minorticks_off()
+    for (group, bars), middle in zip(groups.items(), middles, strict=True):
+        half = BAR * len(bars) / 2
+        if group in chance:
+            draw_chance(axes, chance[group], measure, middle, 2 * half + 6)
+        for i, one in enumerate(bars):
+            place = middle - half + BAR * (i + 0.5), limits[0] if logarithmic else 0.0
+            _draw_bar(axes, group, one, place, COLOURS[i % len(COLOURS)], measure)
+    name_rows(axes, dict(zip(groups, middles, strict=True)), bottoms[-1])
+    value_axis(axes, "x", limits, title, measure.factor)
+    colours = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(legend)}
+    name_series(axes, colours, swatches=True)
+    return Drawing.of(axes, title)
 
 
-def _legend(name: str, number: int, left: float) -> Markup:
-    return Markup(
-        '<rect class="bar b{}" x="{:.1f}" y="{}" width="11" height="11"/>'
-        '<text class="tick" x="{:.1f}" y="{}">{}</text>'
-    ).format(number % KINDS, left, 4 + ROOM * number, left + 17, 14 + ROOM * number, name)
+def _limits(ends: Sequence[float], measure: Measure) -> tuple[float, float]:
+    """Return limits from zero, or below it where values are, to a little beyond them."""
+    least = 0.05 if measure.is_fraction else 1e-9  # equal zeros have a scale too
+    return min([0.0, *ends]) * 1.12, max([least, *ends]) * 1.12
+
+
+def _log_limits(ends: Sequence[float]) -> tuple[float, float]:
+    """Return limits from the power of ten below the values to a little above them."""
+    if not ends or min(ends) <= 0:
+        raise UserError("a logarithmic axis needs values above 0")
+    return 10.0 ** math.floor(math.log10(min(ends)) - 1e-9), max(ends) * 1.4
 
 
 def _draw_bar(
-    group: str, bar: Bar, y: float, x: Axis, number: int, measure: Measure
-) -> list[Markup]:
-    name, value, low, high = bar
+    axes: Axes, group: str, one: Bar, place: tuple[float, float], colour: str, measure: Measure
+) -> None:
+    """Draw a bar at a y from a value on, if it has one."""
+    name, value, low, high = one
     if math.isnan(value):
-        return []
-    note = f"{f'{group}, {name}'.strip(', ')}: {measure.text(value, 1)} {measure.sign}"
-    left, right = sorted((x.at(x.base), x.at(value)))
-    parts = [
-        Markup('<rect class="bar b{}" x="{:.1f}" y="{}" width="{:.1f}" height="{}">'
-               "<title>{}</title></rect>").format(
-            number % KINDS, left, y + 1, right - left, BAR - 2, note)
-    ]  # fmt: skip
+        return
+    y, base = place
+    told = f"{f'{group}, {name}'.strip(', ')}: {measure.text(value, 1)} {measure.sign}"
+    bar(axes, (base, value), y, BAR - 2, told, color=colour, alpha=ALPHA)
     if low == low:
-        parts.append(
-            Markup('<path class="reach" d="M{:.1f} {:.1f}H{:.1f}"/>').format(
-                x.at(low), y + BAR / 2, x.at(high)
-            )
-        )
-    return parts
+        axes.plot([low, high], [y, y], color=INK, linewidth=1.8, solid_capstyle="butt")

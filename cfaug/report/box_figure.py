@@ -1,28 +1,38 @@
-"""Box plots as inline SVG: a distribution a row, its extremes named, chance behind it."""
+"""Box plots: a distribution a row, its extremes named, chance behind it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from markupsafe import Markup
 
-from cfaug.report.figures import (
-    LABEL,
-    LETTER,
-    LINE,
-    WIDTH,
-    Axis,
-    Band,
-    axis,
-    draw_chance,
-    draw_grid,
-    draw_label,
-    wrap,
-)
-from cfaug.report.labels import wrap_text
+from cfaug.report.labels import printable
 from cfaug.report.numbers import PERCENT, Measure
+from cfaug.report.plots import (
+    COLOURS,
+    DOT,
+    INK,
+    LINE,
+    SMALL,
+    Band,
+    Drawing,
+    around,
+    bar,
+    draw_chance,
+    lines_of,
+    name_rows,
+    new_axes,
+    note,
+    overhang,
+    style,
+    value_axis,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.text import Annotation
 
 ROW, HEIGHT = 74, 20
 """Pixels of a row and of its box."""
@@ -32,9 +42,6 @@ FENCE = 1.5
 
 NAME = 30
 """Letters of an extreme's name at most."""
-
-NARROW = 6.1
-"""Width of a letter of the names, in pixels."""
 
 
 @dataclass(frozen=True)
@@ -87,12 +94,13 @@ def name_extreme(values: Mapping[str, float], largest: bool) -> tuple[str, float
     return ", ".join(names[:2]) + more, value
 
 
+@style()
 def box_plot(
     rows: Mapping[str, Mapping[str, float]],
     title: str,
     measure: Measure = PERCENT,
     chance: Mapping[str, Band] | None = None,
-) -> Markup:
+) -> Drawing:
     """Draw one box a row: quartiles, whiskers, what lies beyond; the extremes are named.
 
     Args:
@@ -102,65 +110,50 @@ def box_plot(
         chance: {row: what chance gives}, drawn behind that row.
     """
     chance = chance or {}
-    names = {row: wrap_text(row, LABEL) for row in rows}
-    gutter = 14 + LETTER * max(len(line) for lines in names.values() for line in lines)
-    height = max(ROW, LINE * max(map(len, names.values())) + 10)
-    everything = [value for values in rows.values() for value in values.values()]
-    everything += [end for band in chance.values() for end in band]
-    x = axis(everything, gutter, WIDTH - 14)
-    bottom = 6 + height * len(rows)
-    parts = [draw_grid(x, 6, bottom, measure.factor)]
-    for number, (row, values) in enumerate(rows.items()):
-        middle = 6 + height * (number + 0.5)
+    height = max(ROW, LINE * lines_of(list(rows)) + 10)
+    middles = {row: height * (number + 0.5) for number, row in enumerate(rows)}
+    ends = [value for values in rows.values() for value in values.values()]
+    ends += [end for band in chance.values() for end in band]
+    axes = new_axes(height * len(rows) + 48)
+    names: list[Annotation] = []
+    for row, values in rows.items():
         if row in chance:
-            parts.append(draw_chance(chance[row], x, middle - 32, 64, measure))
-        parts += draw_label(names[row], gutter - 10, middle + 4)
-        parts += _draw_box(row, values, x, middle, measure)
-    label = Markup('<text class="axis" x="{:.1f}" y="{}" text-anchor="middle">{}</text>')
-    parts.append(label.format((gutter + WIDTH - 14) / 2, bottom + 36, title))
-    return wrap(parts, bottom + 44, title)
+            draw_chance(axes, chance[row], measure, middles[row], 64)
+        _draw_box(axes, row, values, middles[row], measure)
+        for largest in (True, False) if len(set(values.values())) > 1 else ():
+            names.append(_name(axes, *name_extreme(values, largest), middles[row], largest))
+    name_rows(axes, middles, height * len(rows))
+    value_axis(axes, "x", around(ends), title, measure.factor)
+    drawing = Drawing.of(axes, title)
+    for name in names:
+        name.xyann = (overhang(name, axes), name.xyann[1])
+    return drawing
 
 
 def _draw_box(
-    row: str, values: Mapping[str, float], x: Axis, y: float, measure: Measure
-) -> list[Markup]:
+    axes: Axes, row: str, values: Mapping[str, float], y: float, measure: Measure
+) -> None:
     box = summarise_box(values)
-    low, first, median, third, high = (
-        x.at(end) for end in (box.low, box.first, box.median, box.third, box.high)
-    )
-    top, half = y - HEIGHT / 2, HEIGHT / 2
+    for ends in ((box.low, box.first), (box.third, box.high)):
+        axes.plot(ends, [y, y], color=DOT, linewidth=1.6, solid_capstyle="butt")
     told = f"{row}: median {measure.text(box.median, 1)} {measure.sign} of {len(values):,}"
-    drawn = [
-        Markup('<path class="whisker" d="M{:.1f} {:.1f}H{:.1f}M{:.1f} {:.1f}H{:.1f}"/>').format(
-            low, y, first, third, y, high
-        ),
-        Markup('<rect class="box" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{}">'
-               "<title>{}</title></rect>").format(
-            first, top, max(1.0, third - first), HEIGHT, told),
-        Markup('<path class="mean" d="M{:.1f} {:.1f}v{}"/>').format(median, y - half, HEIGHT),
-    ]  # fmt: skip
+    bar(axes, (box.first, box.third), y, HEIGHT, told, fc=(DOT, 0.3), ec=DOT, linewidth=1.4)
+    half = HEIGHT / 2
+    axes.plot([box.median] * 2, [y - half, y + half], color=INK, lw=2.2, solid_capstyle="butt")
     for name in box.far:
-        text = f"{name}: {measure.text(values[name], 1)} {measure.sign}"
-        drawn.append(
-            Markup('<circle class="far" cx="{:.1f}" cy="{:.1f}" r="2.6"><title>{}</title></circle>')
-            .format(x.at(values[name]), y, text)
-        )  # fmt: skip
-    for largest in (True, False) if len(set(values.values())) > 1 else ():
-        drawn += _name(*name_extreme(values, largest), x, y, largest)
-    return drawn
+        (far,) = axes.plot(values[name], y, "o", ms=5.2, color=DOT, fillstyle="none", mew=1.2)
+        note(far, f"{name}: {measure.text(values[name], 1)} {measure.sign}")
 
 
-def _name(name: str, value: float, x: Axis, y: float, largest: bool) -> Sequence[Markup]:
-    """Return a circle and a name that stays inside the picture; the largest's stands above."""
+def _name(axes: Axes, name: str, value: float, y: float, largest: bool) -> Annotation:
+    """Draw a circle and its name, which stands above if it is the largest; return the name."""
     short = name if len(name) <= NAME else f"{name[: NAME - 1]}…"
-    at, width = x.at(value), NARROW * len(short)
-    start = min(max(at - width / 2, x.start - 4), x.end + 10 - width)
-    return [
-        Markup(
-            '<g class="{}"><circle cx="{:.1f}" cy="{:.1f}" r="4.2"/>'
-            '<text x="{:.1f}" y="{:.1f}">{}</text><title>{}</title></g>'
-        ).format(
-            "most" if largest else "least", at, y, start, y - 16 if largest else y + 25, short,
-            f"{name}: {value:.4g}",
-        )
-    ]  # fmt: skip
+    colour = COLOURS["most" if largest else "least"]
+    (drawn,) = axes.plot(value, y, "o", markersize=8.4, markeredgewidth=0, color=colour)
+    note(drawn, f"{name}: {value:.4g}")
+    said = axes.annotate(
+        printable(short), (value, y), (0, 12 if largest else -24), textcoords="offset points",
+        ha="center", color=colour, fontsize=SMALL, in_layout=False,
+    )  # fmt: skip
+    note(said, f"{name}: {value:.4g}")
+    return said

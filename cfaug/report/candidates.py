@@ -9,18 +9,33 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from markupsafe import Markup
 
 from cfaug.errors import UserError
-from cfaug.report.figures import LETTER, Axis
+from cfaug.report.plots import (
+    ACCENT,
+    DOT,
+    INK,
+    RULE,
+    SMALL,
+    Colour,
+    Drawing,
+    add_axes,
+    name_series,
+    new_figure,
+    note,
+    style,
+    value_axis,
+    write,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from matplotlib.axes import Axes
 
 BINS = 200
 """Of a score: of a cosine from -1 to 1, of any other from its lowest to its highest value."""
@@ -32,23 +47,8 @@ ROUNDING = 1e-3
 P_BINS = 20
 """Of p, from 0 to 1."""
 
-PANEL = (500, 190)
+PANEL = (510, 220)
 """Width and height of a panel in pixels; the lowest one is as wide as two."""
-
-STYLE = """
-svg { --paper: #fcfcfa; --ink: #1d1f22; --quiet: #63676e; --rule: #dcdcd6; --dot: #6b7683;
-  --accent: #b3470b; background: var(--paper); }
-@media (prefers-color-scheme: dark) { svg { --paper: #16181b; --ink: #e6e6e1; --quiet: #9aa0a8;
-  --rule: #34383d; --dot: #98a3b0; --accent: #f39a54; } }
-text { font: 12px system-ui, sans-serif; fill: var(--ink); }
-.tick { fill: var(--quiet); font-size: 11.5px; }
-.title { font-weight: 600; }
-.grid { stroke: var(--rule); }
-.all { fill: var(--dot); fill-opacity: .45; }
-.accepted { fill: var(--accent); }
-.threshold { stroke: var(--ink); stroke-width: 1.6; stroke-dasharray: 4 3; }
-.reason { fill: var(--dot); }
-"""
 
 
 @dataclass
@@ -178,139 +178,101 @@ def write_candidates(
     if not counts.total:
         raise UserError(f"{folder} holds no candidate log (NNNNN.parquet) with a candidate in it")
     file = folder / "candidates.svg"
-    file.write_text(candidates_figure(counts, meanings, thresholds), encoding="utf-8")
+    drawn = candidates_figure(counts, meanings, thresholds)
+    file.write_text(drawn.svg_file(), encoding="utf-8")
     return file
 
 
+@style()
 def candidates_figure(
     counts: Tally, meanings: Mapping[str, str], thresholds: Mapping[str, float | None]
-) -> Markup:
-    """Draw a histogram of each score, and what becomes of candidates by p; a whole SVG file."""
+) -> Drawing:
+    """Draw a histogram of each score, and what becomes of candidates by p."""
     width, height = PANEL
-    parts = [
-        _moved(
-            _histogram(counts, name, meanings[name], thresholds.get(name)),
-            (i % 2) * (width + 20),
-            (i // 2) * (height + 30),
-        )
-        for i, name in enumerate(counts.ranges)
-    ]
     rows = -(-len(counts.ranges) // 2)
-    parts.append(_moved(_by_p(counts), 0, rows * (height + 30)))
-    head = Markup(
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="-10 -10 {} {}" role="img" '
-        'aria-label="Scores of {} candidates"><style>{}</style>'
-    ).format(2 * width + 40, rows * (height + 30) + height + 70, counts.total, Markup(STYLE))
-    return head + Markup("").join(parts) + Markup("</svg>\n")
+    lowest = height + 18 * len(_reasons(counts))
+    figure = new_figure(rows * height + lowest, 2 * width)
+    grid = figure.add_gridspec(rows + 1, 2, height_ratios=[*[height] * rows, lowest])
+    for i, name in enumerate(counts.ranges):
+        axes = add_axes(figure, grid[i // 2, i % 2])
+        _draw_histogram(axes, counts, name, meanings[name], thresholds.get(name))
+    axes = add_axes(figure, grid[rows, :])
+    _draw_by_p(axes, counts)
+    return Drawing.of(axes, f"Scores of {counts.total} candidates")
 
 
-def _moved(parts: Sequence[Markup], x: float, y: float) -> Markup:
-    return (
-        Markup('<g transform="translate({} {})">').format(x, y)
-        + Markup("").join(parts)
-        + Markup("</g>")
-    )
-
-
-def _histogram(counts: Tally, name: str, meaning: str, threshold: float | None) -> list[Markup]:
-    width, height = PANEL
-    top, bottom = 30, height - 20
+def _draw_histogram(
+    axes: Axes, counts: Tally, name: str, meaning: str, threshold: float | None
+) -> None:
     scored, accepted = counts.scored[name], counts.accepted[name]
-    title = Markup('<text class="title" x="0" y="12">{}</text>').format(
-        f"{name}{meaning and ': '}{meaning} ({scored.sum():,})"
-    )
+    title = f"{name}{meaning and ': '}{meaning} ({scored.sum():,})"
+    write(axes, title, (0, 1), (0, 24), coords="axes fraction", width=62, fontweight="bold")
     shown = np.flatnonzero(scored)
+    axes.set(xticks=[], yticks=[])
     if not len(shown):
-        return [title]
+        return
     edges = np.linspace(*counts.ranges[name], BINS + 1)
     margin = 0.01 * (edges[-1] - edges[0])
     ends = [edges[shown[0]], edges[shown[-1] + 1], *([] if threshold is None else [threshold])]
-    x = Axis(min(ends) - margin, max(ends) + margin, 0, width - 10)
-    y = Axis(0, float(scored.max()), bottom, top)
-    parts = [title, _ticks(x, bottom)]
-    for kind, column in (("all", scored), ("accepted", accepted)):
+    for column, colour in ((scored, (DOT, 0.45)), (accepted, ACCENT)):
         for at in np.flatnonzero(column).tolist():
-            parts.append(
-                Markup(
-                    '<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}">'
-                    "<title>{}</title></rect>"
-                ).format(
-                    kind, x.at(edges[at]), y.at(column[at]), x.at(edges[at + 1]) - x.at(edges[at]),
-                    bottom - y.at(column[at]),
-                    f"{edges[at]:.2f} to {edges[at + 1]:.2f}: {scored[at]:,}, "
-                    f"{accepted[at]:,} accepted",
-                )
-            )  # fmt: skip
+            told = (
+                f"{edges[at]:.2f} to {edges[at + 1]:.2f}: {scored[at]:,}, {accepted[at]:,} accepted"
+            )
+            _draw_column(axes, (edges[at], edges[at + 1]), (0, column[at]), colour, told)
+    axes.set_ylim(0, scored.max())
+    _finish(axes, (min(ends) - margin, max(ends) + margin))
     if threshold is not None:
-        parts.append(
-            Markup(
-                '<path class="threshold" d="M{0:.1f} {1}V{2}"/><text x="{3:.1f}" y="{4}">{5:g}'
-                "</text>"
-            ).format(x.at(threshold), top, bottom, x.at(threshold) + 4, top - 2, threshold)
-        )
-    return parts
+        axes.axvline(threshold, color=INK, linewidth=1.6, linestyle=(0, (3, 2)))
+        place, coords = (threshold, 1), ("data", "axes fraction")
+        write(axes, f"{threshold:g}", place, (4, 6), coords=coords, fontsize=SMALL)
 
 
-def _ticks(x: Axis, bottom: float) -> Markup:
-    line = Markup('<path class="grid" d="M{:.1f} {}H{:.1f}"/>').format(x.start, bottom, x.end)
-    return line + Markup("").join(
-        Markup('<text class="tick" x="{:.1f}" y="{}" text-anchor="middle">{:g}</text>').format(
-            x.at(value), bottom + 15, value
-        )
-        for value in x.ticks()
-    )
+def _draw_column(
+    axes: Axes, ends: tuple[float, float], span: tuple[float, float], colour: Colour, told: str
+) -> None:
+    """Draw a rectangle between two x and two y, with its note."""
+    (low, high), (bottom, top) = ends, span
+    note(axes.bar(low, top - bottom, high - low, bottom, align="edge", color=colour)[0], told)
 
 
-def _by_p(counts: Tally) -> list[Markup]:
+def _finish(axes: Axes, limits: tuple[float, float]) -> None:
+    """Give the values their axis, with one line below the columns."""
+    value_axis(axes, "x", limits)
+    axes.grid(visible=False)
+    axes.axhline(0, color=RULE, linewidth=1)
+
+
+def _reasons(counts: Tally) -> list[str]:
+    """Return what became of candidates: "" for accepted, then the reasons."""
+    return ["", *sorted({reason for count in counts.by_p for reason in count} - {""})]
+
+
+def _draw_by_p(axes: Axes, counts: Tally) -> None:
     """Draw the shares of acceptance and of each reason as one stack a bin of p."""
-    width, height = 2 * PANEL[0] + 20, PANEL[1]
-    top, bottom = 48, height + 60
     total: Counter[str] = sum(counts.by_p, Counter())
-    reasons = ["", *sorted(set(total) - {""})]
-    looks = {reason: _look(i) for i, reason in enumerate(reasons)}
-    share = total[""] / total.total()
-    parts = [
-        Markup('<text class="title" x="0" y="12">{}</text>').format(
-            f"what becomes of a candidate{', by p' if counts.has_p else ''} ({total.total():,}; "
-            f"{share:.1%} accepted)"
-        ),
-        *_legend({reason or "accepted": look for reason, look in looks.items()}),
-    ]
+    looks: dict[str, Colour] = {
+        reason: ACCENT if i == 0 else (DOT, 0.95 * 0.66 ** (i - 1))
+        for i, reason in enumerate(_reasons(counts))
+    }
+    title = (
+        f"what becomes of a candidate{', by p' if counts.has_p else ''} ({total.total():,}; "
+        f"{total[''] / total.total():.1%} accepted)"
+    )
+    above = 18 * len(looks) + 14
+    write(axes, title, (0, 1), (0, above), coords="axes fraction", width=120, fontweight="bold")
+    name_series(axes, {reason or "accepted": look for reason, look in looks.items()}, swatches=True)
     used = [at for at, count in enumerate(counts.by_p) if count.total()]
-    x = Axis(used[0] / P_BINS, (used[-1] + 1) / P_BINS, 0, width - 10)
-    y = Axis(0, 1, bottom, top)
+    gap = (used[-1] + 1 - used[0]) / P_BINS / PANEL[0] / 2  # a pixel
     for at in used:
         count = counts.by_p[at]
-        heights = [count[reason] / count.total() for reason in reasons]
-        for reason, high, part in zip(reasons, accumulate(heights), heights, strict=True):
-            parts.append(
-                Markup(
-                    '<rect {} x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}">'
-                    "<title>{}</title></rect>"
-                ).format(
-                    looks[reason], x.at(at / P_BINS) + 1, y.at(high),
-                    x.at((at + 1) / P_BINS) - x.at(at / P_BINS) - 2, y.at(high - part) - y.at(high),
-                    f"p {at / P_BINS:.2f} to {(at + 1) / P_BINS:.2f}: "
-                    f"{count[reason]:,} of {count.total():,} {reason or 'accepted'}",
-                )
-            )  # fmt: skip
-    return [*parts, _ticks(x, bottom)]
-
-
-def _look(number: int) -> Markup:
-    if number == 0:
-        return Markup('class="accepted"')
-    return Markup('class="reason" fill-opacity="{:.2f}"').format(0.95 * 0.66 ** (number - 1))
-
-
-def _legend(looks: Mapping[str, Markup]) -> list[Markup]:
-    parts, x = [], 0.0
-    for name, look in looks.items():
-        parts.append(
-            Markup(
-                '<rect {} x="{:.1f}" y="24" width="11" height="11"/><text x="{:.1f}" y="34">{}'
-                "</text>"
-            ).format(look, x, x + 16, name)
-        )
-        x += 16 + LETTER * len(name) + 24
-    return parts
+        tops = list(accumulate((count[reason] / count.total() for reason in looks), initial=0.0))
+        ends = (at / P_BINS + gap, (at + 1) / P_BINS - gap)
+        for reason, span in zip(looks, pairwise(tops), strict=True):
+            told = (
+                f"p {at / P_BINS:.2f} to {(at + 1) / P_BINS:.2f}: "
+                f"{count[reason]:,} of {count.total():,} {reason or 'accepted'}"
+            )
+            _draw_column(axes, ends, span, looks[reason], told)
+    axes.set(ylim=(0, 1), yticks=[])
+    _finish(axes, (used[0] / P_BINS, (used[-1] + 1) / P_BINS))

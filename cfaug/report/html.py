@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
-
 from cfaug.metrics.significance import summarise
 from cfaug.report.arms import RATIO, Arm, read_arms
 from cfaug.report.comparable import measures
@@ -20,6 +18,7 @@ from cfaug.report.labels import full_names
 from cfaug.report.layout import benchmark_parts, full_comparison_part, item_part, legend
 from cfaug.report.numbers import DASH, Measure, p_text
 from cfaug.report.page import render, write_page
+from cfaug.report.plots import Drawing
 from cfaug.report.records import Run
 from cfaug.report.results import Cell, Result, by_seed
 from cfaug.report.samples import show_all
@@ -195,7 +194,7 @@ def _pairing_part(made: Sequence[Finding], headline: Headline) -> Part:
 
 def _strips(
     rows: Sequence[Result], table: Table, headline: Headline
-) -> list[tuple[str, Cell, Markup]]:
+) -> list[tuple[str, Cell, Drawing]]:
     strips = []
     for name, cell in _columns(rows, headline):
         arms = {headline.label(a): v for a in table.arms if (v := by_seed(rows, a, cell))}
@@ -206,7 +205,7 @@ def _strips(
     return strips
 
 
-def _ratio(rows: Sequence[Result], arms: Mapping[str, Arm], headline: Headline) -> Markup | None:
+def _ratio(rows: Sequence[Result], arms: Mapping[str, Arm], headline: Headline) -> Drawing | None:
     """Plot metric against ratio over arms that differ in nothing else, if there are three.
 
     They differ from the main arm under test only in ``data.cf_ratio``.

@@ -11,10 +11,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from markupsafe import Markup
 
 from cfaug.errors import UserError
 from cfaug.files import require_regular
@@ -28,9 +27,26 @@ from cfaug.metrics.matching import (
     shift,
     summary,
 )
-from cfaug.report.figures import LETTER, WIDTH, Axis, axis, wrap
 from cfaug.report.items import benchmarks_with_items, read_items
 from cfaug.report.page import render, write_page
+from cfaug.report.plots import (
+    ACCENT,
+    DOT,
+    INK,
+    LINE,
+    QUIET,
+    ROWS,
+    SMALL,
+    Drawing,
+    around,
+    lines_of,
+    name_rows,
+    new_axes,
+    note,
+    style,
+    value_axis,
+    write,
+)
 
 FILE = "matching.jsonl"
 PAGE = "matching.html"
@@ -40,7 +56,14 @@ READABLE = {
     "TR_r": "text, random", "TR_c": "text, counterfactual",
 }  # fmt: skip
 ORDER = ("IR_r", "IR_c", "TR_r", "TR_c")
-ROW, TOP, POINTS = 52, 34, 120
+ROW, LETTERS = 52, 48
+"""Pixels of a gap's distribution, and letters of a line of a figure's name."""
+
+BINS = 400
+"""Of the histogram that is smoothed."""
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Gaps = Mapping[str, np.ndarray]
 """{gap: float64 (pairs,)}, ``nan`` where a pair has none."""
@@ -144,7 +167,8 @@ def sentences(found: Gaps) -> list[str]:
     return said
 
 
-def gap_figure(found: Gaps, title: str, kind: str) -> Markup:
+@style()
+def gap_figure(found: Gaps, title: str, kind: str) -> Drawing:
     """Draw the distribution of each gap, one above the other, on one axis with zero marked.
 
     The axis leaves out the outermost 0.2 % on either side; shares below zero count every pair.
@@ -154,69 +178,57 @@ def gap_figure(found: Gaps, title: str, kind: str) -> Markup:
         title: what the picture is called, such as the model.
         kind: the unit of the scores.
     """
-    names = [name for name in ORDER if name in found]
-    known = {name: found[name][np.isfinite(found[name])] for name in names}
-    gutter = 14 + LETTER * max(len(READABLE[name]) for name in names)
+    known = {name: found[name][np.isfinite(found[name])] for name in ORDER if name in found}
     edges = [float(np.quantile(v, q)) for v in known.values() for q in (0.002, 0.998)]
-    x = axis([*edges, 0.0], gutter, WIDTH - 14)
-    bottom = TOP + ROW * len(names)
-    parts = [Markup('<text class="label" x="{:.1f}" y="18">{}</text>').format(gutter, title)]
-    parts += [_grid(x, bottom)]
-    parts += [
-        part
-        for i, name in enumerate(names)
-        for part in _ridge(name, known[name], TOP + ROW * (i + 1), x, gutter)
-    ]
-    zero = '<line class="zero" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2}"/>'
-    parts.append(Markup(zero).format(x.at(0.0), TOP, bottom))
-    label = '<text class="axis" x="{:.1f}" y="{}" text-anchor="middle">{}</text>'
-    says = f"score of the right pair less that of the wrong one ({kind})"
-    parts.append(Markup(label).format((gutter + WIDTH - 14) / 2, bottom + 36, says))
-    return wrap(parts, bottom + 42, f"Matching gaps: {title}")
+    limits = around([*edges, 0.0])
+    axes = new_axes(ROW * len(known) + 68)
+    rows = {}
+    for i, (name, values) in enumerate(known.items()):
+        rows[READABLE[name]] = ROW * (i + 1) - 24
+        below = f"{100 * float((values < 0).mean()):.1f} % < 0"
+        place = (0, ROW * (i + 1) - 9)
+        write(axes, below, place, (-10, 0), coords=ROWS, ha="right", color=QUIET, fontsize=SMALL)
+        _draw_ridge(axes, name, values, ROW * (i + 1.0), limits)
+    axes.axvline(0, color=INK, linewidth=1, linestyle=(0, (3, 3)))
+    name_rows(axes, rows, ROW * len(known), [READABLE[name] for name in COUNTERFACTUAL])
+    above = 12 + LINE * (lines_of([title], LETTERS) - 1) / 2
+    write(axes, title, (0, 1), (0, above), coords="axes fraction", width=LETTERS)
+    value_axis(axes, "x", limits, f"score of the right pair less that of the wrong one ({kind})")
+    return Drawing.of(axes, f"Matching gaps: {title}")
 
 
-def _ridge(name: str, values: np.ndarray, base: float, x: Axis, gutter: float) -> list[Markup]:
-    at = np.linspace(x.low, x.high, POINTS)
-    density = _density(values, at)
-    height = (ROW - 12) * density / density.max()
-    line = " ".join(f"L{x.at(a):.1f} {base - h:.1f}" for a, h in zip(at, height, strict=True))
-    accent = " accent" if name in COUNTERFACTUAL else ""
-    below = 100 * float((values < 0).mean())
-    label = '<text class="label{}" x="{:.1f}" y="{:.1f}" text-anchor="end">{}</text>'
-    note = '<text class="tick" x="{:.1f}" y="{:.1f}" text-anchor="end">{:.1f} % &lt; 0</text>'
-    path = '<path class="ridge{}" d="M{:.1f} {:.1f}{}L{:.1f} {:.1f}z"><title>{}</title></path>'
-    mean = '<path class="mean" d="M{:.1f} {:.1f}v-12"/>'
-    return [
-        Markup(label).format(accent, gutter - 10, base - 20, READABLE[name]),
-        Markup(note).format(gutter - 10, base - 5, below),
-        Markup(path).format(
-            accent, x.at(x.low), base, Markup(line), x.at(x.high), base,
-            f"{name}: mean {values.mean():.3g}, {len(values)} pairs",
-        ),
-        Markup(mean).format(x.at(float(np.clip(values.mean(), x.low, x.high))), base),
-    ]  # fmt: skip
+def _draw_ridge(
+    axes: Axes, name: str, values: np.ndarray, base: float, limits: tuple[float, float]
+) -> None:
+    """Draw a density above a base, with the mean as a bar."""
+    at, density = estimate_density(values, limits)
+    colour = ACCENT if name in COUNTERFACTUAL else DOT
+    outline = np.concatenate([[base], base - (ROW - 12) * density / density.max(), [base]])
+    ends = np.concatenate([at[:1], at, at[-1:]])
+    (drawn,) = axes.fill(ends, outline, facecolor=(colour, 0.3), edgecolor=colour, linewidth=1.3)
+    note(drawn, f"{name}: mean {values.mean():.3g}, {len(values)} pairs")
+    mean = float(np.clip(values.mean(), *limits))
+    axes.plot([mean, mean], [base, base - 12], color=INK, linewidth=2.2, solid_capstyle="butt")
 
 
-def _density(values: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Return a Gaussian kernel estimate with Silverman's bandwidth, never below a pixel."""
+def estimate_density(
+    values: np.ndarray, limits: tuple[float, float]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return places between limits and a Gaussian kernel estimate there, up to a factor.
+
+    The kernel's width is Silverman's, or a pixel of the figure if that is more. A smoothed
+    histogram, as scipy's ``gaussian_kde`` cannot have equal values and its time grows with pairs.
+    """
+    from scipy.ndimage import gaussian_filter1d
+
     spread = min(values.std(), (np.quantile(values, 0.75) - np.quantile(values, 0.25)) / 1.349)
-    step = (at[-1] - at[0]) / (POINTS - 1)
-    width = max(0.9 * spread * len(values) ** -0.2, 1.2 * step)
-    counts, edges = np.histogram(values, bins=2048, range=(at[0] - 4 * width, at[-1] + 4 * width))
-    centres = (edges[1:] + edges[:-1]) / 2
-    kernel = np.exp(-0.5 * ((at[:, None] - centres) / width) ** 2)
-    found: np.ndarray = kernel @ counts
-    return found if found.max() > 0 else np.ones_like(at)
-
-
-def _grid(x: Axis, bottom: float) -> Markup:
-    return Markup("").join(
-        Markup(
-            '<line class="grid" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2}"/>'
-            '<text class="tick" x="{0:.1f}" y="{3}" text-anchor="middle">{4:g}</text>'
-        ).format(x.at(value), TOP, bottom, bottom + 16, value)
-        for value in x.ticks()
-    )
+    width = max(0.9 * spread * len(values) ** -0.2, (limits[1] - limits[0]) / 100)
+    counts, edges = np.histogram(values, BINS, (limits[0] - 4 * width, limits[1] + 4 * width))
+    at = (edges[1:] + edges[:-1]) / 2
+    smooth = gaussian_filter1d(counts.astype(np.float64), width / (edges[1] - edges[0]))
+    inside = (at >= limits[0]) & (at <= limits[1])
+    density = smooth[inside]
+    return at[inside], density if density.max() > 0 else np.ones_like(density)
 
 
 def write_gaps_page(folder: Path, name: str) -> Path:

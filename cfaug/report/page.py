@@ -43,7 +43,8 @@ def render(template: str, **content: Any) -> str:
     environment.filters |= {
         "percent": percent, "points": points, "p": p_text, "unbroken": unbroken
     }  # fmt: skip
-    style = Markup((TEMPLATES / "report.css").read_text(encoding="utf-8"))
+    sheets = (TEMPLATES / name for name in ("theme.css", "report.css"))
+    style = Markup("".join(sheet.read_text(encoding="utf-8") for sheet in sheets))
     return environment.get_template(template).render(style=style, **content)
 
 

@@ -18,8 +18,8 @@ import numpy as np
 
 from cfaug.errors import UserError
 from cfaug.metrics.skew_chance import ChanceSkew, chance_skew
-from cfaug.report.figures import Band
 from cfaug.report.model_items import ModelItems
+from cfaug.report.plots import Band
 from cfaug.types import CLUSTER, ITEM
 
 NEEDED = (ITEM, CLUSTER, "subject", "subject_type", "grid", "labelling", "k", "n_pool", "n_sets",

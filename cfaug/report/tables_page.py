@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from markupsafe import Markup
 
 from cfaug.errors import UserError
 from cfaug.report.bar_figure import Bar, grouped_bars
 from cfaug.report.box_figure import box_plot
 from cfaug.report.document import Document, read_document
-from cfaug.report.figures import Axis, LogAxis, curve
+from cfaug.report.figures import curve
 from cfaug.report.matching_gap import gap_figure
 from cfaug.report.numbers import Measure
 from cfaug.report.page import render, write_page
+from cfaug.report.plots import Drawing
 from cfaug.report.tradeoff_figure import tradeoff_plot
 
 MARKS = (
@@ -39,7 +39,7 @@ class Figured:
     """A document with its figures drawn."""
 
     document: Document
-    figures: tuple[tuple[str, Markup, str], ...]
+    figures: tuple[tuple[str, Drawing, str], ...]
 
 
 def write_tables_page(folder: Path) -> Path:
@@ -99,8 +99,9 @@ def _draw(document: Document) -> Figured:
     for one in document.bars:
         if one.groups:
             groups = {g: [_bar(*bar) for bar in bars] for g, bars in one.groups.items()}
-            scale = LogAxis if one.logarithmic else Axis
-            drawn = grouped_bars(groups, one.axis, Measure(one.unit), one.legend, one.chance, scale)
+            drawn = grouped_bars(
+                groups, one.axis, Measure(one.unit), one.legend, one.chance, one.logarithmic
+            )
             figures.append((one.title, drawn, one.note))
     for plot in document.tradeoffs:
         measures = (Measure(plot.units[0]), Measure(plot.units[1]))

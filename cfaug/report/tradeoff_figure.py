@@ -1,41 +1,36 @@
-"""Gains against costs as inline SVG: a line through the means of its points, both intervals."""
+"""Gains against costs: a line through the means of its points, both intervals."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from markupsafe import Markup
-
-from cfaug.report.figures import (
-    SERIES,
-    WIDTH,
-    Axis,
-    Values,
-    axis,
-    draw_dot,
-    draw_grid,
-    draw_grid_y,
-    mean_interval,
-    wrap,
-)
+from cfaug.report.figures import Values, mean_interval, series_colours
 from cfaug.report.numbers import PERCENT, Measure
-
-HEIGHT = 260
-"""Pixels of the plotted area."""
+from cfaug.report.plots import (
+    DOT,
+    QUIET,
+    SMALL,
+    Drawing,
+    around,
+    dot,
+    name_series,
+    new_axes,
+    style,
+    value_axis,
+    write,
+)
 
 Point = tuple[str, Values, Values]
 """Its name, and x and y by seed."""
 
-Place = tuple[tuple[float, float, float], tuple[float, float, float]]
-"""Mean, low and high end of x and of y."""
 
-
+@style()
 def tradeoff_plot(
     series: Mapping[str, Sequence[Point]],
     x_title: str,
     y_title: str,
     measures: tuple[Measure, Measure] = (PERCENT, PERCENT),
-) -> Markup:
+) -> Drawing:
     """Draw the means of y over the means of x, a line per series in the order of its points.
 
     The whiskers are Student's 95 % intervals over seeds of either mean; lines at zero part gains
@@ -47,69 +42,24 @@ def tradeoff_plot(
         y_title: what y is, with its unit.
         measures: how values of x and y are printed.
     """
-    left, top = 62, 14 + 18 * len(series)
-    bottom = top + HEIGHT
-    places = {
-        name: [(mean_interval(xs), mean_interval(ys)) for _, xs, ys in points]
-        for name, points in series.items()
-    }
-    every = [place for points in places.values() for place in points]
-    x = axis([0.0, *(end for xs, _ in every for end in xs)], left, WIDTH - 14)
-    y = axis([0.0, *(end for _, ys in every for end in ys)], bottom, top)
-    parts = [
-        draw_grid(x, top, bottom, measures[0].factor),
-        draw_grid_y(y, left, WIDTH - 14, measures[1].factor),
-        Markup('<path class="seed" d="M{0:.1f} {1:.1f}V{2:.1f}M{3:.1f} {4:.1f}H{5:.1f}"/>').format(
-            x.at(0), top, bottom, left, y.at(0), WIDTH - 14
-        ),
-    ]
-    for number, (name, points) in enumerate(series.items()):
-        kind = SERIES[number] if number < len(SERIES) else ""
-        parts += _draw_series(name, points, places[name], (x, y), kind, measures)
-        parts.append(
-            Markup('<text class="name{}" x="{}" y="{}">{}</text>').format(
-                kind, left, 14 + 18 * number, name
+    axes = new_axes(320 + 18 * len(series))
+    axes.axvline(0, color=DOT, linewidth=1, alpha=0.35)
+    axes.axhline(0, color=DOT, linewidth=1, alpha=0.35)
+    all_x, all_y = [0.0], [0.0]
+    for name, colour in series_colours(series).items():
+        places = [(mean_interval(xs), mean_interval(ys)) for _, xs, ys in series[name]]
+        axes.plot([x[0] for x, _ in places], [y[0] for _, y in places], color=colour, linewidth=2)
+        for (point, _, _), (x, y) in zip(series[name], places, strict=True):
+            axes.plot(x[1:], [y[0], y[0]], color=colour, linewidth=1.6)
+            axes.plot([x[0], x[0]], y[1:], color=colour, linewidth=1.6)
+            told = (
+                f"{name}, {point}: {measures[0].difference(x[0])}, {measures[1].difference(y[0])}"
             )
-        )
-    parts.append(
-        Markup('<text class="axis" x="{}" y="{}" text-anchor="middle">{}</text>').format(
-            (left + WIDTH) / 2, bottom + 38, x_title
-        )
-    )
-    parts.append(
-        Markup(
-            '<text class="axis" x="14" y="{0:.1f}" text-anchor="middle" '
-            'transform="rotate(-90 14 {0:.1f})">{1}</text>'
-        ).format((top + bottom) / 2, y_title)
-    )
-    return wrap(parts, bottom + 46, f"{y_title} by {x_title}")
-
-
-def _draw_series(
-    name: str,
-    points: Sequence[Point],
-    places: Sequence[Place],
-    axes: tuple[Axis, Axis],
-    kind: str,
-    measures: tuple[Measure, Measure],
-) -> list[Markup]:
-    x, y = axes
-    path = " ".join(f"{x.at(xs[0]):.1f},{y.at(ys[0]):.1f}" for xs, ys in places)
-    parts = [Markup('<polyline class="curve{}" points="{}"/>').format(kind, path)]
-    for (point, _, _), (xs, ys) in zip(points, places, strict=True):
-        across = (x.at(xs[1]), y.at(ys[0]), x.at(xs[2]), y.at(ys[0]))
-        upright = (x.at(xs[0]), y.at(ys[1]), x.at(xs[0]), y.at(ys[2]))
-        parts += [
-            Markup(
-                '<line class="whisker{}" x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}"/>'
-            ).format(kind, *ends)
-            for ends in (across, upright)
-        ]
-        told = f"{name}, {point}: {measures[0].difference(xs[0])}, {measures[1].difference(ys[0])}"
-        parts.append(draw_dot(x.at(xs[0]), y.at(ys[0]), told, kind))
-        parts.append(
-            Markup('<text class="tick" x="{:.1f}" y="{:.1f}">{}</text>').format(
-                x.at(xs[0]) + 6, y.at(ys[0]) - 6, point
-            )
-        )
-    return parts
+            dot(axes, x[0], y[0], told, colour)
+            write(axes, point, (x[0], y[0]), (6, 10), color=QUIET, fontsize=SMALL)
+            all_x += x
+            all_y += y
+    value_axis(axes, "x", around(all_x), x_title, measures[0].factor)
+    value_axis(axes, "y", around(all_y), y_title, measures[1].factor)
+    name_series(axes, series_colours(series))
+    return Drawing.of(axes, f"{y_title} by {x_title}")

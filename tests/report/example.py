@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import yaml
@@ -152,3 +153,8 @@ def generated(number: int, *, members: int = 2, kind: str = "noun") -> Counterfa
         images={str(i): picture("ball", "red") for i in range(members)},
         scores={"sim_direction": round(0.1 + (number * 13 % 50) / 100, 4), "sim_image": 0.8},
     )  # fmt: skip
+
+
+def notes(figure: ElementTree.Element) -> list[str]:
+    """Return what a page shows where things of a figure are pointed at."""
+    return [title.text or "" for title in figure.iter("title")]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -53,9 +54,13 @@ def test_the_picture_is_svg_with_thresholds_and_every_reason(tmp_path: Path) -> 
     text = file.read_text()
     root = ET.fromstring(text)
     space = "{http://www.w3.org/2000/svg}"
-    assert len([e for e in root.iter(f"{space}path") if e.get("class") == "threshold"]) == 3
+    lines = [e for e in root.iter(f"{space}path") if "dasharray" in e.get("style", "")]
+    assert len(lines) == 3
     said = [e.text for e in root.iter(f"{space}text")]
-    assert {"accepted", "caption_0", "image"} <= set(said)
+    assert {"accepted", "caption_0", "image", "sim_0: base (120)"} <= set(said)
+    told = [e.text for e in root.iter(f"{space}title")]
+    scored = [re.fullmatch(r"(-?[\d.]+) to [\d.-]+: (\d+), \d+ accepted", one) for one in told]
+    assert sum(int(one[2]) for one in scored if one) >= 120
     assert not any("nan" in value for e in root.iter() for value in e.attrib.values())
     assert write_candidates(tmp_path, SCORES, THRESHOLDS).read_text() == text
 

@@ -209,13 +209,13 @@ def test_runs_that_disagree_on_the_direction_are_refused(rows):
 
 def test_figures_are_drawn_in_the_metrics_unit():
     nats = Measure("nats", "lower")
-    drawn = strip_plot({"a": {1: 2.5, 2: 3.25}}, "loss, nats", (), nats)
+    drawn = strip_plot({"a": {1: 2.5, 2: 3.25}}, "loss, nats", (), nats).svg
     assert "a, seed 2: 3.25 nats" in drawn
-    assert max(map(float, re.findall(r'class="tick"[^>]*>([\d.]+)<', drawn))) < 20
-    assert "seed 2: 25.0 %" in strip_plot({"a": {1: 0.5, 2: 0.25}}, "acc1, %")
-    drawn = curve({"s": {0.0: {1: 2.5}, 0.5: {1: 3.25}}}, "x", "loss, nats", nats)
+    assert max(map(float, re.findall(r"<text[^>]*>([\d.]+)<", drawn))) < 20
+    assert "seed 2: 25.0 %" in strip_plot({"a": {1: 0.5, 2: 0.25}}, "acc1, %").svg
+    drawn = curve({"s": {0.0: {1: 2.5}, 0.5: {1: 3.25}}}, "x", "loss, nats", nats).svg
     assert "s, 0.5, seed 1: 3.25 nats" in drawn
-    assert "325" not in drawn
+    assert ">325<" not in drawn
 
 
 def test_one_seed_without_a_difference_is_no_loss():

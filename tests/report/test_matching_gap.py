@@ -14,6 +14,7 @@ from cfaug.metrics.matching import GAPS, SCORES
 from cfaug.report.items import Items, write_items
 from cfaug.report.matching_gap import (
     FILE,
+    estimate_density,
     gap_figure,
     gaps_of,
     read_gaps,
@@ -106,23 +107,37 @@ def test_one_pair_is_said_without_a_spread():
 
 
 def test_the_figure_is_a_picture_with_a_ridge_a_gap_and_nothing_unescaped():
-    figure = gap_figure(gaps_of(rows()), "<b>&model", "logit")
-    tree = ElementTree.fromstring(str(figure))
-    ridges = [e for e in tree.iter() if e.get("class", "").startswith("ridge")]
-    assert len(ridges) == 4
+    figure = gap_figure(gaps_of(rows()), "<b>&model", "logit").svg
+    tree = ElementTree.fromstring(figure)
+    ridges = [e for e in tree.iter("g") if re.match("[IT]R_[rc]: mean", e.findtext("title", ""))]
+    assert [e.findtext("title")[-8:] for e in ridges] == ["29 pairs", "30 pairs"] * 2
+    width, height = map(float, tree.get("viewBox").split()[2:])
     for ridge in ridges:
-        numbers = [float(n) for n in re.findall(r"-?\d+\.\d+", ridge.get("d"))]
-        assert all(-1 <= x <= 520 for x in numbers[::2])
-        assert all(0 < y <= 4 * 52 + 34 for y in numbers[1::2])
+        numbers = [float(n) for n in re.findall(r"-?\d+\.?\d*", ridge.find("path").get("d"))]
+        assert len(numbers) > 100
+        assert all(0 <= x <= width for x in numbers[::2])
+        assert all(0 < y <= height for y in numbers[1::2])
     assert "<b>" not in figure
-    assert str(gap_figure(gaps_of(rows()), "m", "logit")) == str(
-        gap_figure(gaps_of(rows()), "m", "logit")
-    )
+    said = {text.text for text in tree.iter("text")}
+    assert {"<b>&model", "text, counterfactual", "score of the right pair less that of the wrong "
+            "one (logit)"} <= said  # fmt: skip
+    assert gap_figure(gaps_of(rows()), "<b>&model", "logit").svg == figure
+
+
+def test_a_density_is_that_of_its_definition():
+    """A Gaussian kernel on every value, of Silverman's width, a value at a time."""
+    values = np.random.default_rng(1).normal(2.0, 1.5, 500)
+    at, density = estimate_density(values, (-3.0, 7.0))
+    spread = min(values.std(), np.subtract(*np.quantile(values, [0.75, 0.25])) / 1.349)
+    width = 0.9 * spread * len(values) ** -0.2
+    slow = np.array([sum(np.exp(-0.5 * ((one - values) / width) ** 2)) for one in at])
+    np.testing.assert_allclose(density / density.max(), slow / slow.max(), atol=0.01)
 
 
 def test_constant_gaps_and_a_single_pair_can_be_drawn():
     for values in ([2.0], [0.0, 0.0], [1e-9, 1e9]):
-        gap_figure({"IR_c": np.array(values), "TR_c": np.array(values)}, "m", "logit")
+        drawn = gap_figure({"IR_c": np.array(values), "TR_c": np.array(values)}, "m", "logit")
+        assert "nan" not in drawn.svg
 
 
 def test_the_page_holds_every_benchmark(tmp_path):

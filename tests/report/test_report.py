@@ -7,6 +7,7 @@ import re
 import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -14,9 +15,10 @@ from PIL import Image
 
 from benchmarks.browser import find
 from cfaug.errors import UserError
-from cfaug.report.figures import Axis, curve, strip_plot
+from cfaug.report.figures import curve, strip_plot
 from cfaug.report.headline import Headline
 from cfaug.report.html import write_report
+from cfaug.report.numbers import Measure
 from cfaug.report.samples import changed_pixels, outline, show
 from cfaug.report.significance_table import significance_table
 from cfaug.report.summary_text import cost, pairing, pairing_says, verdict
@@ -30,6 +32,7 @@ from tests.report.example import (
     RATIOS,
     SOURCES,
     headline,
+    notes,
     pair,
     results,
     runs,
@@ -242,11 +245,13 @@ def test_the_page_marks_a_loss_and_explains_it(tmp_path):
 def test_long_labels_are_broken_and_leave_room_for_the_dots():
     name = "counterfactual=my_folder_of_pairs,learning_rate=0.0001,loss=pair_aware,batch_size=128"
     drawn = strip_plot({name: {1: 0.1, 2: 0.2}, "b": {1: 0.3, 2: 0.4}}, "acc1")
-    lines = re.findall(r'<text class="label"[^>]*>([^<]*)</text>', drawn)
-    assert "".join(lines[:-1]) == name
+    tree = ElementTree.fromstring(drawn.svg)
+    lines = [e for e in tree.iter("text") if "text-anchor: end" in e.get("style")]
+    assert "".join(e.text for e in lines[:-1]) == name
     assert len(lines) > 3
-    assert all(float(x) > 250 for x in re.findall(r'cx="([\d.]+)"', drawn))
-    assert all(float(y) > 0 for y in re.findall(r'<text class="label"[^>]* y="([\d.-]+)"', drawn))
+    assert all(float(e.get("cx")) > float(lines[0].get("x")) > 180 for e in tree.iter("circle"))
+    height = float(tree.get("viewBox").split()[3])
+    assert all(0 < float(e.get("y")) < height for e in lines)
 
 
 def test_the_ratio_is_drawn_when_there_are_three(tmp_path):
@@ -263,19 +268,24 @@ def test_the_ratio_is_drawn_when_there_are_three(tmp_path):
 
 
 def test_strip_plot_has_a_dot_a_seed_and_joins_only_shared_seeds():
-    drawn = strip_plot({"a": {1: 0.1, 2: 0.2}, "b<": {2: 0.3, 3: 0.4}}, "acc1")
+    drawn = strip_plot({"a": {1: 0.1, 2: 0.2}, "b<": {2: 0.3, 3: 0.4}}, "acc1").svg
     assert drawn.count("<circle") == 4
-    assert drawn.count('class="seed"') == 1
+    assert drawn.count("stroke-opacity: 0.35") == 1
     assert "b&lt;" in drawn
-    assert "nan" not in strip_plot({"one": {1: 0.5}}, "acc1"), "one seed, no interval"
-    assert "nan" not in curve({"s": {0.0: {1: 0.5}}}, "x", "y")
+    assert "b<, seed 3: 40.0 %" in notes(ElementTree.fromstring(drawn))
+    assert "nan" not in strip_plot({"one": {1: 0.5}}, "acc1").svg, "one seed, no interval"
+    assert "nan" not in curve({"s": {0.0: {1: 0.5}}}, "x", "y").svg
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (0.4999, 0.5001), (-3.0, 700.0)])
 def test_ticks_lie_inside_and_are_few(low, high):
-    ticks = Axis(low, high, 0, 1).ticks()
+    drawn = strip_plot({"a": {1: low, 2: high}}, "loss", (), Measure("nats"))
+    tree = ElementTree.fromstring(drawn.svg)
+    ticks = [e for e in tree.iter("text") if re.fullmatch(r"-?[\d.]+", e.text)]
     assert 2 <= len(ticks) <= 7
-    assert all(low <= t <= high for t in ticks)
+    places = sorted(float(e.get("x")) for e in ticks)
+    assert [e.text for e in sorted(ticks, key=lambda e: float(e.text))] == [e.text for e in ticks]
+    assert 40 < places[0] < places[-1] < 520
 
 
 def test_changed_pixels_and_their_outline():

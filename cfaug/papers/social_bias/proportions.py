@@ -11,8 +11,8 @@ from cfaug.errors import UserError
 from cfaug.papers.social_bias.answers import ModelAnswers, SkewTable
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import BarPlot, Document, Entry, Part
-from cfaug.report.figures import Band
 from cfaug.report.numbers import DASH, percent
+from cfaug.report.plots import Band
 from cfaug.report.skew import Question, Retrieved, SkewItems
 
 BAND = (

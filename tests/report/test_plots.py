@@ -1,0 +1,148 @@
+"""What all figures share: bytes, theme, escaping, PDFs, and nothing that a page could trip over."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import warnings
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from matplotlib.text import Text
+from matplotlib.transforms import Affine2D
+
+from cfaug.annotation.figures import disagreement_matrix
+from cfaug.report.bar_figure import grouped_bars
+from cfaug.report.box_figure import box_plot
+from cfaug.report.figures import curve, strip_plot
+from cfaug.report.matching_gap import gap_figure
+from cfaug.report.plots import COLOURS, THEME, Drawing, new_axes, style, write_pdfs
+from cfaug.report.tradeoff_figure import tradeoff_plot
+
+NAME = "<script>alert(1)</script> $x_1$ \\frac{ 中文 😀\x00\x1b\ud800 #1d1f22"
+"""A name with markup, mathematics, letters that the font lacks, control characters, a colour."""
+
+ARMS = {"before": {1: 0.4, 2: 0.5}, NAME: {1: 0.6, 2: 0.61}}
+
+
+class Agreement:
+    matrix = np.array([[5.0, 1.0], [2.0, 3.0]])
+
+
+FIGURES = {
+    "strip": lambda name: strip_plot({"a": {1: 0.4, 2: 0.5}, name: {1: 0.6, 2: 0.7}}, name, [name]),
+    "curve": lambda name: curve({name: {0.0: {1: 0.4}, 1.0: {1: 0.5}}}, name, name),
+    "bars": lambda name: grouped_bars({name: [(name, 0.5, 0.4, 0.6)]}, name, legend=(name,)),
+    "box": lambda name: box_plot({name: {name: 1.0, "b": 2.0}}, name),
+    "tradeoff": lambda name: tradeoff_plot({name: [(name, {1: 0.1}, {1: 0.2})]}, name, name),
+    "gap": lambda name: gap_figure({"IR_r": np.array([1.0, 2.0])}, name, name),
+    "matrix": lambda name: disagreement_matrix(Agreement(), ["a", name]),
+}
+
+
+@pytest.mark.parametrize("kind", FIGURES)
+def test_any_name_is_shown_letter_by_letter(kind, capfd, tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        drawn = FIGURES[kind](NAME)
+        tree = ElementTree.fromstring(drawn.svg)
+        (file,) = write_pdfs([drawn], tmp_path, "a")
+    assert capfd.readouterr().err == ""
+    said = "".join(text.text for text in tree.iter("text")).replace(" ", "")
+    assert "<script>alert(1)</script>$x_1$" in said
+    assert kind == "box" or "\\frac{中文😀" in said
+    assert not list(tree.iter("script"))
+    assert "#1d1f22" in said.replace("…", "#1d1f22"), "a name is no colour"
+    assert file.read_bytes().startswith(b"%PDF-")
+
+
+@pytest.mark.parametrize("kind", FIGURES)
+def test_colours_are_those_of_the_theme_and_nothing_has_an_id(kind):
+    text = FIGURES[kind]("plain").svg
+    assert {f"--{name}" for name in re.findall(r"var\(--(\w+)\)", text)} <= {
+        f"--{name}" for name in COLOURS
+    }
+    assert "var(--quiet)" in text
+    assert not re.findall("#[0-9a-f]{6}", text), "a colour that does not follow the theme"
+    for word in (" id=", "href", "clip-path", "<style", "<defs", "<use", "url("):
+        assert word not in text
+    tree = ElementTree.fromstring(text)
+    assert tree.get("role") == "img"
+    assert tree.get("aria-label")
+
+
+@pytest.mark.parametrize("kind", FIGURES)
+def test_all_text_stays_inside_the_figure(kind):
+    drawn = FIGURES[kind]("a name of several words that is rather long")
+    width, height = (72 * size for size in drawn.figure.get_size_inches())
+    texts = [text for text in drawn.figure.findobj(Text) if re.search("[a-z]", text.get_text())]
+    assert len(texts) >= 2
+    places = [text.get_window_extent() for text in texts]
+    for place in [*places, drawn.figure.get_tightbbox().transformed(Affine2D().scale(72))]:
+        assert -1 <= place.x0 < place.x1 <= width + 1
+        assert -1 <= place.y0 < place.y1 <= height + 1
+
+
+def test_every_colour_is_told_from_the_others():
+    assert len(set(COLOURS.values())) == len(COLOURS) > 10
+    assert THEME.count("prefers-color-scheme: dark") == 1
+
+
+def test_a_pdf_embeds_its_fonts_and_tells_no_time(tmp_path):
+    first, second = (FIGURES["strip"]("a").pdf() for _ in range(2))
+    assert first == second
+    assert b"/FontFile2" in first, "TrueType, as pdf.fonttype 42 says"
+    assert b"/Type3" not in first
+    assert b"CreationDate" not in first
+
+
+def test_figures_that_are_no_more_are_deleted(tmp_path):
+    drawings = [FIGURES["bars"](name) for name in "abc"]
+    names = [file.name for file in write_pdfs(drawings, tmp_path, "t-1")]
+    assert names == ["t-1-1.pdf", "t-1-2.pdf", "t-1-3.pdf"]
+    (tmp_path / "t-10-1.pdf").write_bytes(b"another table's")
+    write_pdfs(drawings[:1], tmp_path, "t-1")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["t-1-1.pdf", "t-10-1.pdf"]
+
+
+def test_a_file_of_its_own_follows_the_theme():
+    text = FIGURES["strip"]("a").svg_file()
+    root = ElementTree.fromstring(text)
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert "prefers-color-scheme: dark" in root[0].text
+
+
+def test_what_a_page_cannot_show_is_refused():
+    """Markers are drawn by reference, which only circles survive."""
+    with style():
+        axes = new_axes(100)
+        axes.plot([0, 1], [0, 1], "s")
+    with pytest.raises(ValueError, match="only circles"):
+        _ = Drawing.of(axes, "a").svg
+
+
+SCRIPT = """
+import hashlib, sys
+from tests.report.test_plots import FIGURES
+for kind, draw in FIGURES.items():
+    drawn = draw("a $name$")
+    print(kind, hashlib.sha256(drawn.svg.encode() + drawn.pdf()).hexdigest())
+"""
+
+
+@pytest.mark.slow
+def test_other_processes_write_the_same_bytes(tmp_path):
+    """Whatever the user's matplotlibrc says."""
+    settings = tmp_path / "matplotlibrc"
+    settings.write_text("font.size: 30\nsvg.fonttype: path\naxes.grid: True\n")
+    said = []
+    for seed, more in (("1", {}), ("2", {"MATPLOTLIBRC": str(settings)})):
+        environment = {**os.environ, "PYTHONHASHSEED": seed, **more}
+        run = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, check=True,
+                             capture_output=True, text=True)  # fmt: skip
+        said.append(run.stdout)
+    assert said[0] == said[1]
+    assert said[0].count("\n") == len(FIGURES)
