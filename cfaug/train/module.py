@@ -1,6 +1,11 @@
 """What all trainings share: the optimizer, and checks of loss and gradients.
 
 Imports Lightning, so only ``cfaug.train.job.fit`` imports this, when it is called.
+
+The mean of the validation losses is a plain sum, not ``torchmetrics.MeanMetric``: every process has
+the loss of the whole batch, as its features are gathered, so there is nothing to reduce. In float64
+the metric gives the same bits in 30 us a batch, but by default it drops a NaN, which must stop a
+run, and with ``nan_strategy="disable"`` (1.9.0) it forgets the weights.
 """
 
 from __future__ import annotations

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import math
+from unittest.mock import MagicMock
+
+import numpy as np
 import pytest
 import torch
 
@@ -79,6 +83,26 @@ def test_a_run_logs_and_keeps_the_lowest_validation_loss(folder, weights):
     factors = [OptimSettings(warmup_steps=5).factor(step, 12) for step in range(12)]
     assert [float(row["lr"]) for row in rows] == pytest.approx([3e-3 * f for f in factors])
     assert not (folder / "last.ckpt").exists()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_validation_loss_is_the_weighted_mean_of_torchmetrics_to_the_bit(seed):
+    from torchmetrics import MeanMetric
+
+    from cfaug.train.module import TrainingModule
+
+    rng = np.random.default_rng(seed)
+    batches = [{"global_size": int(size), "loss": loss} for size, loss in
+               zip(rng.integers(1, 65, 40), rng.normal(1, 0.3, 40), strict=True)]  # fmt: skip
+    module = MagicMock(loss=lambda batch: torch.tensor(batch["loss"]), global_step=7)
+    module.weight = lambda batch: TrainingModule.weight(module, batch)
+    expected = MeanMetric(nan_strategy="error").set_dtype(torch.float64)
+    for batch in batches:
+        expected.update(batch["loss"], float(batch["global_size"]))
+    found = TrainingModule.validation_loss(module, batches)
+    assert found == expected.compute().item()
+    with pytest.raises(UserError, match="step 7: the validation loss is nan"):
+        TrainingModule.validation_loss(module, [*batches, {"global_size": 1, "loss": math.nan}])
 
 
 def test_validation_comes_after_every_epoch_by_default(folder, weights):
