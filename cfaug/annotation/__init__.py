@@ -1,1 +1,1 @@
-"""People answer questions about images: the page that asks, answers read back, what they say."""
+"""People answer questions about images: the page that asks, reading answers, their evaluation."""

@@ -1,4 +1,4 @@
-"""Answers as they come back: jsonl lines of the page, checked against what was asked."""
+"""Read returned answers: the page's jsonl lines, checked against the questions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cfaug.errors import UserError
 from cfaug.files import require_regular
 
 ANNOTATOR = re.compile(r"[\w .@-]{1,64}")
-"""What an annotator may be called: a number or a name, never markup, a path or a formula."""
+"""Valid annotators: a number or a name, never markup, a path or a formula."""
 
 NO_ANSWERS = (
     "annotate.answers has no answers: name the files that annotators downloaded, as in "
@@ -24,15 +24,15 @@ NO_ANSWERS = (
 )
 
 LINE = 10_000
-"""Characters of one line; the page's own have about 120."""
+"""Most bytes of one line; the page writes about 120."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one annotator said of one image.
+    """One annotator's answer about one image.
 
     Attributes:
-        item: the place of the image among those that could be asked about.
+        item: the index of the image among all possible images.
         annotator: who answered.
         label: the answer.
     """
@@ -43,10 +43,10 @@ class Answer:
 
 
 def answer_files(name: str, patterns: Sequence[str]) -> list[str]:
-    """Return the files that names and patterns stand for, each once, in order.
+    """Return the files matched by names and patterns, each once, in order.
 
     Args:
-        name: which setting of ``annotate`` names them.
+        name: of the setting of ``annotate``.
         patterns: the value of that setting.
 
     Raises:
@@ -75,20 +75,20 @@ def read_answers(
 ) -> list[Answer]:
     """Read the answers of every annotator, in the order of the files.
 
-    The same answer may stand in several files, as when somebody downloads twice; a later file of
-    an annotator who changed an answer should replace the earlier one.
+    The same answer may be in several files, for example if somebody downloads twice; if an
+    annotator changed an answer, the later file should replace the earlier one.
 
     Args:
         files: jsonl, csv or tsv with ``key``, ``member``, ``annotator`` and ``field``.
-        items: what could be asked about.
-        field: what the question calls an answer, such as ``label``.
-        choices: what may be answered.
-        offers: says whether a choice fits an image; ``None`` says that every one does.
+        items: all possible images.
+        field: the question's name of an answer, such as ``label``.
+        choices: the valid answers.
+        offers: returns whether a choice fits an image; with ``None`` every choice does.
 
     Raises:
-        UserError: naming file and line of an answer that is invalid: about an image of another
-            source or other captions, not among the choices or those that fit the image, or
-            contradicting an earlier answer of its annotator; or if there are no answers.
+        UserError: naming file and line of an answer that is invalid: its image or captions are not
+            in the source, it is not among the choices or does not fit the image, or it contradicts
+            an earlier answer of its annotator; or if there are no answers.
     """
     places = {item.name: i for i, item in enumerate(items)}
     allowed = tuple(choices)
@@ -120,7 +120,7 @@ def read_answers(
 
 
 def require_list(path: Path) -> Path:
-    """Return a file of answers, if it is one by its name and no line of it is too long.
+    """Return a file of answers after checking its suffix and the length of its lines.
 
     Raises:
         UserError: naming the file and the line.
@@ -133,7 +133,7 @@ def require_list(path: Path) -> Path:
             for number, line in enumerate(iter(lambda: handle.readline(LINE + 1), b""), 1):
                 if len(line) > LINE:
                     raise UserError(
-                        f"{file}, line {number} is longer than {LINE:,} bytes, no answer is"
+                        f"{file}, line {number} is longer than {LINE:,} bytes, which no answer is"
                     )
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror}") from error
@@ -172,7 +172,7 @@ def _answer(
 
 
 def check_texts(record: Mapping[str, Any], where: str, item: Item) -> None:
-    """Refuse an answer about captions that the image no longer has; a csv need not tell.
+    """Refuse an answer about captions that the image no longer has; a csv may lack them.
 
     Raises:
         UserError: naming the image.
@@ -181,5 +181,5 @@ def check_texts(record: Mapping[str, Any], where: str, item: Item) -> None:
     if asked not in (None, "", item.texts_hash):
         raise UserError(
             f"{where}: {item.name} had other captions when it was labelled: name the data that the "
-            "page was made of, or export the page again"
+            "page was made from, or export the page again"
         )

@@ -1,4 +1,4 @@
-"""Who answers for which image, and in which order: drawn by key, so the same for everyone.
+"""Who answers about which image, and in which order: drawn by key, so it is reproducible.
 
 COCO-CFs, section 4.1: every image is shown to at least one annotator, a tenth of them to three, so
 34,820 images make 34,820 + 2 x 3,482 = 41,784 questions.
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 MAX_ANNOTATORS = 1000
 PREFIX = "annotate.assignment."
-"""Where the settings below stand on the command line."""
+"""Prefix of the settings below on the command line."""
 
 
 def items_of(index: Index, question: Question) -> list[Item]:
-    """Return everything in a source that a question asks about, in order.
+    """Return all items of a source for a question, in order.
 
     That is every image, or with ``show_caption`` every caption of every image.
 
     Raises:
         UserError: if the question offers or shows the captions of a set's images, and a set does
-            not have as many captions, with an image each; or as ``Strata.mark`` does.
+            not have that many captions, with an image each; or as ``Strata.mark`` does.
     """
     found: list[Item] = []
     ends = np.append(np.flatnonzero(np.diff(index.sets)) + 1, len(index))
@@ -70,9 +70,9 @@ def check_whole(settings: object, *names: str, prefix: str = "annotate.") -> Non
     """Raise a UserError if one of some settings is not a whole number.
 
     Args:
-        settings: has them as attributes.
+        settings: with the names as attributes.
         names: of the settings.
-        prefix: what precedes a name on the command line.
+        prefix: of a name on the command line.
     """
     for name in names:
         value = getattr(settings, name)
@@ -85,11 +85,11 @@ class Assignment:
     """How the images are distributed over annotators.
 
     Args:
-        annotators: how many people answer; they are called 1, 2, ...
-        annotators_per_item: how many of them answer the images of the overlap; the other images
-            are answered once.
+        annotators: number of people who answer; their names are 1, 2, ...
+        annotators_per_item: how many of them answer each image of the overlap; the other images are
+            answered once.
         overlap_fraction: share of the images that several people answer, to measure agreement.
-        sample: ask about so many images only, drawn at random; ``None`` is all.
+        sample: ask about only this many images, drawn at random; ``None`` for all.
         seed: of every draw.
 
     Raises:
@@ -125,13 +125,13 @@ class Assignment:
             raise _invalid("sample", self.sample, "1 or more, or null for all")
 
     def choose_items(self, items: Sequence[Item]) -> list[Item]:
-        """Return the images that are asked about, in the order of the source."""
+        """Return the images to ask about, in the order of the source."""
         if self.sample is None or self.sample >= len(items):
             return list(items)
         return [items[i] for i in sorted(self._first(items, self.sample, "sample"))]
 
     def choose_overlap(self, items: Sequence[Item]) -> set[int]:
-        """Return the places of the images that several people answer.
+        """Return the indices of the images that several people answer.
 
         Their number is the share of the images, rounded half up: 3,482 of 34,820.
         """
@@ -145,16 +145,16 @@ class Assignment:
     def distribute(
         self, items: Sequence[Item], to_everyone: Collection[int] = ()
     ) -> list[list[int]]:
-        """Return for every annotator the places of their images, in the order they are shown.
+        """Return the indices of every annotator's images, in the order shown.
 
-        Loads differ by at most one. Who meets whom on an image is drawn anew for each.
+        Loads differ by at most one. The group of annotators is drawn independently for each image.
 
         Args:
-            items: the images that are asked about.
-            to_everyone: places of images that all annotators answer, such as those of a screening.
+            items: the images to ask about.
+            to_everyone: indices of images that all annotators answer, such as those of a screening.
         """
         several = self.choose_overlap(items)
-        # Those with several annotators first: single ones then even out the loads.
+        # Images with several annotators come first, so that single ones can even out the loads.
         order = sorted(range(len(items)), key=lambda i: (i not in to_everyone, i not in several))
         load = np.zeros(self.annotators, np.int64)
         found: list[list[int]] = [[] for _ in range(self.annotators)]
@@ -171,9 +171,10 @@ class Assignment:
         ]
 
     def is_reversed(self, annotator: int, item: Item) -> bool:
-        """Say whether an annotator sees the offered captions of an image in reverse order.
+        """Return whether an annotator sees the offered captions of an image in reverse order.
 
-        Drawn for everyone and every image, so that a habit of choosing the first favours none.
+        Drawn for everyone and every image, so that a habit of choosing the first favours no
+        caption.
         """
         return derive(self.seed, "side", annotator, item.name) % 2 == 1
 
@@ -183,8 +184,8 @@ class Assignment:
         Half of them, drawn by key; of an odd number the smaller half.
 
         Args:
-            annotator: who.
-            items: all that they are asked about.
+            annotator: name of the annotator.
+            items: all items they are asked about.
         """
         drawn = sorted(items, key=lambda one: derive(self.seed, "half", annotator, one.name))
         return {one.name for one in drawn[: len(drawn) // 2]}

@@ -1,4 +1,4 @@
-"""Attention checks: items that say which answer to give, asked of everyone (XMAI, A.1).
+"""Attention checks: items that say which answer to give, shown to everyone (XMAI, A.1).
 
 All answers of an annotator who fails one of them are left out.
 """
@@ -15,7 +15,7 @@ from cfaug.rng import derive
 
 PREFIX = "attention"
 MOST = 20
-"""Checks of a page."""
+"""Most checks on a page."""
 
 ASKS = "This is a check of attention. Whatever the photo shows, "
 
@@ -37,13 +37,13 @@ def check_count(title: str, count: object) -> None:
 
 
 def draw_check(number: int, choices: Sequence[str], rows: Sequence[int]) -> tuple[str, int]:
-    """Return the answer that a check asks for, and the row of the photo that it stands beside.
+    """Return the answer that a check asks for, and the row of the photo that it is shown with.
 
-    They depend on nothing but these arguments, so that whoever reads answers knows them.
+    They depend only on these arguments, so that they are known when answers are read.
 
     Args:
         number: of the check, from 0.
-        choices: what may be answered.
+        choices: the valid answers.
         rows: of the photos, at least one.
     """
     expected = choices[derive(0, PREFIX, "answer", number) % len(choices)]
@@ -56,13 +56,13 @@ def split_checks(items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
 
 
 def who_failed(answers: Sequence[Answer], items: Sequence[Item]) -> dict[str, float]:
-    """Return {annotator: share of the checks answered as asked} of those who failed one.
+    """Return {annotator: share of checks answered as asked} of those who failed a check.
 
-    A check that somebody did not answer counts as failed: everyone was asked.
+    A check without an answer counts as failed, as everyone was asked.
 
     Args:
-        answers: to checks among others.
-        items: everything that was asked about.
+        answers: to all items, including checks.
+        items: all items that were asked about.
     """
     known = {place: item.expected for place, item in enumerate(items) if item.expected}
     if not known:
@@ -72,7 +72,7 @@ def who_failed(answers: Sequence[Answer], items: Sequence[Item]) -> dict[str, fl
 
 
 def require_somebody(failed: object, left: object) -> None:
-    """Refuse answers of which none is left.
+    """Refuse answers if none is left.
 
     Raises:
         UserError: if nobody passed.

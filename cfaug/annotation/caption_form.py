@@ -20,17 +20,17 @@ ORIGINAL = "original"
 
 @dataclass(frozen=True)
 class CaptionForm(Form):
-    """What is asked about a caption; other arguments as of ``Form``.
+    """A form about a caption; other arguments as for ``Form``.
 
     Some photos are shown with their original caption and as many others with the changed one;
-    nobody is told which.
+    annotators are not told which.
 
     Args:
         per_kind: photos with either kind of caption, drawn at random; ``None`` is every caption of
             every photo.
-        attention: checks of attention that everyone is asked (A.1).
-        examples: photos with original captions, none of them asked about, that are shown before
-            anything is asked, as a reference.
+        attention: number of attention checks for everyone (A.1).
+        examples: number of photos with original captions that are shown first as a reference,
+            without questions.
     """
 
     attention: int = 3
@@ -44,14 +44,14 @@ class CaptionForm(Form):
         check_count(self.title, self.examples)
 
     def items(self, index: Index, seed: int = 0) -> list[EditedItem]:
-        """Return the captions that are asked about, in the order of the source; then the checks.
+        """Return the captions to ask about, in the order of the source; then the checks.
 
         Args:
             index: of sets of two texts on one photo.
             seed: of the draw.
 
         Raises:
-            UserError: if the sets are others.
+            UserError: if the sets do not have two texts.
         """
         sets = read_two_texts(index)
         changed, original = self._draw(sets, seed)
@@ -66,11 +66,11 @@ class CaptionForm(Form):
         return found + [self._check(number, rows) for number in range(self.attention)]
 
     def example_items(self, index: Index, seed: int = 0) -> list[EditedItem]:
-        """Return photos with original captions that nothing is asked about.
+        """Return reference photos with their original captions, for which there are no questions.
 
         Args:
-            index: as of ``items``.
-            seed: as of ``items``.
+            index: as for ``items``.
+            seed: as for ``items``.
         """
         sets = read_two_texts(index)
         if self.per_kind is None:
@@ -100,7 +100,7 @@ class CaptionForm(Form):
 
     @property
     def field(self) -> str:
-        """What the first scale is called in the files."""
+        """The name of the first scale in the files."""
         return self._scale[0]
 
     @property
@@ -112,14 +112,14 @@ class CaptionForm(Form):
     def oracle_answers(
         self, items: Sequence[Item], scores: Mapping[str, Mapping[str, float]]
     ) -> list[str | None]:
-        """Return what somebody answers who sees which captions are true: the best, or the worst.
+        """Return an oracle's answers, the best for true captions and the worst for false ones.
 
         Args:
-            items: what is asked about.
+            items: to ask about.
             scores: {key: scores} of the sets.
 
         Returns:
-            ``None`` of a caption of which the sets do not say whether it is true.
+            One answer per item; ``None`` if the sets do not say whether the caption is true.
         """
         found: list[str | None] = []
         for item in items:
@@ -131,7 +131,7 @@ class CaptionForm(Form):
         return found
 
     def rows_shown(self, item: EditedItem) -> dict[int, str]:
-        """Return the row of the photo, and what it is called."""
+        """Return the row of the photo and its name."""
         return {item.row: item.name}
 
     def shown(self, item: EditedItem) -> dict[str, Any]:

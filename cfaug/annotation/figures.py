@@ -35,7 +35,7 @@ def outcome_bars(tallies: Sequence[Tally], names: Mapping[str, str]) -> Drawing:
     """Draw a bar per outcome and set of images, with Wilson's 95 % interval over the images.
 
     Args:
-        tallies: one a set of images.
+        tallies: one per set of images.
         names: {outcome: how it is named}, in the order of the figure.
     """
     groups = {

@@ -1,4 +1,4 @@
-"""What the answers to a question say: outcomes, agreement, and the images that were rejected."""
+"""Findings from the answers to a question: outcomes, agreement, and rejected images."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ ALL = "All images"
 
 @dataclass(frozen=True)
 class Tally:
-    """How the answers to some images are counted.
+    """Counts of the answers to some images.
 
     Attributes:
-        name: which images.
-        images: how many were answered.
-        answers: how many answers they got.
+        name: of the images.
+        images: number of images with answers.
+        answers: number of answers to them.
         counts: {outcome: images}; an image with several answers counts once, in equal parts.
     """
 
@@ -45,16 +45,16 @@ class Agreement:
     """How far several annotators of one image agree.
 
     Attributes:
-        raters: answers to each image that Fleiss' kappa is over: as many as the images have that
-            hold most of the answers; of two such numbers, the larger.
-        images: how many images have so many.
-        fleiss: over those; ``nan`` if fewer than two people answered anything.
-        several: images with two or more answers, which alpha is over.
+        raters: answers per image for Fleiss' kappa: the number for which images with that many
+            answers have the most answers in total; on a tie, the larger.
+        images: number of images with that many answers.
+        fleiss: kappa over those; ``nan`` if fewer than two people answered.
+        several: number of images with two or more answers, for alpha.
         alpha: Krippendorff's, nominal.
-        disputed: of those, images whose answers differ.
+        disputed: number of those whose answers differ.
         labels: share of the answers to the disputed ones by outcome.
-        matrix: how often two answers to an image are a pair of outcomes, (outcomes, outcomes), in
-            the order of ``Question.reported``; an image counts as often as it has answers.
+        matrix: how often two answers to an image are each pair of outcomes, (outcomes, outcomes),
+            in the order of ``Question.reported``; an image counts as many times as it has answers.
     """
 
     raters: int
@@ -69,12 +69,12 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Findings:
-    """The answers to some images, and what follows from them.
+    """The answers to some images, and statistics of them.
 
     Attributes:
-        question: what was asked.
-        items: the images that could be asked about.
-        answers: each at most once an annotator and image.
+        question: the question.
+        items: all possible images.
+        answers: at most one per annotator and image.
     """
 
     question: Question
@@ -83,7 +83,7 @@ class Findings:
 
     @cached_property
     def by_item(self) -> dict[int, list[str]]:
-        """The answers to each image, by its place, in the order of the source."""
+        """The answers to each image, by its index, in the order of the source."""
         found: dict[int, list[str]] = {}
         for answer in sorted(self.answers, key=lambda a: (a.item, a.annotator)):
             found.setdefault(answer.item, []).append(answer.label)
@@ -91,20 +91,20 @@ class Findings:
 
     @cached_property
     def annotators(self) -> list[str]:
-        """Who answered, numbers in their order."""
+        """The annotators, numbers in numerical order."""
         names = {answer.annotator for answer in self.answers}
         return sorted(names, key=lambda n: (not n.isdecimal(), len(n) if n.isdecimal() else 0, n))
 
     def outcome(self, answer: Answer) -> str:
-        """Return what an answer counts as."""
+        """Return the outcome of an answer."""
         return self.question.outcome(self.items[answer.item], answer.label)
 
     def outcomes_of(self, i: int) -> list[str]:
-        """Return what the answers to an image count as."""
+        """Return the outcomes of the answers to an image."""
         return [self.question.outcome(self.items[i], label) for label in self.by_item[i]]
 
     def tallies(self) -> tuple[Tally, ...]:
-        """Return how the answers are counted: by the question's sets of images, then for all."""
+        """Return the counts of answers: by the question's sets of images, then for all."""
         sets = enumerate(self.question.image_sets)
         return (*(self._tally(name, member) for member, name in sets), self._tally(ALL))
 
@@ -118,13 +118,13 @@ class Findings:
         return Tally(name, len(own), sum(len(self.by_item[i]) for i in own), counts)
 
     def is_accepted(self, i: int) -> bool:
-        """Say whether more than half of an image's answers accept it."""
+        """Return whether more than half of an image's answers accept it."""
         found = self.outcomes_of(i)
         return 2 * sum(outcome in self.question.accepted for outcome in found) > len(found)
 
     @cached_property
     def rejected(self) -> list[int]:
-        """Places of the images that were answered and not accepted by more than half."""
+        """Indices of images with answers that at most half of them accept."""
         return [i for i in self.by_item if not self.is_accepted(i)]
 
     def sample_rejected(self, count: int, seed: int) -> list[int]:
@@ -142,7 +142,7 @@ class Findings:
         """Measure agreement on the images that several annotators answered."""
         several = {i: labels for i, labels in self.by_item.items() if len(labels) > 1}
         times = Counter(map(len, several.values()))
-        # One image that somebody more has answered is no reason to leave out all the others.
+        # A single image with one more answer should not exclude all the others.
         raters = max(times, key=lambda n: (n * times[n], n), default=0)
         full = [labels for labels in several.values() if len(labels) == raters]
         disputed = {i: labels for i, labels in several.items() if len(set(labels)) > 1}
@@ -181,14 +181,14 @@ class Findings:
         return coincidence_matrix(np.array(counts, np.float64))
 
     def said_of(self, i: int) -> str:
-        """Return what people said of an image: ``incorrect``, or ``2 correct, 1 both``."""
+        """Return a summary of an image's answers: ``incorrect``, or ``2 correct, 1 both``."""
         counts = Counter(self.outcomes_of(i))
         if counts.total() == 1:
             return next(iter(counts))
         return ", ".join(f"{counts[o]} {o}" for o in self.question.reported if counts[o])
 
     def label_lines(self) -> Iterator[dict[str, object]]:
-        """Yield every answer as ``data.human_labels`` reads it, in the order of the source."""
+        """Yield every answer in the format of ``data.human_labels``, in the order of the source."""
         for answer in sorted(self.answers, key=lambda a: (a.item, a.annotator)):
             item = self.items[answer.item]
             yield {

@@ -1,6 +1,6 @@
 """A form that people fill in about an edited image beside its photo: scales, checks and remarks.
 
-LANCE, section 4.2 and Figure 13, asks five questions about each of 50 images, ten a kind of edit.
+LANCE, section 4.2 and Figure 13, asks five questions about each of 50 images, ten per kind of edit.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 Kind = Literal["scale", "check", "text"]
 Value = int | bool | str
-"""What is entered: a number of a scale, whether a box is checked, a remark."""
+"""A value entered: a number of a scale, whether a box is checked, a remark."""
 
 MOST_STEPS = 9
-"""Numbers of a scale: each is one key of the keyboard."""
+"""Most numbers of a scale, as each is one key of the keyboard."""
 
 LONGEST = 2000
-"""Characters of a remark."""
+"""Most characters of a remark."""
 
 EDIT_KIND, EDIT_BEFORE, EDIT_AFTER = "edit_kind", "edit_before", "edit_after"
 """The columns of an index with a member's edit."""
@@ -37,16 +37,16 @@ class Field:
     """One question of a form.
 
     Args:
-        title: what tables call it.
-        text: the question as people read it.
+        title: its name in tables.
+        text: the question as shown to people.
         kind: ``scale`` is a whole number from ``low`` to ``high``; ``check`` a box, yes or no;
             ``text`` a remark that may be left empty.
         low: the worst of a scale.
         high: the best of a scale.
-        ends: what the two ends of a scale are called.
+        ends: names of the two ends of a scale.
 
     Raises:
-        UserError: if the kind is invalid, or a scale has no two numbers or too many.
+        UserError: if the kind is invalid, or a scale has fewer than two numbers or too many.
     """
 
     title: str
@@ -70,7 +70,7 @@ class Field:
         return UserError(f"the question {self.title!r}: {name}={value} is invalid: {choices}")
 
     def parse(self, given: Any) -> Value | None:
-        """Return what was entered, from the JSON or CSV of an answer; ``None`` if it is invalid."""
+        """Parse a value from the JSON or CSV of an answer; return ``None`` if it is invalid."""
         if self.kind == "text":
             text = "" if given is None else str(given).strip()
             return text if len(text) <= LONGEST else None
@@ -83,7 +83,7 @@ class Field:
 
     @property
     def choices(self) -> str:
-        """What may be entered, for a message."""
+        """The valid values, for a message."""
         if self.kind == "scale":
             return f"a whole number from {self.low} to {self.high}"
         return "true or false" if self.kind == "check" else f"up to {LONGEST:,} characters"
@@ -94,13 +94,13 @@ _NO = ("false", "0", "no")
 
 @dataclass(frozen=True)
 class EditedItem(Item):
-    """An edited image to ask about, and the photo it is shown beside.
+    """An edited image to ask about, and the photo shown beside it.
 
     Attributes:
         photo: the row of the photo, the unedited member of its set.
         kind: of the edit.
         label: the class; empty if there is none.
-        change: what was replaced by what.
+        change: the words replaced and their replacement.
     """
 
     photo: int = -1
@@ -111,14 +111,15 @@ class EditedItem(Item):
 
 @dataclass(frozen=True)
 class Form:
-    """What is asked about every edited image.
+    """The questions about every edited image.
 
     Args:
         title: heading of the page.
-        text: what people are told before they begin.
-        fields: the questions by the names that answers have, in order.
-        per_kind: ask about so many images of each kind of edit, drawn at random; ``None`` is all.
-        leave_out: kinds of edits that are not asked about, such as controls.
+        text: instructions shown before people begin.
+        fields: the questions by the names of their answers, in order.
+        per_kind: ask about only this many images of each kind of edit, drawn at random; ``None``
+            for all.
+        leave_out: kinds of edits without questions, such as controls.
 
     Raises:
         UserError: naming what is invalid.
@@ -149,7 +150,7 @@ class Form:
             )
 
     def items(self, index: Index, seed: int = 0) -> list[EditedItem]:
-        """Return the edited images of a source that are asked about, in its order.
+        """Return the edited images of a source to ask about, in its order.
 
         Args:
             index: of joined sets: each has an unedited member, the photo.
@@ -161,8 +162,8 @@ class Form:
         found = _edited_items(index, set(self.leave_out))
         if not found:
             raise UserError(
-                f"{index.source} has no edited image to ask about: name the shards that "
-                "`python generate.py recipe=...` made of photos"
+                f"{index.source} has no edited image to ask about: name the shards that `python "
+                "generate.py recipe=...` made from photos"
             )
         if self.per_kind is None:
             return found
@@ -176,7 +177,7 @@ class Form:
         return [item for item in found if item.name in chosen]
 
     def asked(self) -> dict[str, Any]:
-        """Return the questions as the page's script reads them."""
+        """Return the questions in the form that the page's script reads."""
         return {
             "field": "",
             "options": (),
@@ -189,15 +190,15 @@ class Form:
         }  # fmt: skip
 
     def identity(self) -> list[Any]:
-        """Return what answers in a browser belong to, as JSON."""
+        """Return JSON that identifies the questions to which answers in a browser belong."""
         return [[name, one.kind, one.low, one.high] for name, one in self.fields.items()]
 
     def rows_shown(self, item: EditedItem) -> dict[int, str]:
-        """Return the rows of a source whose pictures are shown, and what they are called."""
+        """Return the rows of a source whose pictures are shown, and their names."""
         return {item.photo: f"the photo of {item.name}", item.row: item.name}
 
     def shown(self, item: EditedItem) -> dict[str, Any]:
-        """Return the captions of the pictures, which of them it is about, and the class."""
+        """Return the captions of the pictures, the index of the one in question, and the class."""
         about = f"Class: {item.label}. " if item.label else ""
         return {"c": list(item.texts), "s": 1, "n": f"{about}Edit ({item.kind}): {item.change}."}
 

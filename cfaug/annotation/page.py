@@ -1,4 +1,4 @@
-"""The pages people answer on: one file, offline, that keeps answers and gives them back as jsonl.
+"""Pages for annotators: one offline file that stores answers and exports them as jsonl.
 
 Nothing in a question or a caption is ever read as markup: the script sets text.
 """
@@ -21,43 +21,43 @@ from cfaug.progress import watch
 from cfaug.report.page import render, script_data, small_picture, write_page
 
 MAX_PAGE = 300 * 2**20
-"""Bytes of a page that browsers still open without trouble."""
+"""Most bytes of a page that browsers open without trouble."""
 
 SIDES = (32, 1024)
 
 
 class Asked(Protocol):
-    """What a page asks about an image: a ``Question``, or a ``Form`` of several."""
+    """The question of a page about an image: a ``Question``, or a ``Form`` of several."""
 
     @property
     def text(self) -> str:
-        """What people read first."""
+        """The text that people read first."""
         ...
 
     @property
     def captions(self) -> Sequence[str]:
-        """Labels of the captions that are offered as answers; none where they are not."""
+        """Labels of the captions that are offered as answers; empty if none are."""
         ...
 
     @property
     def balanced(self) -> bool:
-        """Whether both orders of those are shown equally often to everyone."""
+        """Whether each annotator sees both orders of those equally often."""
         ...
 
     def asked(self) -> dict[str, Any]:
-        """Return the question as the page's script reads it."""
+        """Return the question in the form that the page's script reads."""
         ...
 
     def identity(self) -> list[Any]:
-        """Return what answers in a browser belong to, as JSON."""
+        """Return JSON that identifies the question to which answers in a browser belong."""
         ...
 
     def rows_shown(self, item: Any) -> dict[int, str]:
-        """Return the rows of a source whose pictures are shown, and what they are called."""
+        """Return the rows of a source whose pictures are shown, and their names."""
         ...
 
     def shown(self, item: Any) -> dict[str, Any]:
-        """Return what stands below the pictures, as the page's script reads it."""
+        """Return the text below the pictures in the form that the page's script reads."""
         ...
 
 
@@ -76,14 +76,14 @@ class Task:
 
 @dataclass(frozen=True)
 class Questionnaire:
-    """What a page asks, whoever answers.
+    """The content of a page for all annotators.
 
     Attributes:
-        question: what is asked about every image.
+        question: about every image.
         title: heading of the page.
         tasks: in any order.
         orders: for each annotator, (task, whether its captions are offered in reverse) in order.
-        examples: images with captions that are shown before anything is asked.
+        examples: images with captions that are shown before the questions.
     """
 
     question: Asked
@@ -94,13 +94,13 @@ class Questionnaire:
 
     @property
     def hash(self) -> str:
-        """Return what the browser keeps its answers under: they fit these questions only."""
+        """Return the browser's storage key for answers, which fit only these questions."""
         asked = [(t.item.name, t.item.texts, self.own_options(t)) for t in self.tasks]
         text = json.dumps([*self.question.identity(), asked], ensure_ascii=True)
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
     def own_options(self, task: Task) -> tuple[tuple[str, str], ...]:
-        """Return (label, caption) of the captions that are offered as answers to a task."""
+        """Return (label, caption) of the captions offered as answers to a task."""
         captions = self.question.captions
         return tuple(zip(captions, task.item.texts, strict=True)) if captions else ()
 
@@ -113,15 +113,15 @@ def share_out(
     to_everyone: Collection[int] = (),
     examples: Sequence[Item] = (),
 ) -> Questionnaire:
-    """Ask a question about images, distributed over annotators.
+    """Build the questionnaire of a question about images, distributed over annotators.
 
     Args:
-        question: what is asked.
+        question: to ask.
         items: the images.
-        assignment: who answers what.
+        assignment: of images to annotators.
         title: heading of the page.
-        to_everyone: places of the images that every annotator answers.
-        examples: images with captions that are shown before anything is asked.
+        to_everyone: indices of the images that every annotator answers.
+        examples: images with captions that are shown before the questions.
     """
     orders = assignment.distribute(items, to_everyone)
 
@@ -141,10 +141,10 @@ def share_out(
 
 
 def ask_one(question: Question, tasks: Sequence[Task], title: str) -> Questionnaire:
-    """Ask one annotator a question about images with notes, in the order given.
+    """Build the questionnaire of a question about images with notes for one annotator.
 
     Args:
-        question: what is asked.
+        question: to ask.
         tasks: the images and notes.
         title: heading of the page.
     """
@@ -161,14 +161,14 @@ def write_questions(
     side: int = 256,
     annotators: Iterable[str] | None = None,
 ) -> Path:
-    """Write one page and return its path; the same questions give the same bytes.
+    """Write one page and return its path; equal questions give equal bytes.
 
     Args:
-        questions: what is asked.
-        file: where to; its folder is made if missing.
-        read_image: gives the encoded image of a source's row.
+        questions: to ask.
+        file: destination; its folder is created if missing.
+        read_image: returns the encoded image of a source's row.
         side: longest side of the pictures.
-        annotators: who answers on this page; the page asks them who they are. ``None`` is all.
+        annotators: who answers on this page, which asks for their name; ``None`` for all.
 
     Raises:
         UserError: if there is nothing to ask, a picture cannot be decoded, or the page would be
@@ -211,14 +211,14 @@ def write_questions(
 def _pictures(
     names: Mapping[int, str], read_image: Callable[[int], bytes], side: int, file: Path
 ) -> list[dict[str, Any]]:
-    """Return small copies of rows' images, on every core, with a bar if there are many."""
+    """Return small copies of rows' images, made on all cores, with a bar if there are many."""
 
     def small(row: int) -> dict[str, Any]:
         return small_picture(decode_image(read_image(row), names[row]), side)
 
     found: list[dict[str, Any]] = []
     size = 0
-    # Pillow lets go of the interpreter while it decodes, shrinks and encodes.
+    # Pillow releases the interpreter's lock while it decodes, shrinks and encodes.
     with ThreadPoolExecutor() as pool:
         try:
             pictures = pool.map(small, names)
@@ -235,17 +235,17 @@ def _pictures(
 
 def _too_large(file: Path, done: int, total: int) -> str:
     return (
-        f"{file}: the page would hold more than {MAX_PAGE / 2**20:.0f} MiB of pictures, that is "
+        f"{file}: the page would contain more than {MAX_PAGE / 2**20:.0f} MiB of pictures, that is "
         f"{done:,} of {total:,}; write a page for each annotator (annotate.pages=each) and have "
         "more of them, choose a smaller annotate.side, or ask about an annotate.sample"
     )
 
 
 def _task(task: Task, questions: Questionnaire, numbers: Mapping[int, int]) -> dict[str, Any]:
-    """Return a task as the script reads it.
+    """Return a task in the form that the script reads.
 
-    k key, m member, h hash of its captions, p pictures, c captions below them, s which of them it
-    is about, o own options, x those of everyone that do not fit it, n note.
+    k key, m member, h hash of its captions, p pictures, c captions below them, s index of the one
+    in question, o own options, x common options that do not fit it, n note.
     """
     item, question = task.item, questions.question
     found = {

@@ -1,4 +1,4 @@
-"""Which of two captions of a photo is better: two methods beside each other (XMAI, section 5.1)."""
+"""Which of two captions of a photo is better? Two methods side by side (XMAI, section 5.1)."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from cfaug.report.numbers import p_text
 
 @dataclass(frozen=True)
 class Preference(Question):
-    """Which of two methods' captions is better; other arguments as of ``Question``.
+    """Which of two methods' captions is better; other arguments as for ``Question``.
 
-    The captions of a photo are those that the two methods made of the same text; they are offered
-    in either order equally often to each annotator.
+    The two captions of a photo were made by two methods from the same text; each annotator sees
+    both orders equally often.
 
     Args:
-        captions: what the answers that choose a caption are called: the method of
-            ``data.counterfactual``, then the one that it is compared with.
+        captions: names of the answers that choose a caption: the method of ``data.counterfactual``,
+            then the one it is compared with.
         against: folder of the other method's sets.
-        attention: checks of attention that everyone is asked (A.1).
+        attention: number of attention checks for everyone (A.1).
         balanced: offer both orders equally often.
     """
 
@@ -42,7 +42,7 @@ class Preference(Question):
         super().__post_init__()
 
     def outcome(self, item: Item, label: str) -> str:
-        """Return what an answer counts as: itself."""
+        """Return the outcome of an answer: the answer itself."""
         return label
 
     def chosen(self) -> list[str]:
@@ -50,18 +50,18 @@ class Preference(Question):
         return [*self.captions, *self.options]
 
     def wording(self, outcome: str) -> str:
-        """Return how tables and figures name an outcome."""
+        """Return the name of an outcome in tables and figures."""
         return self.options.get(outcome, f"Caption of {outcome}")
 
     def items_of_two(self, index: Index, other: Index) -> list[Item]:
-        """Return the photos whose text both methods changed, differently; then the checks.
+        """Return the photos whose text the two methods changed differently; then the checks.
 
         Args:
             index: of the first method's sets.
             other: of the second's.
 
         Raises:
-            UserError: if a folder has other sets, or there is no such photo.
+            UserError: if the sets of a folder do not have two texts, or there is no such photo.
         """
         theirs = {one.key: one for one in read_two_texts(other)}
         found = [
@@ -71,8 +71,8 @@ class Preference(Question):
         ]
         if not found:
             raise UserError(
-                f"{index.source} and {other.source} have no photo whose text both changed, each "
-                "otherwise: make both of the same data.source"
+                f"{index.source} and {other.source} have no photo whose text they changed "
+                "differently: make both of the same data.source"
             )
         return found + [self._check(n, [one.row for one in found]) for n in range(self.attention)]
 
@@ -83,7 +83,7 @@ class Preference(Question):
         return Item(f"{PREFIX}-{number}", 0, texts, row, expected=expected)
 
     def count(self, findings: Findings) -> Section:
-        """Return how many photos most annotators chose each method for, and the sign test.
+        """Return for how many photos most annotators chose each method, and the sign test.
 
         Args:
             findings: the answers, without those to checks.
@@ -115,15 +115,15 @@ class Preference(Question):
         ours: Mapping[str, Mapping[str, float]],
         theirs: Mapping[str, Mapping[str, float]],
     ) -> list[str | None]:
-        """Return what somebody answers who sees which captions are true; ``None`` who cannot.
+        """Return the answers of an oracle that knows which captions are true; ``None`` if unknown.
 
         Args:
-            items: what is asked about.
+            items: to ask about.
             ours: {key: scores} of the first method's sets.
-            theirs: the same of the second's.
+            theirs: the same for the second method's.
 
         Raises:
-            UserError: if no answer calls two captions equal.
+            UserError: if no answer is for equal captions.
         """
         if not self.options:
             raise UserError(f"the question {self.title!r} has no answer for equal captions")

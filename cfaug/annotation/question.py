@@ -1,4 +1,4 @@
-"""A question that people answer about images: its wording, its answers and how they are counted."""
+"""A question that people answer about images: its wording, its answers and their counts."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from cfaug.annotation.strata import Strata
 
 CORRECT, INCORRECT = "correct", "incorrect"
-"""How an answer counts that chose one of the offered captions: the image's own one, or another."""
+"""Outcomes of choosing one of the offered captions: the image's own, or another one."""
 
 Pictures = Literal["image", "set"]
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 TAKEN = ("key", "member", "annotator", "texts", "seconds")
-"""What else an answer holds."""
+"""Other keys of an answer."""
 
 
 def check_field(name: str) -> bool:
-    """Say whether an answer may be called this in the files that annotators download."""
+    """Return whether an answer may have this name in the files that annotators download."""
     return bool(NAME.fullmatch(name)) and name not in TAKEN
 
 
@@ -38,10 +38,10 @@ class Item:
         member: its number in the set, from 0.
         texts: the captions of the set's members.
         text: the image's own caption.
-        row: where a source has it; its index in ``read_image``.
-        stratum: (name, value) of what the source says it should show, in order; empty where the
-            question does not ask for that.
-        expected: the answer that a check of attention asks for; empty of everything else.
+        row: its row in the source, for ``read_image``.
+        stratum: (name, value) of what it should show according to the source, in order; empty if
+            the question has no strata.
+        expected: the answer that an attention check asks for; empty for other items.
     """
 
     key: str
@@ -54,48 +54,49 @@ class Item:
 
     @property
     def name(self) -> str:
-        """``<set>_<member>``, as indexes and label files call it."""
+        """``<set>_<member>``, its name in indexes and label files."""
         return f"{self.key}_{self.member}"
 
     @property
     def texts_hash(self) -> str:
-        """What an answer carries, so that it is not read as one about other captions."""
+        """A hash in every answer, so that it is not taken for one about other captions."""
         return hashlib.blake2b(json.dumps(self.texts).encode(), digest_size=6).hexdigest()
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked about every image.
+    """The question about every image.
 
-    An answer that chose an offered caption counts as ``correct`` if the caption is the image's own,
-    else as ``incorrect``; every other answer counts as itself. These are the outcomes.
+    An answer that chooses an offered caption has the outcome ``correct`` if the caption is the
+    image's own, else ``incorrect``; every other answer is its own outcome.
 
     Args:
         title: heading of the page.
-        text: the question as people read it.
-        options: {label: wording} of the answers that every image has.
+        text: the question as shown to people.
+        options: {label: wording} of the answers for every image.
         captions: labels of the captions of a set's members; if given, all captions of the set are
             offered as answers above ``options``, in an order drawn for everyone and every image.
-        accepted: outcomes that accept an image; one that most of its annotators accept is valid.
+        accepted: outcomes that accept an image; an image is valid if most of its annotators accept
+            it.
         reported: all outcomes in the order of tables and figures; by default ``correct`` and
-            ``incorrect`` (where captions are offered), then ``options``.
-        image_sets: names of the images of the first, second, ... member in tables, which then
-            have a row for each beside the one for all; none is one row for all.
-        pictures: ``image`` shows the image alone, ``set`` all images of its set with their
-            captions, the one in question marked.
-        show_caption: show the image's own caption below it; not where captions are offered.
-        accepted_as: how sentences say that an image was accepted, after "were".
-        field: what an answer is called in the files that annotators download.
-        groups: {end of a sentence: outcomes}: sums of outcomes that the report states.
-        reference: {statement: text}: what is known from elsewhere, such as a paper, appended to a
-            statement of the report when people answered. Statements are ``accepted``,
-            ``agreement``, ``disputed`` and the names of ``groups``.
-        strata: by what the source says its images should show they are sampled and counted, and
-            which answers fit which of them; ``None`` does none of it.
-        illustrated: outcomes of which examples are kept for tables.
+            ``incorrect`` (if captions are offered), then ``options``.
+        image_sets: names, in tables, of the images of the first, second, ... member, which then
+            have a row each besides the one for all; empty for a single row.
+        pictures: ``image`` shows only the image, ``set`` all images of its set with their captions,
+            and marks the one in question.
+        show_caption: show the image's own caption below it; invalid if captions are offered.
+        accepted_as: wording for accepted images in sentences, after "were".
+        field: the name of an answer in the files that annotators download.
+        groups: {end of a sentence: outcomes}: sums of outcomes for the report.
+        reference: {statement: text}: known results, such as a paper's, appended to a statement of
+            the report if people answered. Statements are ``accepted``, ``agreement``, ``disputed``
+            and the names of ``groups``.
+        strata: what images should show according to the source, for sampling and counting, and for
+            which of them an answer fits; ``None`` for no strata.
+        illustrated: outcomes with examples for tables.
 
     Raises:
-        UserError: naming the key that is invalid and the choices.
+        UserError: naming the invalid key and the choices.
     """
 
     title: str
@@ -148,50 +149,50 @@ class Question:
         return UserError(f"the question {self.title!r}: {name}={value} is invalid: {choices}")
 
     def chosen(self) -> list[str]:
-        """Return every outcome, in the order of tables where no other is given."""
+        """Return every outcome, in the default order of tables."""
         return [CORRECT, INCORRECT] * bool(self.captions) + list(self.options)
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Everything that may be answered."""
+        """All valid answers."""
         return (*self.captions, *self.options)
 
     def outcome(self, item: Item, label: str) -> str:
-        """Return what an answer to an image counts as."""
+        """Return the outcome of an answer to an image."""
         if label not in self.captions:
             return label
         return CORRECT if label == self.captions[item.member] else INCORRECT
 
     def offers(self, item: Item, label: str) -> bool:
-        """Say whether an answer fits an image: some are about some strata only."""
+        """Return whether an answer fits an image, as some are only for some strata."""
         return self.strata is None or self.strata.offers(item, label)
 
     def draw(self, items: Sequence[Item], seed: int) -> list[Item]:
-        """Return the images that are asked about: evenly of the strata, where there are any."""
+        """Return the images to ask about, drawn evenly from the strata if there are any."""
         return list(items) if self.strata is None else self.strata.draw(items, seed)
 
     def accepts(self, item: Item, label: str) -> bool:
-        """Say whether an answer accepts an image."""
+        """Return whether an answer accepts an image."""
         return self.outcome(item, label) in self.accepted
 
     def rows_shown(self, item: Item) -> dict[int, str]:
-        """Return the rows of a source whose pictures are shown, and what they are called."""
+        """Return the rows of a source whose pictures are shown, and their names."""
         if self.pictures == "image":
             return {item.row: item.name}
         first = item.row - item.member
         return {first + member: f"{item.key}_{member}" for member in range(len(item.texts))}
 
     def asked(self) -> dict[str, Any]:
-        """Return the question as the page's script reads it."""
+        """Return the question in the form that the page's script reads."""
         file = "answers" if self.field == "label" else "categories"
         return {"field": self.field, "options": tuple(self.options.items()), "file": file}
 
     def identity(self) -> list[Any]:
-        """Return what answers in a browser belong to, as JSON."""
+        """Return JSON that identifies the question to which answers in a browser belong."""
         return [self.field, tuple(self.options.items())]
 
     def shown(self, item: Item) -> dict[str, Any]:
-        """Return the captions below the pictures, which of them it is about, and unfit answers."""
+        """Return the captions below the pictures, which is in question, and unfit answers."""
         unfit = [label for label in self.options if not self.offers(item, label)]
         found: dict[str, Any] = {"x": unfit} if unfit else {}
         if self.pictures == "set":
@@ -199,5 +200,5 @@ class Question:
         return {"c": [item.text], "s": -1, **found} if self.show_caption else found
 
     def wording(self, outcome: str) -> str:
-        """Return how tables and figures name an outcome."""
+        """Return the name of an outcome in tables and figures."""
         return self.options.get(outcome, outcome.capitalize())

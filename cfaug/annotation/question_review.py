@@ -1,4 +1,4 @@
-"""Is a question about an image good? What people verify before it counts (CFMM, section 3.3)."""
+"""Is a question about an image good? People verify it before it counts (CFMM, section 3.3)."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ GOOD = "good"
 """The answer by which a question is verified."""
 
 ANSWERS = (GOOD, "wrong_answer", "ambiguous", "leak", "not_counterfactual")
-"""All answers there are; a question may offer fewer."""
+"""All possible answers; a question may offer fewer."""
 
 
 @dataclass(frozen=True)
 class QuestionItem(Item):
-    """A question to ask about; ``note`` says its options, the right one first."""
+    """A question to review; ``note`` lists its options, the right one first."""
 
     note: str = ""
 
 
 @dataclass(frozen=True)
 class QuestionReview(Question):
-    """What is asked about every question of a set; other arguments as of ``Question``.
+    """The review of every question of a set; other arguments as for ``Question``.
 
     Args:
-        only_new: ask about questions that nobody verified; ``False`` asks about every one.
+        only_new: ask only about questions that nobody has verified; ``False`` asks about all.
     """
 
     only_new: bool = True
@@ -48,7 +48,7 @@ class QuestionReview(Question):
             index: of the sets.
 
         Raises:
-            UserError: if they are other sets, or there is nothing to ask.
+            UserError: if the sets have no questions, or there is nothing to ask.
         """
         if QUESTION not in index.extra_names:
             raise UserError(
@@ -62,7 +62,7 @@ class QuestionReview(Question):
             if self.only_new and asked.extra.get(VERIFIED) is not False:
                 continue
             key, _, member = index.key(row).rpartition("_")
-            # An answer is about a question with these options, of which this one is right.
+            # The texts of an answer: the question, its options and the right one.
             texts = (asked.text, asked.right or "", *asked.options)
             found.append(QuestionItem(key, int(member), texts, row, asked.text, note=_note(asked)))
         if not found:

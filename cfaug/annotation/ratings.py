@@ -1,4 +1,4 @@
-"""Forms as they come back: read, averaged by kind of edit, with how far people agree."""
+"""Returned forms: reading, means by kind of edit, and agreement."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from cfaug.report.page import write_page
 FILE = "ratings.json"
 OVERALL = "overall"
 LEVELS: Mapping[str, Level] = {"scale": "ordinal", "check": "nominal"}
-"""What a distance between two answers means to Krippendorff's alpha."""
+"""The level of Krippendorff's alpha for each kind of field."""
 
 
 @dataclass(frozen=True)
 class Rating:
-    """What one annotator entered about one image.
+    """One annotator's values for one image.
 
     Attributes:
-        item: the place of the image among those that could be asked about.
-        annotator: who.
+        item: the index of the image among all possible images.
+        annotator: name of the annotator.
         values: by the names of the form's fields.
     """
 
@@ -50,16 +50,16 @@ def read_ratings(
 ) -> list[Rating]:
     """Read the forms of every annotator, in the order of the files.
 
-    The same answer may stand in several files, as when somebody downloads twice.
+    The same answer may be in several files, for example if somebody downloads twice.
 
     Args:
         files: jsonl, csv or tsv with ``key``, ``member``, ``annotator`` and the form's fields.
-        items: what could be asked about.
-        form: what was asked.
+        items: all possible images.
+        form: the form.
 
     Raises:
         UserError: naming file and line of an answer that is invalid or contradicts an earlier one
-            of its annotator; or if there are none.
+            of its annotator; or if there are no answers.
     """
     places = {item.name: i for i, item in enumerate(items)}
     given: dict[tuple[int, str], tuple[Rating, str]] = {}
@@ -72,7 +72,7 @@ def read_ratings(
                 before, earlier = given.setdefault((rating.item, rating.annotator), (rating, where))
                 if before != rating:
                     raise UserError(
-                        f"{where}: annotator {rating.annotator!r} answers otherwise about "
+                        f"{where}: annotator {rating.annotator!r} answers differently about "
                         f"{items[rating.item].name} in {earlier}: keep the file that was "
                         "downloaded last"
                     )
@@ -85,12 +85,12 @@ def read_ratings(
 def leave_out_inattentive(
     ratings: Sequence[Rating], items: Sequence[EditedItem], form: Form
 ) -> tuple[list[Rating], dict[str, float]]:
-    """Return the forms of those who passed every check of attention, and who did not.
+    """Return the forms of annotators who passed every attention check, and those who failed.
 
     Args:
-        ratings: what was entered.
-        items: what could be asked about, the checks among them.
-        form: what was asked; its first scale is what a check is about.
+        ratings: all forms.
+        items: all possible images, including checks.
+        form: the form; a check is about its first scale.
 
     Returns:
         The forms about other images, and {annotator: share of the checks answered as asked}.
@@ -140,10 +140,10 @@ class Score:
     """The answers to one question about some images.
 
     Attributes:
-        mean: over images, of each image's mean over its annotators; of a check the share of yes.
-        sd: standard deviation (n - 1) of the images' means; ``nan`` of fewer than two.
-        images: how many were answered.
-        answers: how many answers they got.
+        mean: over images, of each image's mean over its annotators; for a check the share of yes.
+        sd: standard deviation (n - 1) of the images' means; ``nan`` for fewer than two.
+        images: number of images with answers.
+        answers: number of answers to them.
     """
 
     mean: float
@@ -154,15 +154,15 @@ class Score:
 
 @dataclass(frozen=True)
 class FieldFindings:
-    """What was answered to one question of a form.
+    """The answers to one question of a form.
 
     Attributes:
-        title: what tables call it.
+        title: its name in tables.
         kind: ``scale`` or ``check``.
         by: {kind of edit: score}, and ``overall``; only kinds with an answer.
-        alpha: Krippendorff's, ordinal of a scale and nominal of a check, over images with several
-            answers; ``nan`` if there is none, or no two answers differ.
-        several: how many images that are.
+        alpha: Krippendorff's, ordinal for a scale and nominal for a check, over images with several
+            answers; ``nan`` without such images, or if all answers are equal.
+        several: number of these images.
     """
 
     title: str
@@ -184,13 +184,13 @@ class Remark:
 
 @dataclass(frozen=True)
 class Ratings:
-    """Everything that tables of a form print.
+    """All that tables of a form print.
 
     Attributes:
-        source: what the data are called.
+        source: name of the data.
         title: of the form.
-        annotators: how many answered.
-        items: images that could be asked about.
+        annotators: number of annotators.
+        items: number of possible images.
         fields: by the names of the form's fields.
         remarks: every text that was entered.
     """
@@ -204,7 +204,7 @@ class Ratings:
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds of edits that were answered about, in the order of the source."""
+        """The kinds of edits with answers, in the order of the source."""
         found = dict.fromkeys(kind for one in self.fields.values() for kind in one.by)
         return tuple(kind for kind in found if kind != OVERALL)
 
@@ -217,10 +217,10 @@ def summarise_ratings(
     Every image counts once, however many people answered about it.
 
     Args:
-        ratings: at most one an annotator and image.
-        items: what could be asked about.
-        form: what was asked.
-        source: what the data are called.
+        ratings: at most one per annotator and image.
+        items: all possible images.
+        form: the form.
+        source: name of the data.
     """
     return Ratings(
         source=source,
@@ -281,7 +281,7 @@ def read_summary(file: Path) -> Ratings:
     """Read what ``write_ratings`` wrote.
 
     Raises:
-        UserError: if it is missing or something else.
+        UserError: if it is missing or invalid.
     """
     try:
         found = json.loads(require_regular(file).read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""``ratings.html``: what people entered into a form, on one page that opens anywhere, offline."""
+"""``ratings.html``: people's answers to a form, on one page that opens anywhere, offline."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOW = (
 
 
 def ratings_part(ratings: Ratings) -> Part:
-    """Return the answers as a table: a row a question, a column a kind of edit."""
+    """Return the answers as a table: a row per question, a column per kind of edit."""
     rows = tuple(
         (
             (field.title,),
@@ -63,7 +63,7 @@ def _agreement(field: FieldFindings) -> Entry:
 
 
 def sentences(ratings: Ratings) -> Iterator[str]:
-    """Say what was found in plain words, the number of answers first."""
+    """Return the findings as sentences, the number of answers first."""
     yield ratings_part(ratings).notes[0]
     for field in ratings.fields.values():
         one = field.by[OVERALL]

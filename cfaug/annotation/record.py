@@ -1,4 +1,4 @@
-"""``annotation.json``: what the answers said, kept for tables that are made later."""
+"""``annotation.json``: a summary of the answers, saved for later tables."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SIMULATED = "simulated"
 """Prefix of simulated annotators' names; their agreement says nothing about people."""
 
 EXAMPLES = 6
-"""Categories of which an example is kept."""
+"""Most categories with an example."""
 
 SIDE = 160
 """Longest side of an example's picture."""
@@ -47,7 +47,7 @@ class Example:
         key: of its set.
         member: which image of the set it is.
         texts: the captions of the set.
-        said: what people said of it.
+        said: summary of its answers.
         png: the pictures, base64.
     """
 
@@ -61,21 +61,22 @@ class Example:
 
 @dataclass(frozen=True)
 class Record:
-    """Everything that tables of annotation print.
+    """All that tables of annotation print.
 
     Attributes:
-        source: what the data are called.
-        simulated: whether no annotator was a person.
-        annotators: how many answered.
-        items: images that could be asked about.
-        tallies: how the answers are counted, by sets of images; the last is for all images.
-        validated: images that more than half of their annotators accepted.
+        source: name of the data.
+        simulated: whether all annotators were simulated.
+        annotators: number of annotators.
+        items: number of possible images.
+        tallies: counts of the answers by sets of images; the last is for all images.
+        validated: number of images that more than half of their annotators accepted.
         agreement: on images with several answers.
-        sampled: rejected images that were sorted into categories.
+        sampled: number of rejected images that were sorted into categories.
         categories: {category: images}; an image sorted by several people counts once, in parts.
-        examples: of the most frequent categories, one each.
-        question: the title of the question; empty in records written before there were several.
-        extra: what analyses found, by their own keys.
+        examples: one for each of the most frequent categories.
+        question: the title of the question; empty in records from before there were several
+            questions.
+        extra: results of analyses, by their own keys.
     """
 
     source: str
@@ -93,13 +94,13 @@ class Record:
 
     @property
     def title(self) -> str:
-        """Say whose answers these are, for the head of a table."""
+        """Return whose answers these are, for the head of a table."""
         who = "simulated annotators" if self.simulated else "annotators"
         return f"{self.source}, {self.annotators} {who}"
 
 
 def are_simulated(findings: Findings) -> bool:
-    """Say whether the answers are those of simulated annotators.
+    """Return whether the answers are those of simulated annotators.
 
     Raises:
         UserError: if people and simulated annotators answered.
@@ -107,8 +108,8 @@ def are_simulated(findings: Findings) -> bool:
     fake = [name for name in findings.annotators if name.startswith(SIMULATED)]
     if 0 < len(fake) < len(findings.annotators):
         raise UserError(
-            f"the answers of {name_some(fake)} are simulated and cannot stand beside those "
-            "of people: remove their files, or name the others in annotate.answers"
+            f"the answers of {name_some(fake)} are simulated and cannot be combined with those of "
+            "people: remove their files, or name the others in annotate.answers"
         )
     return bool(fake)
 
@@ -133,18 +134,18 @@ def record_of(
     read_image: Callable[[int], bytes],
     sections: Sequence[Section] = (),
 ) -> Record:
-    """Put together what the answers say.
+    """Build the record of the answers.
 
     Args:
         findings: the answers to the question.
         sorting: the categories of rejected images.
-        source: what the data are called.
-        read_image: gives the encoded image of a source's row.
-        sections: what analyses found.
+        source: name of the data.
+        read_image: returns the encoded image of a source's row.
+        sections: results of analyses.
 
     Raises:
         UserError: if an image was sorted that was not rejected, people and simulated annotators
-            answered, or two analyses use one key.
+            answered, or two analyses use the same key.
     """
     categories, firsts = _categories(findings, sorting)
     shown = sorted(categories, key=lambda name: (-categories[name], name))[:EXAMPLES]
@@ -179,7 +180,7 @@ def _merge(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _categories(findings: Findings, sorting: Sorting) -> tuple[dict[str, float], dict[str, int]]:
-    """Return rejected images by category, and the first image of each."""
+    """Return the counts of rejected images by category, and the first image of each."""
     times = Counter(answer.item for answer in sorting.answers)
     rejected = set(findings.rejected)
     foreign = [findings.items[i].name for i in times if i not in rejected]
@@ -208,10 +209,10 @@ def picture_example(
 
     Args:
         findings: the answers.
-        question: says which images of a set are shown.
-        category: what it is an example of.
-        i: the place of the image.
-        read_image: gives the encoded image of a source's row.
+        question: decides which images of a set are shown.
+        category: that it is an example of.
+        i: the index of the image.
+        read_image: returns the encoded image of a source's row.
     """
     item = findings.items[i]
     pictures = [
@@ -228,7 +229,7 @@ def picture_example(
 
 
 def _side_by_side(pictures: Sequence[Image.Image]) -> str:
-    """Return pictures as one PNG in base64, white gaps between them."""
+    """Return pictures as one PNG in base64, with white gaps between them."""
     for picture in pictures:
         picture.thumbnail((SIDE, SIDE))
     gap = max(1, max(p.width for p in pictures) // 16)
@@ -256,10 +257,10 @@ def write_record(record: Record, folder: Path) -> Path:
 
 
 def read_record(file: Path) -> Record:
-    """Read what ``write_record`` wrote, now or before there were several questions.
+    """Read a record, also one from before there were several questions.
 
     Raises:
-        UserError: if it is missing or something else.
+        UserError: if it is missing or invalid.
     """
     try:
         return _record(json.loads(require_regular(file).read_text(encoding="utf-8")))

@@ -1,4 +1,4 @@
-"""``annotation.html``: what annotators said, on one page that opens anywhere, offline."""
+"""``annotation.html``: annotators' answers, on one page that opens anywhere, offline."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from cfaug.report.page import render, write_page
 
 FILE = "annotation.html"
 LISTED = 40
-"""Rows of a section that the page lists."""
+"""Most rows of a section that the page lists."""
 
 NOT_PEOPLE = (
     "Simulated: an oracle's answers with mistakes drawn by key. It shows that the tool works and "
-    "says nothing of people."
+    "says nothing about people."
 )
 
 
 @dataclass(frozen=True)
 class Person:
-    """What one annotator answered: shares by outcome."""
+    """One annotator's answers: shares by outcome."""
 
     name: str
     answers: int
@@ -39,13 +39,13 @@ class Person:
 def sentences(
     record: Record, question: Question, categories: Question, sections: Sequence[Section] = ()
 ) -> list[str]:
-    """Return what was found in plain sentences, the verdict first.
+    """Return the findings as sentences, the verdict first.
 
     Args:
-        record: what was found.
+        record: of the answers.
         question: what was asked.
         categories: the question that sorted rejected images.
-        sections: what analyses found.
+        sections: results of analyses.
     """
     everything, agreed = record.tallies[-1], record.agreement
     accepted = sum(everything.counts[name] for name in question.accepted)
@@ -80,7 +80,7 @@ def sentences(
 
 
 def _reference(record: Record, question: Question, statement: str) -> str:
-    """Return what is known from elsewhere, to be read beside the answers of people."""
+    """Return known results, to be shown beside the answers of people."""
     text = question.reference.get(statement, "")
     return f"; {text}" if text and not record.simulated else ""
 
@@ -95,11 +95,11 @@ def write_report(
     """Write ``annotation.html`` and return its path.
 
     Args:
-        record: what was found.
+        record: of the answers.
         findings: the answers.
         sorting: the categories of rejected images.
-        sections: what analyses found.
-        folder: where to.
+        sections: results of analyses.
+        folder: destination.
     """
     question = findings.question
     names = {name: question.wording(name) for name in question.reported}

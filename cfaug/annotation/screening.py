@@ -1,4 +1,4 @@
-"""Screening: annotators who answer images with known answers badly are left out."""
+"""Screening: leave out annotators with too many wrong answers to images with known answers."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from cfaug.errors import UserError
 
 
 def read_known(file: Path, items: Sequence[Item], question: Question) -> dict[int, str]:
-    """Return known answers, ``{place of the image: label}``.
+    """Return known answers, ``{index of the image: label}``.
 
     Args:
         file: jsonl, csv or tsv with ``key``, ``member`` and the question's field.
-        items: the images that could be asked about.
-        question: what is asked.
+        items: all possible images.
+        question: the question.
 
     Raises:
-        UserError: naming file and line of an image or answer that is unknown, or of an empty
-            file.
+        UserError: naming file and line of an unknown image or answer, or the file if it is empty.
     """
     places = {item.name: i for i, item in enumerate(items)}
     found: dict[int, str] = {}
@@ -38,16 +37,16 @@ def read_known(file: Path, items: Sequence[Item], question: Question) -> dict[in
             )
         found[places[name]] = str(label)
     if not found:
-        raise UserError(f"{file} has no answers that are known")
+        raise UserError(f"{file} has no known answers")
     return found
 
 
 @dataclass(frozen=True)
 class Screening:
-    """Who answers the images with known answers well enough.
+    """Screens annotators by their answers to images with known answers.
 
     Args:
-        known: {place of the image: label}.
+        known: {index of the image: label}.
         minimum: share of them that must be answered right.
 
     Raises:
@@ -67,7 +66,7 @@ class Screening:
     def shares(self, answers: Sequence[Answer]) -> dict[str, float]:
         """Return the share of the known images that each annotator answered right.
 
-        Images that an annotator did not answer count as wrong: they were asked of everyone.
+        Images without an answer count as wrong, as everyone was asked about them.
         """
         right = dict.fromkeys((answer.annotator for answer in answers), 0)
         for answer in answers:
@@ -75,9 +74,9 @@ class Screening:
         return {name: count / len(self.known) for name, count in right.items()}
 
     def screen(self, answers: Sequence[Answer]) -> tuple[list[Answer], dict[str, float]]:
-        """Return the answers of those who pass to the other images, and who does not pass.
+        """Return the answers to the other images by annotators who pass, and those who fail.
 
-        The known images are left out: everyone answered them, and they were chosen.
+        The known images are left out, as everyone answered them and they are not a random sample.
 
         Raises:
             UserError: if nobody passes, or nothing else was answered.

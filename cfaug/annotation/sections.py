@@ -1,4 +1,4 @@
-"""What else the answers say: sections of the report, made by whoever knows what to look for."""
+"""Further findings in the answers: sections of the report, made by analyses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Section:
-    """A section of ``annotation.html`` and what ``annotation.json`` keeps of it.
+    """A section of ``annotation.html``, with its data for ``annotation.json``.
 
     Attributes:
         title: its heading.
@@ -32,24 +32,24 @@ class Section:
 
 
 class Analysis(Protocol):
-    """Something to find out from the answers."""
+    """An analysis of the answers."""
 
     def analyse(self, findings: Findings, simulated: bool) -> Section:
-        """Return what was found.
+        """Return the findings.
 
         Args:
             findings: the answers.
-            simulated: whether no annotator was a person.
+            simulated: whether all annotators were simulated.
         """
         ...
 
 
 @runtime_checkable
 class Selective(Analysis, Protocol):
-    """An analysis that is of some questions only."""
+    """An analysis that applies only to some questions."""
 
     def concerns(self, findings: Findings) -> bool:
-        """Say whether there is anything to find out.
+        """Return whether the analysis applies.
 
         Args:
             findings: the answers.

@@ -48,12 +48,12 @@ class Mistakes:
 
 
 def read_truth(file: Path, items: Sequence[Item], question: Question) -> list[str]:
-    """Return an oracle's answer to every image.
+    """Read an oracle's answer to every image.
 
     Args:
-        file: jsonl with ``key``, ``member`` and ``label``, a line an image.
+        file: jsonl with ``key``, ``member`` and ``label``, a line per image.
         items: the images.
-        question: what the oracle was asked.
+        question: that the oracle answered.
 
     Raises:
         UserError: if an image has no line, or the oracle answered another question.
@@ -77,11 +77,11 @@ class Answerable(Protocol):
 
     @property
     def field(self) -> str:
-        """Return what an answer is called in the files."""
+        """Return the name of an answer in the files."""
 
     @property
     def labels(self) -> Sequence[str]:
-        """Return everything that may be answered."""
+        """Return all valid answers."""
 
 
 def simulate_answers(
@@ -91,16 +91,16 @@ def simulate_answers(
     assignment: Assignment,
     mistakes: Mistakes,
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return each annotator's answers as the page would give them back, ``{annotator: lines}``.
+    """Return each annotator's answers as the page would export them, ``{annotator: lines}``.
 
-    Checks of attention are asked of everyone, and answered without mistakes.
+    Everyone gets the attention checks and answers them without mistakes.
 
     Args:
-        question: what is asked.
+        question: to ask.
         items: the images.
         truth: the oracle's answer to each.
-        assignment: who answers what.
-        mistakes: how often they err.
+        assignment: of images to annotators.
+        mistakes: rate and seed.
     """
     checks = [place for place, item in enumerate(items) if item.expected]
 
@@ -125,7 +125,7 @@ def simulate_answers(
 
 @dataclass(frozen=True)
 class Causes:
-    """Why a simulated annotator says that an image was rejected.
+    """The reasons that simulated annotators give for rejected images.
 
     Args:
         mistake: the category of an image that the oracle accepts.
@@ -143,14 +143,14 @@ def simulate_categories(
     categories: Question,
     causes: Causes,
 ) -> list[dict[str, Any]]:
-    """Return the category of each sampled image as the page would give it back.
+    """Return the category of each sampled image as the page would export it.
 
     Args:
         findings: the simulated answers.
         truth: the oracle's answer to each image, by its name.
-        sampled: places of the rejected images.
+        sampled: indices of the rejected images.
         categories: the question that sorts them.
-        causes: which category it is.
+        causes: the categories to choose.
 
     Raises:
         UserError: if a cause is not among the categories.

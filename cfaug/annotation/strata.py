@@ -1,7 +1,7 @@
-"""Images by what their source says they should show: sampled evenly, counted, each kind shown.
+"""Strata: images by what they should show according to their source, for sampling and counts.
 
 SocialCounterfactuals, A.3: 1,200 images, 100 for each combination of gender and race, so that a
-failure that only some labels have is neither missed nor drowned.
+failure of only some labels is neither missed nor diluted.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ if TYPE_CHECKING:
     from cfaug.data.index import Index
 
 Stratum = Mapping[str, str]
-"""What a source says an image should show: {attribute: value}."""
+"""What an image should show according to its source: {attribute: value}."""
 
 STRATA, ILLUSTRATIONS = "strata", "illustrations"
-"""Where ``annotation.json`` has the counts, and the examples."""
+"""Keys of ``annotation.json`` with the counts, and the examples."""
 
 SHOWN = 3
-"""Images of an outcome that are kept as examples."""
+"""Most examples of an outcome."""
 
 
 @dataclass(frozen=True)
 class Strata:
-    """How images are divided by what their source says they should show.
+    """Divides images by what they should show according to their source.
 
     Args:
-        column: of the source: an object, whose names and values are the stratum, or a text.
-        each: ask about so many images of each stratum, drawn at random; ``None`` is all.
-        only: {column: value} that an image must have to be asked about at all.
-        offered: {answer: {attribute: value}}: answers that fit some strata only, and are offered
-            about their images only.
+        column: of the source: an object, whose keys and values are the stratum, or a text.
+        each: ask about only this many images of each stratum, drawn at random; ``None`` for all.
+        only: {column: value} that an image must have to be included.
+        offered: {answer: {attribute: value}}: answers that fit only some strata, and are offered
+            only for their images.
 
     Raises:
-        UserError: if ``each`` is no whole number from 1.
+        UserError: if ``each`` is not a whole number from 1.
     """
 
     column: str
@@ -62,14 +62,14 @@ class Strata:
             )
 
     def mark(self, index: Index, items: Sequence[Item]) -> list[Item]:
-        """Return the items that are asked about, each with its stratum.
+        """Return the items to ask about, each with its stratum.
 
         Args:
             index: of the items' source.
-            items: everything there that could be asked about.
+            items: all its possible items.
 
         Raises:
-            UserError: if the source lacks a column, an image says nothing there, an attribute of
+            UserError: if the source lacks a column, an image has no value there, an attribute of
                 ``offered`` is missing, or no image is left.
         """
         wanted = {name: self._column(index, name) for name in self.only}
@@ -122,14 +122,14 @@ class Strata:
         return stratum
 
     def offers(self, item: Item, label: str) -> bool:
-        """Say whether an answer fits an image."""
+        """Return whether an answer fits an image."""
         has = dict(item.stratum)
         return all(has.get(n) == value for n, value in self.offered.get(label, {}).items())
 
     def draw(self, items: Sequence[Item], seed: int) -> list[Item]:
-        """Return as many images of each stratum as are asked about, in the order of the source.
+        """Return ``each`` images of every stratum, in the order of the source.
 
-        Drawn by key: an image stays drawn whatever other strata there are.
+        Drawn by key, so that an image's selection does not depend on other strata.
 
         Args:
             items: with their strata.
@@ -147,14 +147,14 @@ class Strata:
         few = [name_stratum(one) for one, count in taken.items() if count < self.each]
         if few:
             say(
-                f"fewer than {self.each} images of {len(few)} of {len(taken)} strata, all of which "
-                f"are asked about: {name_some(sorted(few))}"
+                f"fewer than {self.each} images of {len(few)} of {len(taken)} strata, so all of "
+                f"these are used: {name_some(sorted(few))}"
             )
         return [item for item in items if item.name in chosen]
 
 
 def name_stratum(stratum: Sequence[tuple[str, str]]) -> str:
-    """Return what tables and messages call a stratum.
+    """Return the name of a stratum in tables and messages.
 
     >>> name_stratum((("race", "White"), ("gender", "male")))
     'White, male'
@@ -163,7 +163,7 @@ def name_stratum(stratum: Sequence[tuple[str, str]]) -> str:
 
 
 def count_strata(findings: Findings, strata: Strata) -> Section:
-    """Count outcomes by stratum: a section of the report, and what tables are made of.
+    """Count outcomes by stratum: a section of the report, and the data for tables.
 
     An image with several answers counts once, in equal parts.
 
@@ -207,13 +207,13 @@ def count_strata(findings: Findings, strata: Strata) -> Section:
 
 
 def illustrate(findings: Findings, read_image: Callable[[int], bytes]) -> Section:
-    """Keep some images of each outcome that the question wants to be shown.
+    """Save some example images of each outcome in ``Question.illustrated``.
 
-    An image is an example of what all of its answers say, drawn by key.
+    An image is an example of an outcome if all its answers agree; examples are drawn by key.
 
     Args:
         findings: the answers.
-        read_image: gives the encoded image of a source's row.
+        read_image: returns the encoded image of a source's row.
     """
     examples = []
     for outcome in findings.question.illustrated:

@@ -1,4 +1,4 @@
-"""Sets of two texts on one photo: the original, and what a method made of it."""
+"""Sets of two texts on one photo: the original, and a method's changed text."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class TwoTexts:
 
     Attributes:
         key: of the set.
-        rows: of the index: the original text, the changed one.
-        texts: those two.
+        rows: of the index, for the original and the changed text.
+        texts: the original and the changed one.
     """
 
     key: str
@@ -25,7 +25,7 @@ class TwoTexts:
 
     @property
     def is_changed(self) -> bool:
-        """Whether the method found anything to change."""
+        """Whether the method changed the text."""
         return self.texts[0] != self.texts[1]
 
 
@@ -33,8 +33,8 @@ def known_truth(scores: Mapping[str, Mapping[str, float]], key: str, member: int
     """Return whether a text of a set is true of its photo, by an oracle: 1 or 0, or ``None``.
 
     Args:
-        scores: {key: scores} of the sets; ``truth_0`` is of the original text, ``truth_1`` of the
-            changed one. A set lacks one whose words the oracle cannot judge.
+        scores: {key: scores} of the sets; ``truth_0`` is for the original text, ``truth_1`` for the
+            changed one. Scores that the oracle cannot give are missing.
         key: of the set.
         member: 0 or 1.
     """
@@ -42,13 +42,13 @@ def known_truth(scores: Mapping[str, Mapping[str, float]], key: str, member: int
 
 
 def read_two_texts(index: Index) -> list[TwoTexts]:
-    """Return the sets of a folder that a recipe for texts made.
+    """Return the sets of a folder made by a recipe for texts.
 
     Args:
         index: of the folder.
 
     Raises:
-        UserError: if there is no set, or one has not two texts on one image.
+        UserError: if there is no set, or a set does not have two texts on one image.
     """
     keys, rows = pair_rows(index)
     return [

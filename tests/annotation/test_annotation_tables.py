@@ -171,7 +171,7 @@ def test_the_report_says_what_was_found(record, findings, sorting, sections, tmp
     simulated = replace(record, simulated=True)
     said = sentences(simulated, WHICH, WHY)
     assert not any("in the paper" in one for one in said)
-    assert "says nothing of people" in said[-1]
+    assert "says nothing about people" in said[-1]
 
 
 def test_labels_are_those_that_training_reads(findings, index, tmp_path):

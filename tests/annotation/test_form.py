@@ -132,7 +132,7 @@ def test_contradictions_and_nothing_are_refused(index, tmp_path):
     file = write_answers(
         tmp_path / "a.jsonl", [lines(items[0], "1"), lines(items[0], "1", realism=2)]
     )
-    with pytest.raises(UserError, match=r"answers otherwise about photo-000_2 in .*line 1"):
+    with pytest.raises(UserError, match=r"answers differently about photo-000_2 in .*line 1"):
         read_ratings([file], items, ALL)
     with pytest.raises(UserError, match="no answers"):
         read_ratings([write_answers(tmp_path / "b.jsonl", [])], items, ALL)

@@ -39,7 +39,7 @@ def test_from_simulated_people_to_the_papers_tables(place, annotate, capsys):
     assert annotate("read", "annotate.analyses.altered_subjects.at_least=1") == 0
     out = capsys.readouterr().out
     assert "of 80 images were matched to their own caption" in out
-    assert "says nothing of people" in out
+    assert "says nothing about people" in out
     assert len(lines(folder / "labels.jsonl")) == 96
     assert (folder / "annotation.html").stat().st_size > 5000
     for number in (1, 7, 8, 9, 10):
