@@ -22,6 +22,9 @@ HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 OPEN_CLIP_FOLDERS = ("local-dir:", "hf-hub:")
 """Prefix of open_clip's ``architecture`` for a folder with its own configuration."""
 
+WEIGHT_FILES = (".bin", ".ckpt", ".pt", ".pth", ".safetensors")
+"""Endings of files of weights, which no name on the Hub has."""
+
 HUB_TIMEOUT_S = 10.0
 """Seconds in which the Hub must answer, after which only what was fetched before is used."""
 
@@ -77,6 +80,8 @@ def resolve(
             "open_clip_train are read by model=open_clip model.architecture=NAME with "
             "weights=FILE (to evaluate) or model.pretrained=FILE (to train)"
         )
+    if path.suffix in WEIGHT_FILES:
+        raise UserError(f"model {name_or_path}: there is no such file")
     if HUB_ID.fullmatch(name_or_path) is None:
         left_by_run = path.name == "checkpoint"
         hint = "; a finished run leaves it, so train that one first" if left_by_run else ""

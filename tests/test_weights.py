@@ -10,7 +10,7 @@ import pytest
 from cfaug import weights
 from cfaug.errors import UserError
 
-pytestmark = pytest.mark.slow  # importing the Hub's HTTP client takes three seconds
+slow = pytest.mark.slow  # importing the Hub's HTTP client takes three seconds
 
 
 @pytest.fixture
@@ -25,6 +25,7 @@ def mute_hub(monkeypatch, tmp_path):
         yield tmp_path
 
 
+@slow
 def test_a_hub_that_never_answers_is_not_waited_for(mute_hub):
     began = time.monotonic()
     with pytest.raises(UserError, match=r"a/b: no such folder here.*timed out.*hf download a/b"):
@@ -32,6 +33,7 @@ def test_a_hub_that_never_answers_is_not_waited_for(mute_hub):
     assert time.monotonic() - began < 5
 
 
+@slow
 def test_what_was_fetched_before_is_used_without_it(mute_hub):
     home, commit = mute_hub / "models--a--b", "0" * 40
     folder = home / "snapshots" / commit
@@ -40,3 +42,9 @@ def test_what_was_fetched_before_is_used_without_it(mute_hub):
     (home / "refs" / "main").write_text(commit)
     (folder / "model.safetensors").write_bytes(b"")
     assert weights.resolve("a/b") == folder
+
+
+@pytest.mark.parametrize("name", ["epoch_5.pt", "logs/epoch_5.pt", "model.safetensors"])
+def test_a_file_that_is_missing_is_not_asked_of_the_hub(name):
+    with pytest.raises(UserError, match=f"{name}: there is no such file"):
+        weights.resolve(name)

@@ -24,6 +24,9 @@ Compose = Callable[[Sequence[str]], Mapping[str, Any]]
 Options = Callable[[str], Sequence[str]]
 """The choices of a group, by its name; none for what is not a group."""
 
+PRESET = "preset."
+"""Where a model's own values lie; what is set is the setting that takes them."""
+
 
 def key_of(override: str) -> str:
     """Return the key of an override, without the signs before it.
@@ -121,7 +124,7 @@ def _explain_one(
         if key.startswith(key_of(before) + ".") and not options(key_of(before)):
             return f"{before}: {key_of(before)} has settings of its own, such as {key}"
     tree = compose(tried)
-    known = [*flatten(_strings(tree))]
+    known = sorted(flatten(_strings(tree)), key=lambda one: one.startswith(PRESET))
     nodes = {key.rsplit(".", depth)[0] for key in known for depth in range(1, key.count(".") + 1)}
     if key in {*known, *nodes}:
         return f"{word}: {reason_of(failure)}"
