@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cfaug.devices import check_device, choose_device
 from cfaug.errors import UserError
 from cfaug.image.weights import identity, resolve
+from cfaug.pretrained import quiet
 from cfaug.sizes import check_finite, skeleton
 from cfaug.untrusted import check_folder, from_folder, read_json
 
@@ -219,7 +220,8 @@ def load_part(kind: Any, folder: Path, dtype: torch.dtype) -> Any:
         raise _not_there(kind, folder, "there is no such file")
     try:
         skeleton(kind, folder, SAFE_WEIGHTS)
-        part = from_folder(kind, folder, **options)
+        with quiet():
+            part = from_folder(kind, folder, **options)
         check_finite(part, folder)
         return part
     except UserError:

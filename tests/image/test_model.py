@@ -12,7 +12,7 @@ import torch
 
 from cfaug.errors import UserError
 from cfaug.image.cross_attention import CrossAttention
-from cfaug.image.model import DiffusionWeights
+from cfaug.image.model import DiffusionWeights, load_part
 from cfaug.image.prompt_to_prompt import PromptToPrompt
 from cfaug.image.safety import SafetyChecker
 from cfaug.protocols import ImageEditor
@@ -31,6 +31,16 @@ def test_images_of_a_pair(pipeline):
     assert images.dtype == torch.float32
     assert 0 <= images.min() < images.max() <= 1
     assert one.sample([]) == []
+
+
+def test_loading_draws_no_bars_of_other_libraries(pipeline, capfd):
+    from transformers import CLIPTextModel
+    from transformers.utils.logging import is_progress_bar_enabled
+
+    shown = is_progress_bar_enabled()
+    load_part(CLIPTextModel, pipeline / "text_encoder", torch.float32)
+    assert capfd.readouterr() == ("", "")
+    assert is_progress_bar_enabled() == shown
 
 
 def test_decode_equals_diffusers_own(pipeline):
