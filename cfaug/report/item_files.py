@@ -7,17 +7,14 @@ position; then the texts of a row must agree in all files.
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from cfaug.data.sources.lists import list_records
 from cfaug.errors import UserError
+from cfaug.report.item_table import ItemTable, is_binary, read_number, read_table
 
 NAMES = ("item", "id", "key", "index", "question_id")
 """Columns that may name an item, if their values are unique."""
@@ -25,16 +22,6 @@ NAMES = ("item", "id", "key", "index", "question_id")
 CLUSTER = "cluster"
 """The default column of clusters."""
 
-TRUE = ("true", "1", "1.0", "right", "correct")
-FALSE = ("false", "0", "0.0", "wrong", "incorrect")
-"""Spellings of right and wrong, in lower case."""
-EMPTY = ("", "nan", "none", "null")
-"""Spellings of an item that does not count, in lower case."""
-
-ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
-"""The address of an object in memory, as Python prints it: different in every file."""
-
-LONGEST_FIELD = 2**20
 NAMED = 3
 """Items that a message names."""
 
@@ -57,64 +44,6 @@ class ItemColumns:
     item: Sequence[str] | str | None = None
     cluster: str | None = None
     by: Sequence[str] | str | None = None
-
-
-@dataclass(frozen=True)
-class ItemTable:
-    """One file: one column per field, one row per item.
-
-    Attributes:
-        file: as given.
-        columns: {name: values}, memory addresses left out of texts.
-        places: the location of each row, ``FILE, line N``.
-    """
-
-    file: Path
-    columns: Mapping[str, list[Any]]
-    places: Sequence[str]
-
-    def column(self, name: str) -> list[Any]:
-        """Return a column.
-
-        Raises:
-            UserError: if no column has that name, listing those that exist.
-        """
-        if name not in self.columns:
-            raise UserError(f"{self.file} has no column {name!r}; it has {', '.join(self.columns)}")
-        return self.columns[name]
-
-    def key(self, names: Sequence[str]) -> list[str]:
-        """Return the name of each row: the texts of some columns together.
-
-        Raises:
-            UserError: if a column is missing, or two rows have the same name.
-        """
-        rows = zip(*(self.column(name) for name in names), strict=True)
-        found = [" | ".join(map(str, row)) for row in rows]
-        places: dict[str, str] = {}
-        for name, place in zip(found, self.places, strict=True):
-            if name in places:
-                raise UserError(
-                    f"{place}: the item {name!r} is duplicated, it is at {places[name]} already; "
-                    "compare_columns.item=[COLUMN,...] names what tells items apart"
-                )
-            places[name] = place
-        return found
-
-    def values(self, name: str) -> np.ndarray:
-        """Return a metric, float64 (items,), ``nan`` where an item does not count.
-
-        Raises:
-            UserError: if the column is missing, or a value is neither right, wrong nor a number.
-        """
-        found = [_number(value) for value in self.column(name)]
-        for number, value, place in zip(found, self.column(name), self.places, strict=True):
-            if number is None:
-                raise UserError(
-                    f"{place}: {name} is {str(value)[:60]!r}: it should be 0 or 1, True or False, "
-                    "or a number"
-                )
-        return np.array(found, np.float64)
 
 
 @dataclass(frozen=True)
@@ -151,7 +80,7 @@ def read_item_files(files: Sequence[Path], columns: ItemColumns) -> ItemAnswers:
     """
     if len(files) < 2:
         raise UserError("compare=[A.csv,B.csv] takes two files or more")
-    tables = [_read(file) for file in files]
+    tables = [read_table(file) for file in files]
     metrics, left_out = _choose_metrics(tables, columns)
     tables = _match(tables, columns, metrics)
     first = tables[0]
@@ -166,41 +95,6 @@ def read_item_files(files: Sequence[Path], columns: ItemColumns) -> ItemAnswers:
     )
 
 
-def _read(file: Path) -> ItemTable:
-    columns: dict[str, list[Any]] = {}
-    places: list[str] = []
-    for place, record in list_records(file, LONGEST_FIELD):
-        if places and record.keys() != columns.keys():
-            odd = sorted(record.keys() ^ columns.keys())[0]
-            raise UserError(f"{place}: not every row has the column {odd!r}")
-        for name, value in record.items():
-            text = ADDRESS.sub("", value).strip() if isinstance(value, str) else value
-            columns.setdefault(name, []).append(text)
-        places.append(place)
-    if not places:
-        raise UserError(f"{file} has no items: a header and one row per item are needed")
-    return ItemTable(file, columns, places)
-
-
-def _number(value: Any) -> float | None:
-    """Return right or wrong as 1 or 0, a number as it is, ``nan`` if empty; ``None`` for others."""
-    text = str(value).strip().lower()
-    if text in TRUE or text in FALSE:
-        return float(text in TRUE)
-    if text in EMPTY:
-        return math.nan
-    try:
-        found = float(text)
-    except ValueError:
-        return None
-    return found if math.isfinite(found) else None
-
-
-def _is_binary(values: Sequence[Any]) -> bool:
-    known = {str(value).strip().lower() for value in values} - {*EMPTY}
-    return bool(known) and known <= {*TRUE, *FALSE}
-
-
 def _choose_metrics(
     tables: Sequence[ItemTable], columns: ItemColumns
 ) -> tuple[list[str], list[str]]:
@@ -213,8 +107,8 @@ def _choose_metrics(
         name
         for name, values in first.columns.items()
         if name not in taken
-        and _is_binary(values)
-        and all(name in one.columns and _is_binary(one.columns[name]) for one in others)
+        and is_binary(values)
+        and all(name in one.columns and is_binary(one.columns[name]) for one in others)
     ]
     if not found:
         raise UserError(
@@ -289,7 +183,7 @@ def _check_places(tables: Sequence[ItemTable], metrics: Sequence[str]) -> None:
             if name in metrics or name not in table.columns:
                 continue
             ours, theirs = first.columns[name], table.columns[name]
-            if ours == theirs or all(_number(value) is not None for value in (*ours, *theirs)):
+            if ours == theirs or all(read_number(value) is not None for value in (*ours, *theirs)):
                 continue  # numbers are a model's answers
             row = next(row for row, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b)
             raise UserError(

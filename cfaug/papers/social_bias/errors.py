@@ -165,9 +165,9 @@ def _caption(example: Example) -> str:
 def _strata(record: Record, table: ErrorTable, file: Path) -> Ours:
     """Return a row for each answer that fits some labels only, a column a value of ``by``."""
     offered: Mapping[str, Mapping[str, str]] = _read(
-        file, lambda: {str(k): dict(of) for k, of in record.extra[STRATA]["offered"].items()}
+        file, lambda: from_json(dict[str, dict[str, str]], record.extra[STRATA]["offered"])
     )
-    tallies = _read(file, lambda: [_tally(one) for one in record.extra[STRATA]["tallies"]])
+    tallies = _read(file, lambda: from_json(list[Tally], record.extra[STRATA]["tallies"]))
     lacking = next((one for one in tallies if table.by not in one.stratum), None)
     if lacking is not None:
         raise UserError(
@@ -201,14 +201,6 @@ def _share(
     count = sum(one.counts[answer] for one in own)
     entry = _percent(count / images, 1, images)
     return Entry(entry.text, small=_between(count, images), numbers=entry.numbers)
-
-
-def _tally(found: Mapping[str, Any]) -> Tally:
-    return Tally(
-        {str(name): str(value) for name, value in found["stratum"].items()},
-        int(found["images"]),
-        {str(name): float(value) for name, value in found["counts"].items()},
-    )
 
 
 def _read(file: Path, read: Callable[[], Any]) -> Any:
