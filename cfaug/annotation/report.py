@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cfaug.annotation.figures import category_bars, disagreement_matrix, outcome_bars
@@ -14,6 +13,7 @@ from cfaug.annotation.question import Question
 from cfaug.annotation.record import Record, Sorting
 from cfaug.annotation.sections import Section
 from cfaug.metrics.summary import wilson_interval
+from cfaug.report.document import Part, plain_part
 from cfaug.report.numbers import percent
 from cfaug.report.page import render, write_page
 
@@ -25,15 +25,6 @@ NOT_PEOPLE = (
     "Simulated: an oracle's answers with mistakes drawn by key. It shows that the tool works and "
     "says nothing about people."
 )
-
-
-@dataclass(frozen=True)
-class Person:
-    """One annotator's answers: shares by outcome."""
-
-    name: str
-    answers: int
-    shares: tuple[str, ...]
 
 
 def sentences(
@@ -121,22 +112,31 @@ def write_report(
         if record.sampled
         else None,
         categories=categories,
-        people=_people(findings),
-        sections=sections,
-        listed=LISTED,
+        tallies=_tallies(record, names),
+        people=_people(findings, names),
+        sections=[(one, plain_part(one.columns, one.rows[:LISTED])) for one in sections],
     )
     return write_page(folder / FILE, text)
 
 
-def _people(findings: Findings) -> list[Person]:
+def _tallies(record: Record, names: Mapping[str, str]) -> Part:
+    """Return the answers by sets of images; ``names`` are the outcomes and how they are called."""
+    rows = (
+        (one.name, f"{one.images:,}", f"{one.answers:,}", *(percent(one.share(n)) for n in names))
+        for one in record.tallies
+    )
+    return plain_part(
+        ("image set", "images", "answers", *(f"{n}, %" for n in names.values())), rows
+    )
+
+
+def _people(findings: Findings, names: Mapping[str, str]) -> Part:
+    """Return the answers by annotators."""
     counts: dict[str, Counter[str]] = {name: Counter() for name in findings.annotators}
     for answer in findings.answers:
         counts[answer.annotator][findings.outcome(answer)] += 1
-    return [
-        Person(
-            name,
-            own.total(),
-            tuple(percent(own[found] / own.total(), 1) for found in findings.question.reported),
-        )
+    rows = (
+        (name, f"{own.total():,}", *(percent(own[found] / own.total(), 1) for found in names))
         for name, own in counts.items()
-    ]
+    )
+    return plain_part(("annotator", "answers", *(f"{n}, %" for n in names.values())), rows)

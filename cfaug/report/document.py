@@ -8,7 +8,7 @@ is also written as JSON, so that one page can collect tables that were made sepa
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -108,6 +108,18 @@ class Part:
             found.append(at)
             at += span
         return frozenset(found)
+
+
+def plain_part(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Part:
+    """Return a table of texts without marks.
+
+    Args:
+        head: of every column; the first column names a row.
+        rows: as many texts each.
+    """
+    first, *columns = head or ("",)
+    found = tuple(((name,), tuple(map(Entry, cells))) for name, *cells in rows)
+    return Part("", (first,), (), tuple(columns), found)
 
 
 class Grouped(Protocol):

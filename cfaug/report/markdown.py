@@ -1,4 +1,9 @@
-"""A document as Markdown; every string from outside is escaped."""
+"""A document as Markdown; every string from outside is escaped.
+
+This is the only writer of tables that are made of a ``Document``. Cards (``cfaug.cards``) and the
+report on captions (``cfaug.text.report``) are prose on floors below, with tables in the text, and
+escape more: a caption there could be a link or a heading.
+"""
 
 from __future__ import annotations
 

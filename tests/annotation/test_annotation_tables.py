@@ -154,6 +154,22 @@ def test_a_table_without_answers_says_what_makes_them(tmp_path):
         replace(table, shows="cats")
 
 
+def read_tables(page):
+    """The texts of every cell of every table of a page."""
+    return [
+        [
+            [" ".join(re.sub(r"<[^>]+>", " ", cell).split()) for cell in re.findall(
+                r"<t[hd]\b.*?</t[hd]>", row, re.DOTALL)]
+            for row in re.findall(r"<tr\b.*?</tr>", table, re.DOTALL)
+        ]
+        for table in re.findall(r"<table\b.*?</table>", page, re.DOTALL)
+    ]  # fmt: skip
+
+
+def names_of(question):
+    return [question.wording(name) for name in question.reported]
+
+
 def test_the_report_says_what_was_found(record, findings, sorting, sections, tmp_path):
     text = write_report(record, findings, sorting, sections, tmp_path).read_text()
     verdict, *more = sentences(record, WHICH, WHY, sections)
@@ -168,6 +184,15 @@ def test_the_report_says_what_was_found(record, findings, sorting, sections, tmp
     assert "Failure to generate subject/object" in text
     assert re.findall(r'(?:src|href)="(?!data:)', text) == []
     assert "kinds of each other (WordNet), 25.0 % of 4 images are errors; elsewhere" in text
+    counted, people, *_ = read_tables(text)
+    assert counted[0] == ["image set", "images", "answers", *(f"{n}, %" for n in names_of(WHICH))]
+    assert [row[:3] for row in counted[1:]] == [
+        [tally.name, f"{tally.images}", f"{tally.answers}"] for tally in record.tallies
+    ]
+    assert counted[-1][3] == f"{100 * record.tallies[-1].share(WHICH.reported[0]):.2f}"
+    assert [row[0] for row in people[1:]] == list(findings.annotators)
+    for row in people[1:]:
+        assert sum(map(float, row[2:])) == pytest.approx(100, abs=0.3)
     simulated = replace(record, simulated=True)
     said = sentences(simulated, WHICH, WHY)
     assert not any("in the paper" in one for one in said)
