@@ -1,7 +1,7 @@
 """The significance table as a record: its rows and notes, and their meaning.
 
-It holds numbers and tests, and is not a second model of printed tables: ``cfaug.report.layout`` makes
-a ``Document`` of it, which the writers of every other table print.
+It holds numbers and tests, and is not a second model of printed tables: ``cfaug.report.layout``
+makes a ``Document`` of it, which the writers of every other table print.
 """
 
 from __future__ import annotations
