@@ -1,4 +1,4 @@
-"""Every form of data that is read in place. To add one: a reader, and its place in ``READERS``."""
+"""All readers of data in place. To add a form, write a reader and add it to ``READERS``."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ ENTAILMENT_PARQUET = EntailmentParquet()
 ENCODED_CAPTIONS = EncodedCaptions()
 
 PHOTO_LISTS: tuple[PhotoList, ...] = (SnliVe(), ModifiedPhotos(), DetectedCaptions())
-"""Lists that are a source themselves, where a folder has several."""
+"""Lists that can be named as a source, if a folder has several."""
 
 READERS: tuple[Reader, ...] = (
     *ITEM_LISTS,
@@ -74,7 +74,7 @@ READERS: tuple[Reader, ...] = (
     SidecarText(),
     ImageFolder(),
 )
-"""In the order they are asked; the first that recognises a folder reads it."""
+"""In the order in which they are tried; the first that recognises a folder reads it."""
 
 IMPORTERS: tuple[Importer, ...] = (
     *ITEM_TABLES,
@@ -87,7 +87,7 @@ IMPORTERS: tuple[Importer, ...] = (
     CifarBinary(),
     ENCODED_CAPTIONS,
 )
-"""Forms that are imported into shards on first use; asked before the readers."""
+"""Forms that are imported into shards on first use; tried before the readers."""
 
 
 PAIRED: tuple[Reader | Importer, ...] = (
@@ -105,10 +105,10 @@ PAIRED: tuple[Reader | Importer, ...] = (
 
 
 def importer_of(path: Path) -> Importer | None:
-    """Return the importer of a folder, or ``None`` if it is to be read as it is."""
+    """Return the importer of a folder, or ``None`` if the folder is read in place."""
     try:
         if path.is_dir():
-            os.listdir(path)  # or an unreadable folder would be blamed on what is looked for
+            os.listdir(path)  # otherwise an unreadable folder would look like a missing file
             if any(one.recognises(path) for one in ITEM_LISTS):
                 return None  # Winoground's lines are also COCO-Counterfactuals'
         return next((one for one in IMPORTERS if one.recognises(path)), None)
@@ -117,12 +117,13 @@ def importer_of(path: Path) -> Importer | None:
 
 
 def split_folder(path: Path) -> Path:
-    """Return the folder that ``FOLDER:SPLIT`` names, as CLIP_benchmark has one for each split.
+    """Return the folder that ``FOLDER:SPLIT`` names; CLIP_benchmark has one for each split.
 
-    A split of Karpathy's, of SNLI-VE or of parquet files is not a folder, and comes back as it is.
+    A split of Karpathy's, of SNLI-VE or of parquet files is not a folder, and is returned
+    unchanged.
 
     Raises:
-        UserError: if the folder has neither.
+        UserError: if the folder has no such split.
     """
     home, split = split_home(path)
     if split is None or not home.is_dir() or KARPATHY.selects(path):
@@ -154,11 +155,11 @@ def detect(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
     """Return the reader of a folder.
 
     Args:
-        path: the folder; or a list that is a source itself.
-        image_roots: absolute folders in which a list of images may name some, beside its own.
+        path: the folder, or a list that can be named as a source.
+        image_roots: absolute folders, besides the list's own, in which a list may name images.
 
     Raises:
-        UserError: if it does not exist, cannot be read, or has no form anyone knows.
+        UserError: if it does not exist, cannot be read, or has no known form.
     """
     try:
         if KARPATHY.selects(path):
@@ -172,7 +173,7 @@ def detect(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
             raise UserError(f"{path} is a file: name the folder in which it lies, {path.parent}")
         if not path.is_dir():
             raise UserError(f"there is no folder {path}")
-        os.listdir(path)  # or an unreadable folder would be blamed on what a reader looks for
+        os.listdir(path)  # otherwise an unreadable folder would look like a missing file
         lists = several_lists(path)
         for reader in READERS:
             if isinstance(reader, SidecarText | ImageFolder) and lists:
@@ -205,10 +206,10 @@ def detect(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
 
 
 def item_list(path: Path) -> ItemList | None:
-    """Return the reader of the compositional test in a folder, ``None`` if it holds none.
+    """Return the reader of the compositional test in a folder, ``None`` if there is none.
 
     Raises:
-        UserError: if it holds several.
+        UserError: if it has several.
     """
     found = [one for one in ITEM_LISTS if one.recognises(path)]
     if len(found) > 1:

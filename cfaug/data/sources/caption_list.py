@@ -1,4 +1,4 @@
-"""A list of images and captions, or of sets of counterfactuals, beside the images it names."""
+"""Reads lists of images and captions, or of sets of counterfactuals, beside their images."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from cfaug.errors import UserError
 
 @dataclass(slots=True)
 class ListedSet:
-    """Rows that follow each other: the captions of a photo, or the members of a set.
+    """Adjacent rows: the captions of a photo, or the members of a set.
 
     Attributes:
         name: its own, of which the key is made.
         group: of all its rows.
         where: it is named.
-        members: (image, caption) of each; images are named from the source's folder on.
-        negatives: by the number of a member, captions that are wrong about its image.
-        extra: by the number of a member, what its line says in columns that are not read.
+        members: (image, caption) of each; images are paths relative to the source's folder.
+        negatives: captions that are wrong about a member's image, by the member's number.
+        extra: values of a member's line in other columns, by the member's number.
         is_set: whether the members are counterfactuals of each other.
     """
 
@@ -40,10 +40,10 @@ class ListedSet:
     is_set: bool = False
 
     def check(self) -> None:
-        """Refuse counterfactuals that change nothing, and negatives that are right.
+        """Refuse counterfactuals without a change, and negatives that are right.
 
         Raises:
-            UserError: if one has the original's caption, or is another member again.
+            UserError: if one has the original's caption, or repeats another member.
         """
         for number, texts in self.negatives.items():
             image = self.members[number][0]
@@ -64,14 +64,14 @@ class ListedSet:
 class CaptionList:
     """A csv, tsv, jsonl, json or parquet with a column for the image and one for its caption.
 
-    Lines that name the same image are captions of one photo. A line with the image and caption of a
-    counterfactual beside them, ``cf_image, cf_caption``, or with numbered ones, ``image_0,
+    Lines that name the same image are captions of one photo. A line that also has a
+    counterfactual's image and caption, ``cf_image, cf_caption``, or numbered ones, ``image_0,
     caption_0, image_1, ...``, is a set. A column ``group`` or ``image_id`` names the photo's group;
-    without one the image is its own. ``cfaug.data.sources.columns`` has the names that
-    are understood, ``cfaug.data.sources.records`` the forms.
+    without one each image is a group. ``cfaug.data.sources.columns`` has the names of columns,
+    ``cfaug.data.sources.records`` the file formats.
 
     Args:
-        image_roots: absolute folders in which the list may name images, beside its own.
+        image_roots: absolute folders, besides the list's own, in which it may name images.
     """
 
     kind = "caption_list"
@@ -89,7 +89,7 @@ class CaptionList:
         return find_list(path) is not None
 
     def files(self, path: Path) -> list[Path]:
-        """Return every image below the folder, listed or not, and every listed one elsewhere."""
+        """Return every image below the folder, listed or not, and every image listed elsewhere."""
         return [*images_below(path), *self._elsewhere(path)]
 
     def describe(self, path: Path) -> Description:
@@ -105,12 +105,12 @@ class CaptionList:
         return files_identity([self._list(path), *self.files(path)])
 
     def rows(self, path: Path) -> Iterator[Row]:
-        """Yield the captions of each image, and the members of each set, together.
+        """Yield the rows, with the captions of an image and the members of a set adjacent.
 
-        Photos and sets come in the order in which the list first names them.
+        Photos and sets are in the order in which the list first names them.
 
         Raises:
-            UserError: naming the line, for what cannot be used.
+            UserError: naming the line, for an invalid one.
         """
         errors = ErrorCollector()
         for one in self._sets(path):
@@ -130,7 +130,7 @@ class CaptionList:
         return lines.sets
 
     def _elsewhere(self, path: Path) -> list[Path]:
-        """Return the images that lie outside the folder, where that is permitted."""
+        """Return the images outside the folder, where that is permitted."""
         if not self.image_roots:
             return []
         named = {
@@ -147,7 +147,7 @@ class CaptionList:
 
 
 class _Lines:
-    """What the lines said so far."""
+    """The photos and sets of the lines so far."""
 
     def __init__(self) -> None:
         self.sets: list[ListedSet] = []
@@ -195,7 +195,7 @@ class _Lines:
         self.sets.append(ListedSet(name, group, where, members, negatives, extra, is_set=True))
 
     def _name(self, image: str) -> str:
-        """Name a set after its first image; the later ones of one name are counted."""
+        """Name a set after its first image; later sets of the same name are numbered."""
         name = os.path.splitext(image)[0]
         count = self._named[name] = self._named.get(name, 0) + 1
         return name if count == 1 else f"{name}, set {count}"
@@ -204,10 +204,10 @@ class _Lines:
 def with_negatives(
     texts: Sequence[str], columns: Columns, record: Mapping[str, Any], where: str
 ) -> list[tuple[str, tuple[str, ...]]]:
-    """Return each caption with the record's negatives: its own, if there are as many, else all.
+    """Return each caption with its negatives: one each if the numbers match, otherwise all.
 
     Raises:
-        UserError: naming ``where``, if one is not text, or one of the captions.
+        UserError: naming ``where``, if one is not text, or equals one of the captions.
     """
     if not columns.negatives:
         return [(text, ()) for text in texts]
@@ -224,10 +224,10 @@ def with_negatives(
 
 
 def image_name(name: Any, where: str) -> str:
-    """Return the file of an image as a list names it.
+    """Return the file name of an image in a list.
 
     Raises:
-        UserError: naming ``where``, if it is not a name.
+        UserError: naming ``where``, if it is not a file name.
     """
     if not isinstance(name, str) or not name.strip():
         raise UserError(f"{where}: the image should be the name of a file, not {name!r}")

@@ -1,7 +1,7 @@
-"""Parquet of the Hub whose rows are an image with its caption or captions, or a set of pairs.
+"""Reads parquet of the Hub with an image and its captions, or a set of pairs, in each row.
 
-A caption may be a text or a list of texts. Rows that follow each other with one image are captions
-of one photo. A folder with several splits is named ``FOLDER:SPLIT``.
+A caption may be a text or a list of texts. Adjacent rows with the same image are captions of one
+photo. For a folder with several splits, name ``FOLDER:SPLIT``.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class CaptionedParquet:
         return bool(names) and _is_captioned(plain)
 
     def selects(self, path: Path) -> bool:
-        """Say whether this is ``FOLDER:SPLIT`` of such a folder, and no folder itself."""
+        """Return whether this is ``FOLDER:SPLIT`` of such a folder, and not itself a folder."""
         return ":" in path.name and not path.exists() and self.recognises(path)
 
     def describe(self, path: Path) -> Description:
@@ -64,21 +64,21 @@ class CaptionedParquet:
         return Description(columns.used, columns.unused)
 
     def identity(self, path: Path) -> Any:
-        """Return names, sizes and times of the split's files, once its columns are understood.
+        """Return names, sizes and times of the split's files, after checking its columns.
 
         Raises:
-            UserError: if no split is named and there are several, or there is no such split; if the
-                columns are not understood.
+            UserError: if no split is named and there are several, if there is no such split, or if
+                the columns are ambiguous.
         """
         files = split_files(path)
         self._columns(files[0])
         return files_identity(files)
 
     def sets(self, path: Path) -> Iterator[CounterfactualSet]:
-        """Yield the captions of each photo together, and the members of each set.
+        """Yield the sets: the captions of each photo, and the members of each set.
 
         Raises:
-            UserError: naming file and row of what is missing or broken.
+            UserError: naming file and row, if something is missing or damaged.
         """
         files, errors = split_files(path), ErrorCollector()
         columns = self._columns(files[0])
@@ -179,7 +179,7 @@ def _photo(rows: list[Record], number: int) -> CounterfactualSet:
         raise UserError(f"{where}: a counterfactual's caption is the original's; remove the row")
     if columns.is_set:
         check_images_differ([(f"image {i}", image) for i, image in images.items()], where)
-    # One image is one group, however many rows show it, so that no split parts its captions.
+    # An image is one group, however many rows show it, so that no split separates its captions.
     group = hashlib.blake2b(images["0"], digest_size=16).hexdigest()
     if columns.group is not None and record[columns.group] not in (None, ""):
         group = str(record[columns.group])

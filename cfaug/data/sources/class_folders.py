@@ -20,7 +20,7 @@ HOLD_IMAGES = {
     "images", "imgs", "jpegimages", "jpegs", "masks", "photos", "pics", "pictures", "pngs",
     "thumbnails", "thumbs",
 }  # fmt: skip
-"""Names of folders that hold images of anything: where one is so called, there are no classes."""
+"""Names of folders of any images: if one folder has such a name, folders are not classes."""
 
 NO_CLASSES = HOLD_IMAGES | {
     "after", "annotations", "before", "cf", "counterfactual", "counterfactuals", "data", "edited",
@@ -28,23 +28,23 @@ NO_CLASSES = HOLD_IMAGES | {
     "original", "originals", "output", "outputs", "photo", "png", "real", "source", "sources",
     "synthetic", "target", "targets",
 }  # fmt: skip
-"""Names of folders that say what lies in them; where all are such names, none is a class."""
+"""Names of folders by content; if all folders have such names, they are not classes."""
 
 CAPTIONED = re.compile(
     rb"\b(captions?|conversations|descriptions?|raw|sentences?|text|title)\b", re.IGNORECASE
 )
-"""What a list of captions calls them."""
+"""Names of captions in a list."""
 
 LARGEST_LIST = 256 * 2**20
 SAMPLE = 20
-"""Images whose names are looked for in a list."""
+"""Number of images whose names are searched in a list."""
 
 
 class ImageFolder:
     """A folder per class; the class name is the label, and "a photo of a {c}" the caption.
 
-    Where all of them lie in one more folder, as Caltech-101's in ``101_ObjectCategories/``, its
-    name is not a class. Each image is its own group.
+    If all of them are in one more folder, such as Caltech-101's ``101_ObjectCategories/``, its name
+    is not a class. Each image is a group.
     """
 
     kind = "image_folder"
@@ -52,7 +52,7 @@ class ImageFolder:
     description = "a folder of images per class (ImageFolder)"
 
     def recognises(self, path: Path) -> bool:
-        """Say whether there are class folders with images, and no images beside them."""
+        """Return whether there are class folders with images, and no images beside them."""
         return next((folder != path for folder, images, _ in walk(path) if images), False)
 
     def files(self, path: Path) -> list[Path]:
@@ -60,7 +60,7 @@ class ImageFolder:
         return images_below(path)
 
     def describe(self, path: Path) -> Description:
-        """Return what is left out: lists beside the folders, and images that nothing decodes."""
+        """Return what is left out: lists beside the folders, and images of unsupported formats."""
         images = images_below(path)
         lists = [str(one.relative_to(path)) for one in _lists(path, _class_home(path, images))]
         return Description(left_out=(*lists, *unread_images(path)))
@@ -77,8 +77,8 @@ class ImageFolder:
 
         Raises:
             UserError: if the folders are splits with classes inside, and none is named; or if they
-                can be no classes: there is only one, their names say otherwise, or a list beside
-                them has captions of their images.
+                are not classes: there is only one, their names mean something else, or a list
+                beside them has captions of their images.
         """
         errors, images = ErrorCollector(), images_below(path)
         home = _class_home(path, images)
@@ -116,7 +116,7 @@ def _check_classes(path: Path, home: Path, images: list[Path], tops: set[str]) -
 
 
 def _lists(path: Path, home: Path) -> list[Path]:
-    """Return the lists beside class folders, or in a folder beside them, nobody having read them.
+    """Return the unread lists beside class folders, or in a folder beside them.
 
     Args:
         path: the source.
@@ -129,7 +129,7 @@ def _lists(path: Path, home: Path) -> list[Path]:
 
 
 def _captions_of(file: Path, images: list[Path]) -> bool:
-    """Say whether a list speaks of captions, and names some of the images."""
+    """Return whether a list has captions and names some of the images."""
     if file.stat().st_size > LARGEST_LIST:
         return False
     content = file.read_bytes()
@@ -151,18 +151,18 @@ def _are_splits(names: set[str]) -> bool:
 
 
 def _class_home(path: Path, images: list[Path]) -> Path:
-    """Return the folder whose folders are the classes: as deep as all images have one folder."""
+    """Return the folder of the class folders: the deepest one that contains all images."""
     while len(tops := _tops(images, path)) == 1 and not _are_splits(tops):
         if any(len(image.relative_to(path).parts) == 2 for image in images):
-            return path  # the images lie in it: it is the only class
+            return path  # it contains the images directly: it is the only class
         path /= tops.pop()
     return path
 
 
 class Food101:
-    """Food-101 as released: the images that ``meta/test.txt`` lists, a folder per class.
+    """Food-101 as released: the images listed in ``meta/test.txt``, a folder per class.
 
-    The archive's own folder ``food-101`` may be named, or the one it was unpacked in.
+    The source is the archive's folder ``food-101``, or the folder into which it was unpacked.
     """
 
     kind = "food101"
@@ -178,7 +178,7 @@ class Food101:
         return images_below(self._known(path) / "images")
 
     def describe(self, path: Path) -> Description:
-        """Return nothing more: there are no columns."""
+        """Return an empty description: there are no columns."""
         return Description()
 
     def identity(self, path: Path) -> Any:
@@ -189,7 +189,7 @@ class Food101:
         """Yield the images of the test split with their classes, in the list's order.
 
         Raises:
-            UserError: naming the line, for what leads out of the folder or is not there.
+            UserError: naming the line, for a path that leads out of the folder or does not exist.
         """
         home, errors = self._known(path), ErrorCollector()
         lines = (home / FOOD_TEST).read_text(encoding="utf-8").splitlines()

@@ -1,7 +1,7 @@
-"""What classes are called: labels of released data sets as words.
+"""Names of classes: labels of released data sets as words.
 
 CLIP's authors rewrote the class names of ImageNet and Caltech-101 for prompts; CLIP_benchmark and
-open_clip ask with these names, and so does this. Other labels are read as words.
+open_clip use these names, and so do we. Other labels are converted to words.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ CALTECH_101 = {
     "flamingo_head": "head of a flamingo", "snoopy": "snoopy (cartoon beagle)",
     "yin_yang": "yin and yang symbol",
 }  # fmt: skip
-"""CLIP's names of the folders whose own name says something else; the rest are read as words."""
+"""CLIP's names of folders with other names; the rest are converted to words."""
 
 CALTECH_101_ONLY = {"BACKGROUND_Google", "Faces_easy"}
-"""Folders by which Caltech-101 is told from other folders with a class called "Faces"."""
+"""Folders that distinguish Caltech-101 from other data sets with a class called "Faces"."""
 
 
 @lru_cache(maxsize=1)
@@ -39,7 +39,7 @@ def imagenet_names() -> dict[str, str]:
 
 
 def class_words(label: str) -> str:
-    """Return a label as words: ImageNet's ids by name, numbers of a release left out.
+    """Return a label as words: ImageNet's ids by name, without numbers of a release.
 
     >>> class_words("n01440764"), class_words("polar_bear"), class_words("t-shirt")
     ('tench', 'polar bear', 't-shirt')
@@ -55,14 +55,14 @@ def class_words(label: str) -> str:
 
 
 def prompt_names(labels: Sequence[str]) -> list[str]:
-    """Return what prompts call the classes of one data set, in the order of its labels."""
+    """Return the names of a data set's classes in prompts, in the order of its labels."""
     if CALTECH_101_ONLY & set(labels):
         return [CALTECH_101.get(label, class_words(label)) for label in labels]
     return [class_words(label) for label in labels]
 
 
 def make_distinct(names: Sequence[str]) -> list[str]:
-    """Return class names as labels that differ: ImageNet has two classes called "sunglasses".
+    """Return class names as distinct labels: ImageNet has two classes called "sunglasses".
 
     >>> make_distinct(["cat", "sunglasses", "sunglasses"])
     ['cat', 'sunglasses', 'sunglasses (2)']

@@ -1,6 +1,6 @@
 """MS-COCO as downloaded: ``annotations/captions_val2017.json`` beside the folder ``val2017/``.
 
-The source is the folder of images (``coco/val2017``), or the folder above where it has one split.
+The source is the folder of images (``coco/val2017``), or its parent if that has only one split.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from cfaug.errors import UserError
 ANNOTATIONS = "annotations"
 
 COCO_NAME = re.compile(r"(?:COCO_(?:train|val|test)\d{4}_)?(\d{12})")
-"""What files of photos are called, without their ending; the number is the photo's id."""
+"""Names of photo files without extension; the number is the photo's id."""
 
 
 class Coco:
     """Captions and images of one split; a set is a photo with its captions, in the file's order.
 
-    The group is the photo's id, as COCO-Counterfactuals has it, so that no split parts them. Photos
-    without a caption are passed over.
+    The group is the photo's id, as in COCO-Counterfactuals, so that no split separates them. Photos
+    without a caption are skipped.
     """
 
     kind = "coco"
@@ -44,7 +44,7 @@ class Coco:
         return images_below(self._known(path)[1])
 
     def describe(self, path: Path) -> Description:
-        """Return nothing more: the form is fixed."""
+        """Return an empty description: the form is fixed."""
         return Description()
 
     def identity(self, path: Path) -> Any:
@@ -76,7 +76,7 @@ class Coco:
         """Return the annotations and the images of a split.
 
         Raises:
-            UserError: if there are several, or only annotations.
+            UserError: if there are several, or there are annotations without images.
         """
         own = path.parent / ANNOTATIONS / f"captions_{path.name}.json"
         if own.is_file():
@@ -95,7 +95,7 @@ class Coco:
 
 @dataclass(frozen=True)
 class Photo:
-    """A photo with its captions, as a list names them."""
+    """A photo with its captions, from a list."""
 
     id: str
     file_name: str
@@ -104,7 +104,7 @@ class Photo:
 
 
 def photos_of(about: Any, file: Path) -> list[Photo]:
-    """Return the photos of a JSON with ``images`` and ``annotations``, in the order of the former.
+    """Return the photos of a JSON with ``images`` and ``annotations``, in the order of ``images``.
 
     Args:
         about: what the file holds.
@@ -133,7 +133,7 @@ def photos_of(about: Any, file: Path) -> list[Photo]:
 
 
 def coco_photo(file_name: str) -> str:
-    """Return the id of COCO's photo that a file is called by; "" of any other name.
+    """Return the id of the COCO photo that a file is named after; "" for any other name.
 
     >>> coco_photo("COCO_val2014_000000391895.jpg"), coco_photo("dog.jpg")
     ('391895', '')
@@ -155,7 +155,7 @@ def entries(about: Any, name: str, file: Path) -> Iterator[tuple[str, dict[str, 
     """Yield (place, entry) of a list of objects in a JSON file.
 
     Raises:
-        UserError: naming the file and the entry, for what is none.
+        UserError: naming the file, or the entry that is invalid.
     """
     found = about.get(name) if isinstance(about, dict) else None
     if not isinstance(found, list):

@@ -2,7 +2,7 @@
 
 A line has id, caption_0, caption_1, and image_0, image_1, which are stems of files in the zip
 (``236308_0_img_0``: the COCO photo, its caption, the image). There are no seeds, scores or changed
-words; the swap is what the captions differ by.
+words; the edit is the difference of the captions.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DAMAGE = (
     zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, EOFError, RuntimeError, ValueError,
     OverflowError, struct.error, KeyError,
 )  # fmt: skip
-"""What a damaged zip raises: ``RuntimeError`` counts what is encrypted or not implemented."""
+"""Errors of a damaged zip; ``RuntimeError`` is for encryption and unsupported compression."""
 
 PHOTO = re.compile(r"(\d+)_\d+(?:_img_\d+)?")
 
@@ -51,7 +51,7 @@ class CocoCounterfactuals:
     description = "examples.jsonl and images.zip (COCO-Counterfactuals)"
 
     def recognises(self, path: Path) -> bool:
-        """Say whether the list and its images are there."""
+        """Return whether the list and its images exist."""
         return self._home(path) is not None
 
     def describe(self, path: Path) -> Description:
@@ -69,13 +69,13 @@ class CocoCounterfactuals:
         return files_identity([home / LIST, *files])
 
     def sets(self, path: Path) -> Iterator[CounterfactualSet]:
-        """Yield a set of two members a line.
+        """Yield a set of two members for each line.
 
-        The group is the COCO photo, so that no split parts a pair from the photo it came from.
+        The group is the COCO photo, so that no split separates a pair from its photo.
 
         Raises:
-            UserError: naming line and id, for a pair with an image missing or unreadable; nothing
-                is yielded before all lines have been looked at.
+            UserError: naming line and id, for a pair with an image missing or unreadable; all lines
+                are checked before anything is yielded.
         """
         home = self._home(path)
         assert home is not None
@@ -132,7 +132,7 @@ def _pair(line: dict[str, str], where: str, images: _Images) -> CounterfactualSe
 
 
 class _Images:
-    """The images by stem; a line can only name what was found here, so no name leads out."""
+    """The images by stem; a line can name only these, so that no name leads out of the folder."""
 
     def __init__(self, where: Path, names: dict[str, str]) -> None:
         self.where = where
@@ -196,7 +196,7 @@ class _Zip(_Images):
             if stat.S_ISLNK(entry.external_attr >> 16):
                 raise UserError(f"{file}: member {name!r} is a link; only plain files are read")
             if entry.is_dir() or not name.lower().endswith(IMAGES):
-                continue  # never opened
+                continue  # it is never opened
             if entry.flag_bits & 1:
                 raise UserError(f"{file}: member {name!r} is encrypted; unpack it yourself")
             if entry.file_size > MAX_BYTES:

@@ -1,4 +1,4 @@
-"""Which column of a list holds what, recognised by the usual names."""
+"""Recognises the columns of a list by their usual names."""
 
 from __future__ import annotations
 
@@ -16,39 +16,40 @@ CAPTION = (
 )  # fmt: skip
 GROUP = ("group", "image_id")
 SETS = ("counterfactuals",)
-"""A list of objects in json, each with an image and a caption."""
+"""A column of JSON lists of objects, each with an image and a caption."""
 
 MARKS = {
     "original": ("original", "orig", "source", "real", "before"),
     "edited": ("cf", "counterfactual", "edited", "modified", "target", "after"),
     "negative": ("neg", "negative", "hard_negative", "hard_neg", "foil"),
 }
-"""Words before or after the name of a column that say whose it is."""
+"""Words before or after the name of a column that tell which member it belongs to."""
 
 ONLY_MARKED = ("prompt",)
-"""A caption where it is marked, as InstructPix2Pix's ``edited_prompt``; else it may be anything."""
+"""A caption only with a mark, such as InstructPix2Pix's ``edited_prompt``; otherwise unknown."""
 
 TEXTS_ONLY = re.compile(r"(?:hard_)?(?:negatives|negs|foils)|hard_negative|foil|foil_captions")
 """Whole names of columns of negatives."""
 
 SUSPICIOUS = re.compile(r"(?:cfs?|counterfactuals?|neg|negatives?|hard_neg\w*|foils?)(?:_.*|\d*)")
-"""What looks like a column of a counterfactual: it is read or refused, never passed over."""
+"""Names that look like columns of a counterfactual, which are read or refused, never ignored."""
 
 Place = tuple[str, int]
-"""Whose column it is: ("original", 0), ("member", N), ("edited", N) or ("negative", N)."""
+"""The owner of a column: ("original", 0), ("member", N), ("edited", N) or ("negative", N)."""
 
 ORDER = ("original", "member", "edited", "negative")
 
 
 @dataclass(frozen=True)
 class Columns:
-    """What the columns of a list hold.
+    """The meaning of a list's columns.
 
     Attributes:
         members: (image, caption) of each member of a set, the original first; a list without
             counterfactuals has one.
-        captions: further captions of the first image, as ``caption_1`` to ``caption_5``.
-        negatives: columns of texts that are wrong about the first image, and have none themselves.
+        captions: further captions of the first image, such as ``caption_1`` to ``caption_5``.
+        negatives: columns of texts that are wrong about the first image and have no image
+            themselves.
         sets: the column of a list of further members, each with an image and a caption.
         group: names the photo that an example is of.
         id: names the example.
@@ -79,16 +80,16 @@ class Columns:
 def one_column(
     names: Iterable[str], wanted: Sequence[str], what: str, where: str = ""
 ) -> str | None:
-    """Return the only one of ``names`` that is ``wanted``, or ``None``.
+    """Return the only one of ``names`` that is in ``wanted``, or ``None``.
 
     Args:
-        names: of the columns there are.
+        names: names of the existing columns.
         wanted: usual names, lower case.
         what: the column holds, for the message.
         where: the columns are, for the message.
 
     Raises:
-        UserError: if there are several, for nothing says which is meant.
+        UserError: if there are several, because the choice is ambiguous.
     """
     found = [name for name in names if name.lower() in wanted]
     if len(found) > 1:
@@ -105,9 +106,9 @@ def several(found: Sequence[str], what: str, where: str) -> UserError:
 
 
 def columns_of(record: Mapping[str, Any], where: str) -> Columns:
-    """Say what the columns of a record hold; those that are null are not there.
+    """Return the meaning of a record's columns; null columns count as missing.
 
-    A counterfactual's columns may also be empty, as a csv has no other way to say null.
+    A counterfactual's columns may also be empty, because a csv cannot represent null otherwise.
 
     Raises:
         UserError: as ``read_columns`` does.
@@ -123,18 +124,18 @@ def columns_of(record: Mapping[str, Any], where: str) -> Columns:
 
 @lru_cache(maxsize=256)
 def read_columns(names: tuple[str, ...]) -> Columns:
-    """Say what the columns of a list hold.
+    """Return the meaning of a list's columns.
 
-    An image goes with its caption: ``image, caption``, ``filepath, title``; a counterfactual's have
-    the same mark, ``cf_image, cf_caption`` or ``image_edited, caption_edited``; the members of
-    larger sets are numbered, ``image_0, image_1, image_2``.
+    An image is paired with its caption: ``image, caption``, ``filepath, title``; a counterfactual's
+    columns have the same mark, ``cf_image, cf_caption`` or ``image_edited, caption_edited``; the
+    members of larger sets are numbered, ``image_0, image_1, image_2``.
 
     Args:
-        names: of the columns that hold something.
+        names: names of the columns that are not null.
 
     Raises:
-        UserError: if a column is missing, several could be meant, or one looks like a
-            counterfactual's and is not understood.
+        UserError: if a column is missing or ambiguous, or looks like a counterfactual's but has no
+            known meaning.
     """
     images, captions = _by_place(names, IMAGE), _by_place(names, CAPTION)
     further = _captions_of_one_image(images, captions)
@@ -178,7 +179,7 @@ def _by_place(names: Sequence[str], bases: Sequence[str]) -> dict[Place, str]:
             continue
         if place in found and bases is CAPTION:
             raise several([found[place], name], "caption", "two columns")
-        # Of several names for a file the usual one counts: a wrong one names no image.
+        # Of several names for a file the most usual one is used: others may not name an image.
         if place not in found or _rank(name, bases) < _rank(found[place], bases):
             found[place] = name
     return found
@@ -191,7 +192,7 @@ def _rank(name: str, bases: Sequence[str]) -> int:
 
 @lru_cache(maxsize=1024)
 def _place(name: str, bases: tuple[str, ...]) -> Place | None:
-    """Return the part of a set that a column belongs to; ``None`` if it holds no image or caption.
+    """Return the owner of a column; ``None`` if it is not an image or a caption.
 
     >>> _place("caption", CAPTION), _place("cf_image", IMAGE), _place("text_edited_2", CAPTION)
     (('original', 0), ('edited', 0), ('edited', 2))
@@ -228,7 +229,7 @@ def _is_further(name: str) -> bool:
 def _captions_of_one_image(
     images: Mapping[Place, str], captions: dict[Place, str]
 ) -> tuple[str, ...]:
-    """Take numbered captions, where the only image has no number: all are captions of it."""
+    """Take numbered captions if the only image has no number: all are captions of it."""
     numbered = sorted(place for place in captions if place[0] == "member")
     if ("original", 0) in captions or any(place[0] == "member" for place in images):
         return ()
@@ -236,7 +237,7 @@ def _captions_of_one_image(
 
 
 def _original(found: dict[Place, str], usual: Sequence[str], names: Sequence[str]) -> str:
-    """Take the original's column out of those found."""
+    """Take the original's column out of the recognised ones."""
     for place in (("original", 0), ("member", 0), ("member", 1)):
         if place in found:
             return found.pop(place)
@@ -244,7 +245,7 @@ def _original(found: dict[Place, str], usual: Sequence[str], names: Sequence[str
 
 
 def _pairs(images: Mapping[Place, str], captions: Mapping[Place, str]) -> list[tuple[str, str]]:
-    """Put the image and the caption of each further member together."""
+    """Pair the image and the caption of each further member."""
     for place in sorted({*images} ^ {*captions}, key=_order):
         there, missing = ("image", "caption") if place in images else ("caption", "image")
         name = (images if place in images else captions)[place]

@@ -1,4 +1,4 @@
-"""Captions with the objects of their photos, as the authors of XMAI publish them.
+"""Reads captions with the objects of their photos, as published by the authors of XMAI.
 
 https://github.com/claws-lab/multimodal-robustness-xmai: a csv with columns ``objects`` and
 ``attributes``, lists of equal length as Python prints them; a text (``hypothesis``, else
@@ -43,13 +43,13 @@ from cfaug.types import CounterfactualSet, Member
 OBJECTS, ATTRIBUTES = "objects", "attributes"
 
 TEXTS = (HYPOTHESIS, ORIGINAL, "text", "caption")
-"""Columns of the text, the first that is there."""
+"""Columns of the text, of which the first existing one is used."""
 
 FILES = (FILE, "image", "file_name", "filename", "image_path", "path")
-"""Columns of the photo, the first that is there."""
+"""Columns of the photo, of which the first existing one is used."""
 
 NO_ATTRIBUTE = "__no_attribute__"
-"""What bottom-up attention calls its first class of attributes."""
+"""Bottom-up attention's name of its first class of attributes."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,11 @@ class DetectedCaption:
     """A line of such a list.
 
     Attributes:
-        photo: the name of the photo's file, or what is base64 of it.
-        group: the photo's name in every source: COCO's id, or the name of its file; empty where
-            the photo itself stands in the cell.
-        raw: the text as the list has it.
-        text: as one line, with its label, premise and objects.
+        photo: the name of the photo's file, or the photo as base64.
+        group: the photo's name in every source: COCO's id, or the name of its file; empty if the
+            cell contains the photo itself.
+        raw: the text in the list.
+        text: the text as one line, with its label, premise and objects.
     """
 
     photo: str
@@ -74,7 +74,7 @@ def read_detected(record: Mapping[str, Any], where: str) -> DetectedCaption:
     """Read a line.
 
     Raises:
-        UserError: naming ``where``, for what is missing or invalid.
+        UserError: naming ``where``, if something is missing or invalid.
     """
     column = next((name for name in TEXTS if name in record), TEXTS[-1])
     extra: dict[str, Any] = {DETECTIONS: _objects(record, where)}
@@ -97,7 +97,7 @@ def _photo(record: Mapping[str, Any]) -> str | None:
 
 
 def _is_encoded(photo: str | None) -> bool:
-    """Say whether a cell is an image itself, not the name of its file."""
+    """Return whether a cell contains an image itself, not the name of its file."""
     return photo is not None and len(photo) > LONGEST_NAME
 
 
@@ -124,10 +124,10 @@ def _objects(record: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
 class DetectedCaptions(PhotoList):
     """Captions with detections, photos by the names of their files; a set is a photo.
 
-    A caption that its photo has twice is left out the second time, as in the published tables.
+    A repeated caption of a photo is left out, as in the published tables.
 
     Args:
-        image_roots: absolute folders in which photos may lie, beside the list's own.
+        image_roots: absolute folders, besides the list's own, in which photos may be.
     """
 
     kind = "detected_captions"
@@ -141,16 +141,16 @@ class DetectedCaptions(PhotoList):
         self._duplicates = 0
 
     def is_form(self, record: Mapping[str, Any]) -> bool:
-        """Say whether a record has the columns, with lists in two, and no image in a cell."""
+        """Return whether a record has the columns, lists in two of them, and no image in a cell."""
         return _has_objects(record) and not _is_encoded(_photo(record))
 
     def columns(self, path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the columns that are read, and all there are."""
+        """Return the columns that are read, and all columns."""
         _, first = next(iter(self.records(self.list_of(path))))
         return (OBJECTS, ATTRIBUTES, PHOTO, LABEL, *TEXTS, *FILES), tuple(first)
 
     def left_out(self, path: Path) -> tuple[str, ...]:
-        """Return how many captions a photo has twice."""
+        """Return the number of repeated captions."""
         count = self._duplicates
         return (f"{count:,} duplicated caption{'s' * (count != 1)}",) if count else ()
 
@@ -158,7 +158,7 @@ class DetectedCaptions(PhotoList):
         """Yield the captions of each photo together, photos as the list first names them.
 
         Raises:
-            UserError: naming the line, for what is missing or invalid.
+            UserError: naming the line, if something is missing or invalid.
         """
         errors = ErrorCollector()
         photos: dict[str, tuple[str, DetectedCaption, list[PhotoText]]] = {}
@@ -189,14 +189,14 @@ def _has_objects(record: Mapping[str, Any]) -> bool:
 
 
 def _key(group: str) -> str:
-    """Return the key of a photo: COCO's ids as its files are named."""
+    """Return the key of a photo: COCO's ids in the form of its file names."""
     return photo_key(group) if group.isdigit() else clean_key(str(PurePath(group).with_suffix("")))
 
 
 class EncodedCaptions:
     """Captions with detections, the photo as base64 in each line: imported into shards.
 
-    Lines that follow each other with one photo are a set.
+    Adjacent lines with the same photo are a set.
     """
 
     kind = "encoded_captions"
@@ -228,7 +228,7 @@ class EncodedCaptions:
         """Yield the captions of each photo together.
 
         Raises:
-            UserError: naming the line, for what is missing or invalid.
+            UserError: naming the line, if something is missing or invalid.
         """
         errors = ErrorCollector()
         together = groupby(self._list.records(self._list.list_of(path)), lambda r: _photo(r[1]))
@@ -261,7 +261,7 @@ def _set(rows: Sequence[Record], number: int) -> CounterfactualSet:
 
 
 def decode_base64(cell: str, where: str) -> bytes:
-    """Return the image that a cell holds, in either alphabet of base64.
+    """Return the image in a cell, in either alphabet of base64.
 
     Raises:
         UserError: naming ``where``, if it is not base64, too large, or not an image.

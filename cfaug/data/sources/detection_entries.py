@@ -1,4 +1,4 @@
-"""Single objects as COCO and Visual Genome write them, and their boxes in the image."""
+"""Reads single objects in the formats of COCO and Visual Genome, and their boxes in the image."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from cfaug.errors import UserError
 READ = (
     "bbox", "category_id", "score", "object_id", "name", "names", "x", "y", "w", "h", "attributes",
 )  # fmt: skip
-"""What is read of an object."""
+"""The fields of an object that are read."""
 
 SMALLEST = 1e-6
-"""Pixels of a side: MS-COCO has objects of less than one."""
+"""The least length of a side in pixels: MS-COCO has objects of less than one pixel."""
 
 
 def kept_columns(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what is read of an object: COCO's outlines are most of its file."""
+    """Return the fields of an object that are read: COCO's outlines are most of its file."""
     return {name: entry[name] for name in READ if name in entry}
 
 
 def read_object(entry: Mapping[str, Any], categories: Mapping[str, str]) -> Detection:
-    """Return the object of an entry of COCO's annotations or results, or of Visual Genome's.
+    """Return the object in an entry of COCO's annotations or results, or of Visual Genome.
 
     Args:
         entry: with ``bbox`` and ``category_id``, or with ``names``, ``x``, ``y``, ``w`` and ``h``.
-        categories: names by number, of the former.
+        categories: COCO's names by number.
 
     Raises:
         UserError: if label, score, box or attributes are invalid.
@@ -52,7 +52,7 @@ def read_object(entry: Mapping[str, Any], categories: Mapping[str, str]) -> Dete
 
 
 def image_size(image: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Return the width and height that a file says of an image, if it does."""
+    """Return the width and height of an image in a file, if given."""
     sides = (image.get("width"), image.get("height"))
     if all(isinstance(side, int) and side > 0 for side in sides):
         return sides  # type: ignore[return-value]  # just looked at
@@ -60,10 +60,9 @@ def image_size(image: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def _corners(sides: Any) -> Any:
-    """Return left, top, right and bottom of a box that is left, top, width and height.
+    """Convert a box of left, top, width and height to left, top, right and bottom.
 
-    What is not such a box comes back as it is: the record of a detection says what is wrong with
-    it.
+    An invalid box is returned unchanged: the record of a detection reports what is wrong with it.
     """
     if isinstance(sides, list) and len(sides) == 4 and all(type(s) in (int, float) for s in sides):
         left, top, width, height = sides
@@ -72,10 +71,10 @@ def _corners(sides: Any) -> Any:
 
 
 def cut_to_image(one: Detection, size: tuple[int, int] | None, where: str) -> Detection:
-    """Return an object with the part of its box that lies in the image.
+    """Return an object with its box clipped to the image.
 
     Raises:
-        UserError: if there is no such part: the file is of another image, or of another size.
+        UserError: if nothing is left: the file belongs to another image, or to another size of it.
     """
     if one.box is None or size is None:
         return one

@@ -1,14 +1,14 @@
-"""Files that say which objects are in images: COCO's, Visual Genome's, and our own lists.
+"""Files of the objects in images: COCO's, Visual Genome's, and our own lists.
 
 * MS-COCO: ``instances_*.json`` with ``images``, ``annotations`` and ``categories``; or a list of
   results, ``image_id``, ``category_id``, ``bbox``, ``score``, with such a file for the categories.
-* Visual Genome: ``objects.json`` and ``attributes.json``, which share ``object_id``s; either alone
-  will do.
+* Visual Genome: ``objects.json`` and ``attributes.json``, which share ``object_id``s; either one
+  alone suffices.
 * Ours: a ``.jsonl`` with an image a line, its name and ``detections`` as ``cfaug.detections`` has
   them.
 
-What is wrong with a file as a whole is an error at once; what is wrong with the objects of one
-image is told when that image is asked for, so that the others can be used.
+Errors of a file as a whole are raised at once; errors in the objects of one image are raised when
+that image is requested, so that the others can be used.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from cfaug.detections import DETECTIONS, Detection, detections_from_json, most_c
 from cfaug.errors import RejectedError, UserError
 
 MISSING, INVALID = "no detections", "invalid detections"
-"""What an example is rejected as of which a file says nothing, or nothing that can be used."""
+"""Reasons of examples for which a file has no entry, or an invalid one."""
 
 NAMES = ("key", "image", "image_id", "file_name", "group", "id")
-"""Columns of our own lists that may name the image, in this order."""
+"""Columns of our lists that may name the image, in this order."""
 
 FORMS = (
     "COCO's instances (an object with images, annotations and categories) or results (a list with "
@@ -46,12 +46,12 @@ FORMS = (
 
 @dataclass
 class ImageObjects:
-    """What a file says of an image.
+    """The entries of a file for an image.
 
     Attributes:
-        where: it is named there.
-        found: (place, entry) of each object, as the file has it.
-        size: width and height in pixels, where the file says so.
+        where: place of the entry.
+        found: (place, entry) of each object, as in the file.
+        size: width and height in pixels, if the file has them.
     """
 
     where: str
@@ -60,17 +60,17 @@ class ImageObjects:
 
 
 class DetectionFile:
-    """Objects by image, from one file or from several that belong together.
+    """Objects by image, from one or more files that belong together.
 
     Args:
-        file: as the module says.
+        file: a file in one of the module's formats.
         more: further files: the categories of COCO's results, Visual Genome's other file.
-        column: of our own lists, what names the image; ``None`` is the first of ``key``, ``image``,
-            ``image_id``, ``file_name``, ``group`` and ``id`` that a line has.
+        column: column of our lists that names the image; ``None`` is the first of ``key``,
+            ``image``, ``image_id``, ``file_name``, ``group`` and ``id`` that a line has.
 
     Raises:
-        UserError: naming the file and the entry, if the form is unknown, an id is duplicated or
-            unknown, or something that every object needs is missing.
+        UserError: naming the file and the entry, if the format is unknown, an id is duplicated or
+            unknown, or a required field of an object is missing.
     """
 
     def __init__(self, file: Path, more: Sequence[Path] = (), column: str | None = None) -> None:
@@ -87,16 +87,16 @@ class DetectionFile:
             self._check_categories()
 
     def find(self, name: str, size: tuple[int, int] | None = None) -> tuple[Detection, ...]:
-        """Return the objects of an image, the most certain first, boxes cut to the image.
+        """Return the objects of an image, the most certain first, with boxes clipped to the image.
 
         Args:
-            name: of the image: its id, its file's name, or that without folder or ending.
-            size: its width and height, where the file does not say them; ``None`` leaves boxes as
-                they are.
+            name: name of the image: its id, or its file's name, with or without folder and
+                extension.
+            size: its width and height, if the file lacks them; ``None`` leaves boxes unclipped.
 
         Raises:
-            RejectedError: naming the entry, if the file says nothing of the image, or an object's
-                label, score or box is invalid, or its box lies outside of the image.
+            RejectedError: naming the entry, if the file lacks the image, an object's label, score
+                or box is invalid, or its box is outside the image.
             UserError: if several images of the file have that name.
         """
         known = self._known(name)
@@ -113,12 +113,12 @@ class DetectionFile:
             raise RejectedError(INVALID, str(error)) from error
 
     def size(self, name: str) -> tuple[int, int] | None:
-        """Return the width and height of an image, if the file says them."""
+        """Return the width and height of an image, if the file has them."""
         known = self._known(name)
         return None if known is None else known.size
 
     def __contains__(self, name: str) -> bool:
-        """Say whether the file says anything of an image."""
+        """Return whether the file has an entry for an image."""
         return self._known(name) is not None
 
     def _known(self, name: str) -> ImageObjects | None:
@@ -201,7 +201,7 @@ class DetectionFile:
                 if name in seen:
                     raise UserError(f"{where}: the image {name!r} is duplicated")
                 seen.add(name)
-                if name not in self._images:  # results may have been read before
+                if name not in self._images:  # results may be read before the categories
                     self._add(name, where)
                 path = PurePath(text_field(one, "file_name", where))
                 for alias in dict.fromkeys((str(path), path.name, path.stem)):
@@ -272,5 +272,5 @@ class DetectionFile:
 
 
 def _named(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the names that an entry has: those of ``objects.json`` stand, whatever comes later."""
+    """Return the names of an entry: those of ``objects.json`` take precedence over later files."""
     return {name: entry[name] for name in ("names", "attributes") if entry.get(name)}

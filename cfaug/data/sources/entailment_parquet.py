@@ -1,8 +1,8 @@
-"""SNLI-VE as parquet of the Hub: an image, a hypothesis and its label a row.
+"""SNLI-VE as parquet of the Hub: an image, a hypothesis and its label in each row.
 
 Columns as ``datasets`` has them of ``HuggingFaceM4/SNLI-VE`` and ``Multimodal-Fatima/SNLI-VE_*``:
-``image``, ``filename``, ``premise``, ``hypothesis``, ``label`` (a ClassLabel, -1 or ``-`` where the
-annotators did not agree). A folder with several splits is named ``FOLDER:SPLIT``.
+``image``, ``filename``, ``premise``, ``hypothesis``, ``label`` (a ClassLabel, -1 or ``-`` if the
+annotators did not agree). For a folder with several splits, name ``FOLDER:SPLIT``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NO_LABEL = (-1, None, UNDECIDED)
 
 
 class EntailmentParquet:
-    """Reads images with hypotheses; rows that follow each other with one image are a set."""
+    """Reads images with hypotheses; adjacent rows with the same image are a set."""
 
     kind = "entailment_parquet"
     form = "parquet of images, hypotheses and labels"

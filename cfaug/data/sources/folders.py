@@ -1,4 +1,4 @@
-"""Plain folders of images: what is in them, and captions in a txt beside each image."""
+"""Plain folders of images, and captions in a txt beside each image."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ IMAGE_FOLDERS = (
     "", "images", "Images", "photos", "imgs", "img", "flickr30k_images", "flickr30k-images",
     "Flicker8k_Dataset",
 )  # fmt: skip
-"""Where images lie that a list names, beside it."""
+"""Folders beside a list in which its images may be."""
 
 
 def walk(path: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
@@ -31,10 +31,10 @@ def walk(path: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
 def list_folders(path: Path) -> Iterator[tuple[Path, list[str]]]:
     """Yield (folder, names of its files) for every folder below ``path``, names sorted.
 
-    Links to folders are followed, as torchvision does, each folder once.
+    Links to folders are followed, as in torchvision, each folder once.
 
     Raises:
-        OSError: if a folder cannot be read; it is never passed over.
+        OSError: if a folder cannot be read; it is never skipped.
     """
 
     def fail(error: OSError) -> None:
@@ -53,7 +53,7 @@ def list_folders(path: Path) -> Iterator[tuple[Path, list[str]]]:
 
 
 def unread_images(path: Path) -> list[str]:
-    """Return a phrase that counts the images below a folder that nothing here decodes."""
+    """Return a phrase with the number of images of unsupported formats below a folder."""
     endings = Counter(
         ending
         for _, names in list_folders(path)
@@ -64,7 +64,7 @@ def unread_images(path: Path) -> list[str]:
 
 
 def images_below(path: Path) -> list[Path]:
-    """Return every image file below a folder, folder by folder, in the order of their names."""
+    """Return every image file below a folder, folder by folder, in the order of names."""
     return [folder / name for folder, images, _ in walk(path) for name in images]
 
 
@@ -101,18 +101,18 @@ def locate(
     roots: Sequence[Path] = (),
     folders: Sequence[str] = IMAGE_FOLDERS,
 ) -> Path:
-    """Return the file of an image that a list names, in its folder or in ``images/`` and its kin.
+    """Return the file of an image that a list names, in its folder or in ``images/`` and the like.
 
     Args:
         path: the folder of the list, absolute.
         image: as the list names it.
         where: it does so, for messages.
-        roots: absolute folders in which a list may name images too: a list that came from others
-            must not find out what lies on this disk.
-        folders: below the list's, in which the image may lie.
+        roots: further absolute folders in which a list may name images; no others are searched, so
+            that a list from others cannot probe this disk.
+        folders: folders below the list's in which the image may be.
 
     Raises:
-        UserError: naming ``where``, if it leads out of the folder or is not there.
+        UserError: naming ``where``, if it leads out of the folder or does not exist.
     """
     inside = not PurePath(image).is_absolute() and ".." not in PurePath(image).parts
     targets = [Path(os.path.normpath(path / folder / image)) for folder in folders]
@@ -131,14 +131,14 @@ def locate(
 
 
 class SidecarText:
-    """A ``.txt`` beside each image, a caption a line; each image is its own group."""
+    """A ``.txt`` beside each image with a caption on each line; each image is a group."""
 
     kind = "sidecar_text"
     form = "images with a .txt beside each"
     description = "a .txt beside each image, a caption a line"
 
     def recognises(self, path: Path) -> bool:
-        """Say whether any image has a text beside it."""
+        """Return whether any image has a text beside it."""
         return any(
             {Path(name).stem for name in images} & {Path(name).stem for name in texts}
             for _, images, texts in walk(path)
@@ -149,7 +149,7 @@ class SidecarText:
         return images_below(path)
 
     def describe(self, path: Path) -> Description:
-        """Return what is left out: images that nothing here decodes."""
+        """Return what is left out: images of unsupported formats."""
         return Description(left_out=tuple(unread_images(path)))
 
     def identity(self, path: Path) -> Any:
@@ -169,7 +169,7 @@ class SidecarText:
 
 
 def sidecar_lines(image: Path) -> list[str]:
-    """Return the captions in the text beside an image, a line each.
+    """Return the captions in the text beside an image, one from each line.
 
     Raises:
         UserError: naming the file that is missing, unreadable or empty.

@@ -1,4 +1,4 @@
-"""Parquet of pairs, and of counterfactual sets as ``cfaug.data.exporters.hub`` writes them."""
+"""Parquet of pairs, and of counterfactual sets in the format of ``cfaug.data.exporters.hub``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cfaug.types import CounterfactualSet, Edit, Member
 
 
 def build_pair(rows: list[Record]) -> CounterfactualSet:
-    """Make a set of a row; our own export has all of the set in ``about``."""
+    """Make a set from a row; our own export has the whole set in ``about``."""
     ((where, record),) = rows
     if record.get("about"):
         return _read_about([(where, record, i) for i in (0, 1)])
@@ -46,7 +46,7 @@ def build_pair(rows: list[Record]) -> CounterfactualSet:
 
 
 def build_members(rows: list[Record]) -> CounterfactualSet:
-    """Make a set of the rows of our own export."""
+    """Make a set from the rows of our own export."""
     numbered = sorted(rows, key=lambda row: _member_number(*row))
     for number, (where, record) in enumerate(numbered):
         if record["member"] != number:
@@ -64,11 +64,12 @@ def _member_number(where: str, record: dict[str, Any]) -> int:
 
 
 Part = tuple[str, dict[str, Any], int | None]
-"""A member of a set: the place of its row, the row, and its number there if the row has several."""
+"""A member of a set: the place of its row, the row, and its number if the row has several
+members."""
 
 
 def _read_about(members: list[Part]) -> CounterfactualSet:
-    """Reverse ``cfaug.data.exporters.hub``: what has no column of its own is in ``about``."""
+    """Reverse ``cfaug.data.exporters.hub``: values without their own column are in ``about``."""
     where, first, _ = members[0]
     about = parse_json(text_field(first, "about", where), f"{where}: about")
     named = {name: text_field(first, name, where) for name in ("id", "group")}
@@ -78,12 +79,12 @@ def _read_about(members: list[Part]) -> CounterfactualSet:
 def rebuild_set(
     members: list[Part], named: Mapping[str, str], about: Mapping[str, Any]
 ) -> CounterfactualSet:
-    """Return the set that an export was made of.
+    """Return the set from which an export was made.
 
     Args:
         members: in order.
         named: the set's ``id`` and ``group``.
-        about: what has no column of its own.
+        about: the values without their own column.
 
     Raises:
         UserError: naming the row, if something is missing or invalid.

@@ -1,4 +1,4 @@
-"""Checks of an encoded image without decoding it, and the digest that stands for its content."""
+"""Checks of an encoded image without decoding it, and the digest of its content."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from cfaug.errors import UserError
 from cfaug.pixels import decode_image, open_image
 
 HEAD = 4096
-"""Bytes of an image that its digest was made of before indexes of format 3."""
+"""Number of bytes of an image that determined its digest before format 3 of indexes."""
 
 CHUNK = 4 * 2**20
-"""Bytes of an image that are read at once: all of it, but for the very largest."""
+"""Number of bytes of an image that are read at once: all of it, except for the very largest."""
 
 DIGEST_BYTES = 16
 
 IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
-"""Endings of what ``cfaug.pixels`` decodes."""
+"""Extensions of formats that ``cfaug.pixels`` decodes."""
 
 UNREAD_IMAGES = (
     ".avif", ".eps", ".heic", ".heif", ".ico", ".jfif", ".jp2", ".jxl", ".pbm", ".pgm", ".ppm",
     ".psd", ".svg", ".tga", ".cr2", ".dng", ".nef", ".arw",
 )  # fmt: skip
-"""Endings of images that nothing here decodes; a folder that holds them is told so."""
+"""Extensions of unsupported image formats, which are reported if a folder has such images."""
 
 
 class Digest(NamedTuple):
-    """What stands for an image's content.
+    """Digests of an image's content.
 
     Attributes:
-        whole: of all its bytes, hexadecimal; equal for equal images and no others.
-        head: of its length and first 4 KiB alone, by which runs made before were identified.
+        whole: digest of all its bytes, hexadecimal; equal only for equal images.
+        head: digest of its length and first 4 KiB, which identified earlier runs.
     """
 
     whole: str
@@ -44,17 +44,17 @@ class Digest(NamedTuple):
         return cls(content_digest(data).hex(), _head_digest(data[:HEAD], len(data)))
 
     def of_box(self, box: Sequence[int]) -> Digest:
-        """Return what stands for a part of the image: left, top, right, bottom in pixels."""
+        """Return the digest of a part of the image: left, top, right, bottom in pixels."""
         return Digest(box_digest(bytes.fromhex(self.whole), box).hex(), f"{self.head} {list(box)}")
 
 
 def content_digest(data: bytes) -> bytes:
-    """Return 16 bytes that stand for content, all of it: an image's key in every cache."""
+    """Return a digest of 16 bytes of the whole content: an image's key in every cache."""
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()
 
 
 def box_digest(digest: bytes, box: Sequence[int]) -> bytes:
-    """Return 16 bytes that stand for a part of the content that ``digest`` stands for."""
+    """Return a digest of 16 bytes for a part of the image with ``digest``."""
     return content_digest(digest + b",".join(b"%d" % int(edge) for edge in box))
 
 
@@ -65,14 +65,14 @@ def _head_digest(head: bytes, length: int) -> str:
 
 
 def check_images_differ(images: Iterable[tuple[str, Hashable]], where: str) -> None:
-    """Refuse a counterfactual that has no image of its own: its caption is wrong about that image.
+    """Refuse a counterfactual that shares an image: its caption is wrong about that image.
 
     Args:
-        images: what each member's image is called, and what stands for its content.
+        images: name and digest of each member's image.
         where: names the set.
 
     Raises:
-        UserError: naming ``where`` and both images, if two members show the same.
+        UserError: naming ``where`` and both images, if two members show the same image.
     """
     seen: dict[Hashable, str] = {}
     for name, content in images:
@@ -86,9 +86,9 @@ def check_images_differ(images: Iterable[tuple[str, Hashable]], where: str) -> N
 
 
 def check_image(read: Callable[[int, int], bytes], length: int, where: str) -> Digest:
-    """Read an image once: its digest, a look at its header and its end.
+    """Read an image once: compute its digest and check its header and its end.
 
-    It is decoded only where header and end leave doubt.
+    It is decoded only if header and end leave doubt.
 
     Args:
         read: gives (offset, length) bytes of the image.
@@ -99,8 +99,8 @@ def check_image(read: Callable[[int, int], bytes], length: int, where: str) -> D
         The digest of all its bytes.
 
     Raises:
-        UserError: naming ``where``, if it is not an image, claims too many pixels, is truncated, or
-            is shorter than ``length``.
+        UserError: naming ``where``, if it is not an image, has too many pixels, is truncated, or is
+            shorter than ``length``.
     """
     if length == 0:
         raise UserError(f"{where}: the image is empty (0 bytes)")
@@ -115,18 +115,18 @@ def check_image(read: Callable[[int, int], bytes], length: int, where: str) -> D
     try:
         open_image(first, where)
     except UserError:
-        open_image(read(0, length), where)  # a header longer than a chunk, or no image
+        open_image(read(0, length), where)  # a header longer than a chunk, or not an image
     end = first[-12:] if length == len(first) else read(length - 12, 12)
     if not _is_whole(first, end, length):
         data = first if length == len(first) else read(0, length)
         decode_image(data, where)
-        if data.startswith(b"\x89PNG") and b"IEND" not in data:  # Pillow does not miss it
+        if data.startswith(b"\x89PNG") and b"IEND" not in data:  # Pillow ignores a missing end
             raise UserError(f"{where}: the image is truncated; replace or remove it")
     return Digest(digest.hexdigest(), _head_digest(first[:HEAD], length))
 
 
 def _is_whole(head: bytes, tail: bytes, length: int) -> bool:
-    """Say whether the end of a JPEG, PNG or WebP is there; a "no" may be only bytes after it."""
+    """Return whether a JPEG, PNG or WebP has its end; false also if bytes follow the end."""
     if head[:4] == b"RIFF":
         return int.from_bytes(head[4:8], "little") + 8 == length
     return tail.endswith(b"\xff\xd9") or tail[4:8] == b"IEND"

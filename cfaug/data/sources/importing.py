@@ -1,7 +1,7 @@
-"""Released data into our shards: by hand with ``import_sets``, or by naming the folder.
+"""Imports released data into our shards: with ``import_sets``, or by naming the folder.
 
-``data.counterfactual=FOLDER`` imports a folder that cannot be read where it lies on first use, into
-the cache beside the indexes, and reads the shards from then on.
+``data.counterfactual=FOLDER`` imports a folder that cannot be read in place into the cache on first
+use, and reads the shards from then on.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from cfaug.progress import watch
 from cfaug.types import CounterfactualSet
 
 FORMAT = 2
-"""1 left out the columns that are kept beside captions and images."""
+"""Format 1 had no columns besides captions and images."""
 SETS_PER_SHARD = 1000
 
 
@@ -39,7 +39,7 @@ def import_sets(folder: str | Path) -> Iterator[CounterfactualSet]:
     ``write_shards(import_sets(folder), shards)`` makes shards of it.
 
     Raises:
-        UserError: naming file and row of what is missing or broken, or the forms there are.
+        UserError: naming file and row, if something is missing or damaged; or the known forms.
     """
     path = Path(folder).expanduser().resolve()
     if not path.is_dir():
@@ -59,10 +59,10 @@ def import_sets(folder: str | Path) -> Iterator[CounterfactualSet]:
 
 
 def import_folder(importer: Importer, path: Path, cache: Path) -> Path:
-    """Return the shards of a released folder, writing them unless this content is there already.
+    """Return the shards of a released folder, writing them unless they exist for this content.
 
     Raises:
-        UserError: if the content is broken or there is no space; nothing is kept then.
+        UserError: if the content is damaged or there is no space; nothing is kept then.
     """
     try:
         identity = importer.identity(path)
@@ -81,7 +81,7 @@ def import_folder(importer: Importer, path: Path, cache: Path) -> Path:
             sets = watch(importer.sets(path), f"importing {path}", None, "sets")
             if not write_shards(sets, temporary, sets_per_shard=SETS_PER_SHARD)["sets"]:
                 raise UserError(f"{path} holds no set: its files have no rows; fetch them again")
-            # Asked last, when all of the content has been looked at.
+            # Called last, after all content has been read.
             write_json(temporary / IMPORTED, asdict(importer.describe(path)))
     except OSError as error:
         raise UserError(
@@ -92,7 +92,7 @@ def import_folder(importer: Importer, path: Path, cache: Path) -> Path:
 
 
 def _whole(folder: Path) -> bool:
-    """Say whether all imported shards are there, each of the length in its commit."""
+    """Return whether all imported shards exist, each with the length in its commit."""
     try:
         return bool(json.loads((folder / CARD).read_text()) == summarise(list_committed(folder)))
     except (OSError, ValueError, KeyError, UserError):

@@ -1,7 +1,7 @@
 """The Karpathy splits: ``dataset_coco.json`` or ``dataset_flickr30k.json`` beside the images.
 
 The source is ``FOLDER:SPLIT``, as in ``data/flickr30k:test`` or ``data/coco:train+restval``. COCO's
-images lie in ``train2014/`` and ``val2014/``, Flickr30k's in ``flickr30k-images/`` or ``images/``,
+images are in ``train2014/`` and ``val2014/``, Flickr30k's in ``flickr30k-images/`` or ``images/``,
 or in the folder itself.
 """
 
@@ -21,17 +21,17 @@ from cfaug.data.sources.values import caption, clean_key
 from cfaug.errors import UserError
 
 LISTS = ("", "karpathy", "caption_datasets", "annotations")
-"""Folders in which the list may lie."""
+"""Folders in which the list may be."""
 
 IMAGES = ("images", "flickr30k-images", "flickr30k_images", "train2014", "val2014")
-"""Folders of images; where none of them is there, they are anywhere below."""
+"""Folders of images; if none of them exists, images may be anywhere below."""
 
 
 class Karpathy:
     """Captions and images of one split, or several joined by ``+``; a set is a photo.
 
-    The group is the COCO id where there is one, as other sources of COCO have it, else the file's
-    name with its ending: Flickr30k's are numbers too, and those of a COCO photo here and there.
+    The group is the COCO id if there is one, as in other sources of COCO, otherwise the file's name
+    with its extension: Flickr30k's names are numbers too, some of them equal to COCO ids.
     """
 
     kind = "karpathy"
@@ -39,11 +39,11 @@ class Karpathy:
     description = "dataset_NAME.json beside its images (Karpathy's splits; name it FOLDER:test)"
 
     def recognises(self, path: Path) -> bool:
-        """Say whether there is a list, the split named or not."""
+        """Return whether there is a list, with or without a named split."""
         return self._list(_home(path)[0]) is not None
 
     def selects(self, path: Path) -> bool:
-        """Say whether this is ``FOLDER:SPLIT`` of a folder with a list, and no folder itself."""
+        """Return whether this is ``FOLDER:SPLIT`` of a folder with a list, not itself a folder."""
         return ":" in path.name and not path.exists() and self.recognises(path)
 
     def files(self, path: Path) -> list[Path]:
@@ -53,7 +53,7 @@ class Karpathy:
         return [image for folder in folders for image in images_below(folder)]
 
     def describe(self, path: Path) -> Description:
-        """Return nothing more: the form is fixed."""
+        """Return an empty description: the form is fixed."""
         return Description()
 
     def identity(self, path: Path) -> Any:
@@ -64,11 +64,11 @@ class Karpathy:
         return [split, *files_identity([file, *self.files(path)])]
 
     def rows(self, path: Path) -> Iterator[Row]:
-        """Yield the captions of each photo together, in the list's order.
+        """Yield the rows with the captions of each photo adjacent, in the list's order.
 
         Raises:
             UserError: if no split is named and there are several, or there is no such split; naming
-                the entry, for what is missing or broken.
+                the entry, if something is missing or damaged.
         """
         home, named = _home(path)
         file = self._list(home)
@@ -136,7 +136,7 @@ def _captions(home: Path, photo: dict[str, Any], where: str) -> Iterator[Row]:
 
 
 def _image(home: Path, image: PurePath, where: str) -> Path:
-    """Return where a photo lies."""
+    """Return the file of a photo."""
     for folder in ("flickr30k-images", "flickr30k_images"):
         if not (home / image).is_file() and (home / folder).is_dir():
             return locate(home / folder, str(image), where)

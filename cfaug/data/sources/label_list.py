@@ -18,11 +18,11 @@ LABEL = ("label", "class", "class_name", "classname", "category")
 
 
 CAPTIONS = ("captions", "pairs")
-"""Names of lists of which a missing caption is a mistake."""
+"""Names of lists in which a missing caption is a mistake."""
 
 
 BY_LINE = (".csv", ".tsv", ".jsonl")
-"""Lists of which the first line is read without the others."""
+"""Extensions of lists whose first line can be read without the others."""
 
 
 class LabelList(CaptionList):
@@ -37,14 +37,14 @@ class LabelList(CaptionList):
     description = "labels.csv, .tsv or .jsonl with columns image, label (a class's name)"
 
     def recognises(self, path: Path) -> bool:
-        """Say whether there is a list whose first line has an image, a class and no caption."""
+        """Return whether there is a list whose first line has an image, a class and no caption."""
         file = find_list(path)
         if file is None or file.suffix.lower() not in BY_LINE or file.stem.lower() in CAPTIONS:
             return False
         try:
             first = next(islice(image_records(file), 1), None)
         except UserError:
-            return False  # which the reader of captions names
+            return False  # reported by the reader of captions
         return first is not None and _has_label_alone(first[1])
 
     def describe(self, path: Path) -> Description:
@@ -59,7 +59,7 @@ class LabelList(CaptionList):
         """Yield every image with its class.
 
         Raises:
-            UserError: naming the line, for what cannot be used.
+            UserError: naming the line, for an invalid one.
         """
         errors, sets = ErrorCollector(), self._sets(path)
         labels = {one.members[0][1] for one in sets}
@@ -95,7 +95,7 @@ class LabelList(CaptionList):
 
 
 def _stem(image: str) -> str:
-    """Return an image's name without its ending, which names the example."""
+    """Return an image's name without its extension, which names the example."""
     return str(Path(image).with_suffix(""))
 
 
@@ -108,7 +108,7 @@ def _columns(record: Mapping[str, Any], where: str) -> Sequence[str]:
     """Return the columns of the image and of the class.
 
     Raises:
-        UserError: if one is missing, or several could be meant.
+        UserError: if one is missing or ambiguous.
     """
     names = [name for name, value in record.items() if value not in (None, "")]
     found = [one_column(names, IMAGE, "image", where), one_column(names, LABEL, "class", where)]

@@ -1,8 +1,8 @@
-"""Images with class labels as others release them: parquet of the Hub, CIFAR's binary files.
+"""Released images with class labels: parquet of the Hub, CIFAR's binary files.
 
-They are test sets: of a folder with several splits the test split is read, else the validation
-split; where captions stand beside the labels, the training split if it is the only one. CIFAR's
-Python version is a pickle and is not read.
+They are test sets: of several splits the test split is read, otherwise the validation split, or,
+with captions beside the labels, the training split if it is the only one. CIFAR's Python version is
+a pickle and is not read.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def make_labelled_set(
         label: the class.
         image: encoded.
         kind: where it came from.
-        texts: its captions; without any, the caption is "a photo of a {c}".
+        texts: its captions; if empty, the caption is "a photo of a {c}".
     """
     return CounterfactualSet(
         key=key,
@@ -54,7 +54,7 @@ def make_labelled_set(
 
 @dataclass(frozen=True)
 class _Columns:
-    """The columns of a file that are read; ``text`` is ``None`` where there are only classes."""
+    """The columns of a file that are read; ``text`` is ``None`` if there are only classes."""
 
     image: str
     label: str
@@ -66,11 +66,11 @@ class _Columns:
 
 
 class LabelledParquet:
-    """Parquet with an image and a class a row, in the folder, its ``data/`` or its only folder.
+    """Parquet of an image and a class a row, in the folder, its ``data/`` or its only folder.
 
-    Where there is a column of captions, a text or a list of them a row, it is the caption, and the
-    class is the label beside it. Class numbers are read by the names that ``datasets`` keeps in the
-    file's schema; ImageNet's, which are lists of synonyms there, by WordNet ids.
+    A column of captions (texts or lists of texts) gives the captions, and the class becomes the
+    label. Class numbers are converted to the names that ``datasets`` keeps in the file's schema;
+    for ImageNet, whose names there are lists of synonyms, by WordNet ids.
     """
 
     kind = "labelled_parquet"
@@ -78,7 +78,7 @@ class LabelledParquet:
     description = "*.parquet with image (or img) and label (or fine_label): classes on the Hub"
 
     def recognises(self, path: Path) -> bool:
-        """Say whether there are parquet files with both columns."""
+        """Return whether there are parquet files with both columns."""
         homes = _homes(path)
         if not homes:
             return False
@@ -101,10 +101,10 @@ class LabelledParquet:
         return Description.of_columns(_columns(file).names, column_names(file))
 
     def sets(self, path: Path) -> Iterator[CounterfactualSet]:
-        """Yield an image a row.
+        """Yield the image of each row.
 
         Raises:
-            UserError: naming file and row of an image or a class that cannot be used.
+            UserError: naming file and row of an invalid image or class.
         """
         files, errors = _test_files(path), ErrorCollector()
         columns = _columns(files[0])
@@ -119,11 +119,11 @@ class LabelledParquet:
 
 
 def _homes(path: Path) -> list[Path]:
-    """Return the folder itself, or those in it that hold a configuration of a set on the Hub."""
+    """Return the folder itself, or its subfolders with configurations of a data set on the Hub."""
     if parquet_files(path):
         return [path]
     if next(path.glob("*.tar"), None):
-        return []  # what lies beside shards is not a source
+        return []  # files beside shards are not a source
     return [one for one in sorted({file.parent for file in path.glob("*/*.parquet")})
             if parquet_files(one)]  # fmt: skip
 
@@ -162,9 +162,9 @@ def _is_of(split: str, file: Path) -> bool:
 
 
 def _split(files: list[Path]) -> list[Path]:
-    """Return the files of the test split, or the validation split, or all where none is named.
+    """Return the files of the test split, or the validation split, or all if no split is named.
 
-    A split without classes, as ImageNet's test split, is passed over.
+    A split without classes, such as ImageNet's test split, is skipped.
     """
     named = [[file for file in files if _is_of(split, file)] for split in SPLITS]
     there = [own for own in named if own]
@@ -172,13 +172,13 @@ def _split(files: list[Path]) -> list[Path]:
 
 
 def _has_classes(file: Path) -> bool:
-    """Say whether a file's first row names a class."""
+    """Return whether a file's first row names a class."""
     label = _columns(file).label
     return next((row[label] for _, row in records([file], [label])), None) not in (None, -1)
 
 
 def class_names_of(metadata: dict[bytes, bytes], label: str) -> list[str] | None:
-    """Return the names of a ``ClassLabel`` column, as ``datasets`` writes them to the schema."""
+    """Return the names of a ``ClassLabel`` column, which ``datasets`` writes to the schema."""
     try:
         about = json.loads(metadata.get(b"huggingface", b"{}"))
         names = about["info"]["features"][label]["names"]
@@ -206,7 +206,7 @@ def _name(value: Any, classes: list[str] | None, where: str) -> str:
 
 @dataclass(frozen=True)
 class _Cifar:
-    """One of the two binary releases: file names, and the bytes before the pixels of a record."""
+    """One of the two binary releases: its file names, and the bytes before a record's pixels."""
 
     test: str
     names: str
@@ -222,7 +222,7 @@ PIXELS = 3 * SIDE * SIDE
 
 
 CIFAR_FOLDERS = ("", "cifar-10-batches-bin", "cifar-100-binary")
-"""Where the files lie: in the folder itself, or as the archive unpacks them."""
+"""Folders of the files: the folder itself, or those in the archives."""
 
 
 class CifarBinary:
@@ -239,11 +239,11 @@ class CifarBinary:
     )
 
     def recognises(self, path: Path) -> bool:
-        """Say whether a test file and its class names are there."""
+        """Return whether a test file and its class names exist."""
         return self._layout(path) is not None
 
     def describe(self, path: Path) -> Description:
-        """Return nothing more: the files have no columns."""
+        """Return an empty description: the files have no columns."""
         return Description()
 
     def identity(self, path: Path) -> Any:
@@ -255,7 +255,7 @@ class CifarBinary:
         """Yield every test image as PNG.
 
         Raises:
-            UserError: if the file is not a whole number of records, or names a class there is not.
+            UserError: if the file is not a whole number of records, or has an unknown class.
         """
         home, layout = self._known(path)
         file = home / layout.test

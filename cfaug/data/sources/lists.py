@@ -1,7 +1,7 @@
-"""Lists as people write them: csv, tsv, jsonl and a json of records, read strictly.
+"""Reads lists strictly: csv, tsv, jsonl, and json with a list of records.
 
-What a list says is never guessed at: a row that does not fit the header, a quote that is not
-closed, and text that is not UTF-8 are errors that name the line.
+Nothing is guessed: a row that does not fit the header, an unclosed quote, and text that is not
+UTF-8 are errors that name the line.
 """
 
 from __future__ import annotations
@@ -17,31 +17,32 @@ from cfaug.errors import UserError
 from cfaug.files import require_regular
 
 LISTS = (".csv", ".json", ".jsonl", ".tsv")
-"""Endings of a list."""
+"""Extensions of lists."""
 
 LONGEST_LINE = 16 * 2**20
-"""Bytes of one line: a file without line ends is not a list, and is not read into memory whole."""
+"""Limit of bytes of one line: a file without line ends is not a list, and is not read into
+memory."""
 
 DELIMITERS = {",": "a comma", "\t": "a tab", ";": "a semicolon", "|": "a bar"}
 BOM = "\ufeff"
 
 Record = tuple[str, Mapping[str, Any]]
-"""Where a record lies, ``FILE, line N``, and its fields by column."""
+"""The place of a record, ``FILE, line N``, and its fields by column."""
 
 
 def list_records(file: Path, longest_field: int | None = None) -> Iterator[Record]:
     """Yield every record of a list, in order.
 
-    The ending says how the list is written. A csv may be separated by tabs, semicolons or bars
-    instead of commas, as its header shows. Lines that hold nothing are passed over.
+    The extension determines the format. A csv may be separated by tabs, semicolons or bars instead
+    of commas, which its header shows. Empty lines are skipped.
 
     Args:
         file: ``.csv``, ``.tsv``, ``.jsonl`` (a JSON object a line) or ``.json`` (a list of them).
-        longest_field: characters that a field of a table may have, as one that holds an image;
-            ``None`` is ``csv``'s own limit, at which a quote was likely not closed.
+        longest_field: limit of characters of a field, for fields with an image; ``None`` is
+            ``csv``'s limit, beyond which a quote is probably not closed.
 
     Raises:
-        UserError: naming the file and the line, for what cannot be read.
+        UserError: naming the file and the line, for an invalid one.
     """
     kind = file.suffix.lower()
     if kind == ".json":
@@ -55,13 +56,13 @@ def list_records(file: Path, longest_field: int | None = None) -> Iterator[Recor
 
 
 def text_lines(file: Path) -> Iterator[tuple[str, str]]:
-    r"""Yield (place, line) of every line of a text file, the line with its end, a BOM left out.
+    r"""Yield (place, line) for every line of a text file, with its line end and without a BOM.
 
     Lines end at ``\n``; a ``\r`` before it belongs to the end.
 
     Raises:
-        UserError: naming the file and the line, for what is not UTF-8, holds a NUL byte, or is too
-            long to be a line; and the file, if it cannot be read.
+        UserError: naming the file and the line, if it is not UTF-8, has a NUL byte, or is too long
+            to be a line; naming the file, if it cannot be read.
     """
     try:
         with require_regular(file).open("rb") as handle:
@@ -92,7 +93,7 @@ def _json_object(text: str, where: str) -> dict[str, Any]:
     """Parse a JSON object.
 
     Raises:
-        UserError: naming ``where``, if it is none, or has a name twice.
+        UserError: naming ``where``, if it is not one, or has a duplicated name.
     """
     record = parse_json(text, where)
     if not isinstance(record, dict):
@@ -104,8 +105,8 @@ def parse_json(text: str | bytes, where: str) -> Any:
     """Parse JSON.
 
     Raises:
-        UserError: naming ``where``, if it is none, an object in it has a name twice, or a text in
-            it is not Unicode.
+        UserError: naming ``where``, if it is not JSON, an object in it has a duplicated name, or a
+            text in it is not Unicode.
     """
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -124,16 +125,16 @@ def parse_json(text: str | bytes, where: str) -> Any:
         return found
     except (ValueError, RecursionError) as error:
         cause = str(error)
-        if isinstance(error, json.JSONDecodeError) and error.lineno == 1:  # of one line, perhaps
+        if isinstance(error, json.JSONDecodeError) and error.lineno == 1:  # the only line, perhaps
             cause = f"{error.msg}, character {error.colno}"
         raise UserError(f"{where} is not JSON: {cause}") from error
 
 
 def require_unicode(text: str, where: str) -> str:
-    r"""Return a text that every file can hold: JSON's ``\ud800`` is half of a character.
+    r"""Return a text that can be encoded: JSON's ``\ud800`` is a lone surrogate.
 
     Raises:
-        UserError: naming ``where``, if there is such a half.
+        UserError: naming ``where``, if the text has a lone surrogate.
     """
     try:
         text.encode()
@@ -146,7 +147,7 @@ def json_lines(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield (place, object) of every line of a jsonl file that is not blank.
 
     Raises:
-        UserError: naming the file and line, for what is not a JSON object.
+        UserError: naming the file and line, for a line that is not a JSON object.
     """
     for where, line in text_lines(file):
         if line.strip():
@@ -157,7 +158,7 @@ def json_file(file: Path) -> Any:
     """Parse a file of JSON.
 
     Raises:
-        UserError: naming it, if it cannot be read or is none.
+        UserError: naming it, if it cannot be read or is not JSON.
     """
     try:
         return parse_json(require_regular(file).read_bytes(), str(file))
@@ -205,7 +206,7 @@ def table_records(file: Path, longest_field: int | None = None) -> Iterator[Reco
 
 
 def _next_row(table: Iterator[list[str]], longest_field: int) -> list[str] | None:
-    """Return the next row, or ``None``: the limit is the whole process's, and is put back."""
+    """Return the next row, or ``None``: the limit is global in the process, and is restored."""
     before = csv.field_size_limit(longest_field)
     try:
         return next(table, None)
@@ -214,14 +215,14 @@ def _next_row(table: Iterator[list[str]], longest_field: int) -> list[str] | Non
 
 
 def _delimiter(file: Path, header: str) -> str:
-    """Return what separates fields: open_clip's lists have tabs, whatever they are called."""
+    """Return the separator of fields: open_clip's lists have tabs, whatever their extension."""
     if file.suffix.lower() == ".tsv" or "\t" in header:
         return "\t"
     return next((mark for mark in DELIMITERS if mark in header), ",")
 
 
 def _columns(header: list[str], where: str) -> list[str]:
-    """Return the names of the columns; a first one without a name, pandas' index, may stay so."""
+    """Return the names of the columns; only the first one, pandas' index, may be without a name."""
     names = [name.strip() for name in header]
     if "" in names[1:]:
         at = names.index("", 1) + 1

@@ -1,4 +1,4 @@
-"""Lists that a cell of a table holds as Python or JSON prints them: read, never run."""
+"""Lists in a cell of a table, as printed by Python or JSON: parsed, never executed."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from cfaug.data.sources.lists import require_unicode
 from cfaug.errors import UserError
 
 LONGEST_CELL = 2**20
-"""Characters of a cell: more is not a list of names."""
+"""Limit of characters of a cell: more is not a list of names."""
 
 _STRING = r"'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\""
-# Nothing is tried a second time (*+, ?+): a cell of a million spaces is refused at once.
+# Possessive quantifiers (*+, ?+) avoid backtracking: a cell of a million spaces is refused at once.
 _LIST = re.compile(rf"\s*+\[\s*+(?:(?:{_STRING})\s*+(?:,\s*+(?:{_STRING})\s*+)*+,?+\s*+)?+\]\s*+")
 _ITEM = re.compile(_STRING)
 
 
 def is_list_of_texts(cell: object) -> bool:
-    """Say whether a cell begins and ends as a list does, or is one already, as in JSON.
+    """Return whether a cell begins and ends like a list, or is already one, as in JSON.
 
     >>> is_list_of_texts("['a']"), is_list_of_texts(["a"]), is_list_of_texts("a dog")
     (True, True, False)
@@ -29,9 +29,9 @@ def is_list_of_texts(cell: object) -> bool:
 
 
 def read_texts(cell: object, where: str) -> list[str]:
-    r"""Return the texts of a flat list, as a cell of a csv has it, or as JSON had it.
+    r"""Return the texts of a flat list, printed in a cell of a csv or read from JSON.
 
-    Each text is one string literal, and nothing else may stand between the brackets.
+    Each text is one string literal, and nothing else is allowed between the brackets.
 
     Args:
         cell: of a record.
@@ -49,7 +49,7 @@ def read_texts(cell: object, where: str) -> list[str]:
         try:
             texts = [str(ast.literal_eval(found.group())) for found in _ITEM.finditer(cell)]
             return [require_unicode(text, where) for text in texts]
-        except (ValueError, SyntaxError) as error:  # an invalid escape
+        except (ValueError, SyntaxError) as error:  # for an invalid escape
             raise UserError(f"{where}: {cell[:80]!r} is no list of texts: {error}") from error
     raise UserError(
         f"{where} should be a list of texts in quotes, as in ['dog', 'fire hydrant'], not "

@@ -1,10 +1,10 @@
-r"""Lists of texts with what a method made of each, as the authors of XMAI released them.
+r"""Lists of texts with a method's edit of each, as released by the authors of XMAI.
 
 https://github.com/claws-lab/multimodal-robustness-xmai, ``paper_experiments/modified_captions``.
 MS-COCO: ``image_id`` (a printed pandas Series, ``0    397133\nName: id, dtype: int64``),
 ``original``, ``modified``. SNLI-VE: ``label``, ``original`` (the caption, which is the premise),
-``hypothesis``, ``modified``; no image. What the released script writes is called ``augmented`` and
-has a column ``file``. A first column without a name, pandas' index, may stand before them.
+``hypothesis``, ``modified``; no image. The released script calls its output ``augmented`` and adds
+a column ``file``. A first column without a name, pandas' index, may come before them.
 """
 
 from __future__ import annotations
@@ -27,33 +27,34 @@ from cfaug.errors import UserError
 from cfaug.types import Example
 
 MODIFIED = ("modified", "augmented")
-"""Columns of what a method made of a text."""
+"""Columns of the edited text."""
 
 HYPOTHESIS, ORIGINAL, PHOTO, FILE, LABEL = "hypothesis", "original", "image_id", "file", "label"
-"""The other columns. Where there is a hypothesis, it is what was modified; the original is its
-premise."""
+"""The other columns. If there is a hypothesis, it is the text that was modified, and the original
+is its premise."""
 
 SERIES = re.compile(r"\d+\s+(\d+)\s+Name: \w+, dtype: int64")
-"""A pandas Series of one number as it prints itself: its index, then the number."""
+"""A printed pandas Series of one number: its index, then the number."""
 
 LONGEST_NAME = 1000
-"""Characters of a cell that names an image: a longer one holds the image itself."""
+"""Limit of characters of an image's name: a longer cell contains the image itself."""
 
 
 @dataclass(frozen=True)
 class ModifiedCaption:
-    """A text and what a method made of it.
+    """A text and a method's edit of it.
 
     Attributes:
-        key: unique in the file: the photo and the text's number among its texts, else the row's
-            number. The same text has the same key in every file of the same rows.
-        group: the photo: COCO's id, or the name of its file; the premise where nothing names one.
+        key: unique in the file: the photo and the text's number among its texts, otherwise the
+            row's number. The same text has the same key in every file with the same rows.
+        group: the photo: COCO's id, or the name of its file; the premise if no photo is named.
         original: the text before, as the file has it.
         modified: the text after, as the file has it; it may be empty, where all words were deleted.
-        label: of a hypothesis ``entailment``, ``neutral`` or ``contradiction``; ``None`` if none.
-        premise: the caption that the texts are hypotheses about, where there is one.
-        image: the name of the photo's file, where one is known.
-        where: it stands, for messages.
+        label: ``entailment``, ``neutral`` or ``contradiction`` for a hypothesis; ``None`` without
+            one.
+        premise: the premise of the hypotheses, if they are hypotheses.
+        image: the name of the photo's file, if it is known.
+        where: place of the row, for messages.
     """
 
     key: str
@@ -68,12 +69,12 @@ class ModifiedCaption:
 
 @dataclass(frozen=True)
 class ModifiedCaptions:
-    """What a file held.
+    """The modified captions of a file.
 
     Attributes:
-        rows: in the file's order, without the duplicates.
-        duplicates: rows that were left out: of a photo (or premise) and a text that came before.
-            The published tables leave them out too.
+        rows: the rows in the file's order, without duplicates.
+        duplicates: number of rows left out because their photo (or premise) and text occurred
+            before. The published tables leave them out too.
     """
 
     rows: tuple[ModifiedCaption, ...]
@@ -81,7 +82,7 @@ class ModifiedCaptions:
 
 
 def is_modified(columns: Mapping[str, Any] | tuple[str, ...]) -> bool:
-    """Say whether the columns of a list are an original and a modified text.
+    """Return whether the columns of a list are an original and a modified text.
 
     >>> is_modified(("image_id", "original", "modified")), is_modified(("image", "modified"))
     (True, False)
@@ -92,14 +93,14 @@ def is_modified(columns: Mapping[str, Any] | tuple[str, ...]) -> bool:
 
 
 class ModifiedPhotos(PhotoList):
-    """Lists of modified captions beside the photos: a set is a text and what was made of it.
+    """Lists of modified captions beside the photos: a set is a text and its modification.
 
-    Both members show the photo; the second one's extra values are those of an edit of our shards,
-    ``edit_kind`` (``modified``), ``edit_before`` and ``edit_after``, where it differs. Rows whose
-    text was deleted as a whole are left out: no text can be shown for them.
+    Both members show the photo; if the second text differs, its extra values are those of an edit
+    in our shards, ``edit_kind`` (``modified``), ``edit_before`` and ``edit_after``. Rows whose text
+    was deleted completely are left out, because they have no text to show.
 
     Args:
-        image_roots: absolute folders in which photos may lie, beside the list's own.
+        image_roots: absolute folders, besides the list's own, in which photos may be.
     """
 
     kind = "modified_captions"
@@ -113,11 +114,11 @@ class ModifiedPhotos(PhotoList):
         self._left_out: dict[str, int] = {}
 
     def is_form(self, record: Mapping[str, Any]) -> bool:
-        """Say whether a record has the columns, and names a photo."""
+        """Return whether a record has the columns, and names a photo."""
         return is_modified(record) and (PHOTO in record or FILE in record)
 
     def columns(self, path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the columns that are read, and all there are."""
+        """Return the columns that are read, and all columns."""
         _, first = next(iter(self.records(self.list_of(path))))
         return (*MODIFIED, HYPOTHESIS, ORIGINAL, PHOTO, FILE, LABEL), tuple(first)
 
@@ -129,7 +130,7 @@ class ModifiedPhotos(PhotoList):
         """Yield the text and the modified text of each row of the list, in its order.
 
         Raises:
-            UserError: naming the line, for what is missing or invalid.
+            UserError: naming the line, if something is missing or invalid.
         """
         found, errors, empty = read_modified_captions(self.list_of(path)), ErrorCollector(), 0
         digests: dict[Path, Digest] = {}
@@ -149,7 +150,7 @@ class ModifiedPhotos(PhotoList):
 
 
 def is_modified_list(file: Path) -> bool:
-    """Say whether a file is a list of modified captions, with photos or without."""
+    """Return whether a file is a list of modified captions, with photos or without."""
     if file.suffix.lower() not in LISTS or not file.is_file():
         return False
     try:
@@ -160,7 +161,7 @@ def is_modified_list(file: Path) -> bool:
 
 
 def original_examples(found: ModifiedCaptions) -> tuple[Example, ...]:
-    """Return the texts as they were before, without their photos, whitespace normalised."""
+    """Return the original texts, without their photos, with white space normalised."""
     return tuple(
         Example(
             one.key,
@@ -187,15 +188,15 @@ def _members(one: ModifiedCaption) -> tuple[PhotoText, PhotoText]:
 
 
 def read_modified_captions(file: Path | str) -> ModifiedCaptions:
-    """Read a list of texts and what was made of each.
+    """Read a list of texts and their modifications.
 
     Args:
-        file: ``.csv``, ``.tsv``, ``.jsonl`` or ``.json`` with the columns that the module names;
-            whatever a cell says is a text, ``None`` and ``nan`` too.
+        file: ``.csv``, ``.tsv``, ``.jsonl`` or ``.json`` with the columns named above; every cell
+            is a text, even ``None`` and ``nan``.
 
     Raises:
-        UserError: naming file and line, for columns that are missing, an empty original, a label
-            outside the three, or an ``image_id`` that is neither a number nor a printed Series.
+        UserError: naming file and line, for missing columns, an empty original, an unknown label,
+            or an ``image_id`` that is neither a number nor a printed Series.
     """
     path, errors = Path(file).expanduser(), ErrorCollector()
     if path.suffix.lower() not in LISTS:
@@ -227,10 +228,10 @@ def read_modified_captions(file: Path | str) -> ModifiedCaptions:
 
 
 def label_of(record: Mapping[str, Any], where: str) -> str | None:
-    """Return a record's label: of a hypothesis one of the three, else any text; ``None`` if none.
+    """Return a record's label: for a hypothesis one of the three, otherwise any text or ``None``.
 
     Raises:
-        UserError: naming ``where``, if it is another of a hypothesis, or no text.
+        UserError: naming ``where``, if a hypothesis has another label, or the label is not a text.
     """
     if record.get(LABEL) in (None, ""):
         return None
@@ -240,7 +241,7 @@ def label_of(record: Mapping[str, Any], where: str) -> str | None:
 
 
 def photo_of(record: Mapping[str, Any], where: str) -> tuple[str, str] | None:
-    """Return the id of a record's photo, as ``image_id`` says it, and COCO's name of its file.
+    """Return the id of a record's photo, from ``image_id``, and COCO's name of its file.
 
     Raises:
         UserError: naming ``where``, if it is neither a whole number nor a Series of one.
@@ -259,7 +260,7 @@ def photo_of(record: Mapping[str, Any], where: str) -> tuple[str, str] | None:
 
 
 def _photo(record: Mapping[str, Any], where: str) -> tuple[str | None, str | None]:
-    """Return the group that a record's photo is, and the name of the photo's file."""
+    """Return the group of a record's photo, and the name of the photo's file."""
     file = record.get(FILE)
     named = file if isinstance(file, str) and 0 < len(file) <= LONGEST_NAME else None
     known = photo_of(record, where)

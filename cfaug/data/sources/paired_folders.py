@@ -18,11 +18,11 @@ ORIGINAL = ("original", "originals", "real", "source", "before")
 COUNTERFACTUAL = ("counterfactual", "counterfactuals", "cf", "edited", "after")
 
 Texts = dict[str, tuple[str, str]]
-"""By the name of an image without its ending, (caption, place)."""
+"""(caption, place) by the name of an image without its extension."""
 
 
 class PairedFolders:
-    """``original/a.jpg`` and ``counterfactual/a.jpg`` are a pair; also real/ and cf/ and their kin.
+    """``original/a.jpg`` and ``counterfactual/a.jpg`` are a pair; also real/ and cf/ and the like.
 
     The captions are beside the images, in a ``.txt`` each or a list in either folder; or in a list
     above, with columns image, caption, cf_caption or with the paths of either folder.
@@ -36,7 +36,7 @@ class PairedFolders:
     )
 
     def recognises(self, path: Path) -> bool:
-        """Say whether there are both folders, and no list that names the images of pairs itself."""
+        """Return whether there are both folders, and no list that names the images of pairs."""
         if self._sides(path) is None:
             return False
         columns = _columns(path)
@@ -52,7 +52,7 @@ class PairedFolders:
         return Description() if columns is None else Description(columns.used, columns.unused)
 
     def identity(self, path: Path) -> Any:
-        """Return name, size and time of every image and of what says their captions."""
+        """Return name, size and time of every image and of the files of captions."""
         images = self.files(path)
         lists = [find_list(folder) for folder in (path, *self._known(path))]
         texts = [text for image in images if (text := image.with_suffix(".txt")).is_file()]
@@ -62,7 +62,7 @@ class PairedFolders:
         """Yield the original and the counterfactual of every pair, by name.
 
         Raises:
-            UserError: naming an image without its partner or its caption.
+            UserError: naming an image without a partner or a caption.
         """
         sides = self._known(path)
         images = [_by_name(side, images_below(side)) for side in sides]
@@ -119,7 +119,7 @@ def _by_name(side: Path, images: list[Path]) -> dict[str, Path]:
 
 
 def _texts(path: Path, sides: tuple[Path, Path], images: list[dict[str, Path]]) -> list[Texts]:
-    """Return the captions of either folder by name, from where they lie."""
+    """Return the captions of each folder by name."""
     if (above := find_list(path)) is not None:
         return _listed_above(path, above, sides)
     found = []
@@ -157,7 +157,7 @@ def _listed_above(path: Path, file: Path, sides: tuple[Path, Path]) -> list[Text
         if len(columns.negatives) > 1 or columns.captions:
             more = ", ".join((*columns.negatives, *columns.captions))
             raise UserError(f"{where}: {more}: each image of a pair has one caption")
-        if columns.negatives:  # the caption of the counterfactual of that name
+        if columns.negatives:  # the caption of the counterfactual with that name
             _put(found[0], inside, record[text], where)
             _put(found[1], inside, record[columns.negatives[0]], where)
         elif side is not None:

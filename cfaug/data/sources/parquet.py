@@ -1,7 +1,7 @@
-"""Parquet as the Hugging Face Hub holds it: rows of files, put together to sets.
+"""Parquet of the Hugging Face Hub: rows of files, assembled into sets.
 
-Images are structs of bytes and path. Files are read in batches of a few rows, so a folder of any
-size needs the memory of the sets that are being put together.
+Images are structs of bytes and path. Files are read in batches of a few rows, so that the memory
+needed is that of the sets being assembled, whatever the folder's size.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from cfaug.types import CounterfactualSet
 
 ROWS_AT_ONCE = 16
 PENDING_BYTES = 2 * 2**30
-"""Images of unfinished sets that are held; more means that the rows of a set lie far apart."""
+"""Limit of bytes of images of unfinished sets; more means that the rows of a set are far apart."""
 
 FEW_ROWS = 4096
-"""Rows of columns without images that are read at once."""
+"""Number of rows read at once from columns without images."""
 
 DAMAGE = (OSError, ValueError, KeyError, OverflowError)
-"""What Arrow raises at a damaged file, beside its own errors."""
+"""Errors that Arrow raises for a damaged file, besides its own."""
 
 Record = tuple[str, dict[str, Any]]
 
@@ -39,9 +39,9 @@ class ParquetImporter:
         description: for the error that lists the forms.
         columns: all of them must be there.
         also: columns that are read where they are there.
-        set_columns: name a set, where its rows are many; none if a row is a set.
-        build: makes a set of its rows.
-        path_name: what the path of a row's image adds to the name of its set, "" if nothing.
+        set_columns: columns that identify a set of several rows; empty if a row is a set.
+        build: makes a set from its rows.
+        path_name: returns a part of a set's name from the path of a row's image, or "".
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class ParquetImporter:
         self._path_name = path_name
 
     def recognises(self, path: Path) -> bool:
-        """Say whether there are parquet files, no tars beside them, and the columns fit."""
+        """Return whether there are parquet files with the columns, and no tars beside them."""
         files = parquet_files(path)
         return bool(files) and self._columns <= set(column_names(files[0]))
 
@@ -79,11 +79,11 @@ class ParquetImporter:
         return files_identity(parquet_files(path))
 
     def sets(self, path: Path) -> Iterator[CounterfactualSet]:
-        """Yield every set when its last row is read.
+        """Yield every set as soon as its last row is read.
 
         Raises:
-            UserError: naming file and row of what is missing or broken, or the set whose rows are
-                too far apart to be put together.
+            UserError: naming file and row, if something is missing or damaged; naming the set, if
+                its rows are too far apart.
         """
         errors = ErrorCollector()
         for rows in self._group_rows(path) if self._set_columns else self._single(path):
@@ -116,13 +116,13 @@ class ParquetImporter:
                 )
 
     def _set_name(self, record: dict[str, Any]) -> tuple[str, ...]:
-        """Return what tells a row's set from all others."""
+        """Return the values that identify a row's set."""
         name = tuple(str(record[column]) for column in self._set_columns)
         return name if self._path_name is None else (*name, self._path_name(record))
 
 
 def parquet_files(path: Path) -> list[Path]:
-    """Return the parquet files of a folder or its ``data/``, unless they lie beside shards."""
+    """Return the parquet files of a folder or its ``data/``, unless shards are beside them."""
     for folder in (path, path / "data"):
         files = sorted(folder.glob("*.parquet"))
         if files:
@@ -134,7 +134,7 @@ def open_parquet(file: Path) -> Any:
     """Open a parquet file.
 
     Raises:
-        UserError: naming it, if that cannot be done.
+        UserError: naming it, if it is not valid parquet.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -168,9 +168,9 @@ def records(
 
     Args:
         files: to read.
-        columns: those that a row is made of, all of which must be there, or ``COLUMN.PART`` for a
-            part, where the column has it; ``None`` is all there are.
-        needed: columns that must be there beside these.
+        columns: columns of a row, all of which must exist, or ``COLUMN.PART`` for a part, if the
+            column has it; ``None`` is all columns.
+        needed: further columns that must exist.
 
     Raises:
         UserError: naming a file that cannot be read or lacks a column.
@@ -201,7 +201,7 @@ def records(
 
 
 def holds_images(kind: Any) -> bool:
-    """Say whether an Arrow type is that of images: encoded, or a struct of bytes and path."""
+    """Return whether an Arrow type is that of images: encoded, or a struct of bytes and path."""
     import pyarrow as pa
 
     types = pa.types
@@ -215,10 +215,10 @@ def _image_bytes(record: dict[str, Any]) -> int:
 
 
 def image_of(record: dict[str, Any], name: str, where: str) -> bytes:
-    """Return the encoded image in a column, after a look at it.
+    """Return the encoded image in a column, after checking it.
 
     Raises:
-        UserError: naming ``where``, if there is none or it is not an image.
+        UserError: naming ``where``, if it is missing or not an image.
     """
     image = record.get(name)
     data = image.get("bytes") if isinstance(image, dict) else image

@@ -1,7 +1,7 @@
-"""Lists of texts about photos in a form of their own: what their readers share.
+"""Shared code of readers for special forms of lists of texts about photos.
 
-The source is the folder that holds the list, or the list itself, ``FOLDER/NAME.csv``, where there
-are several. The photos lie beside it, in ``images/`` and its kin, or in a folder that
+The source is the folder with the list, or the list itself, ``FOLDER/NAME.csv``, if there are
+several. The photos are beside it, in ``images/`` and the like, or in a folder that
 ``paths.image_roots`` permits.
 """
 
@@ -22,10 +22,10 @@ from cfaug.data.sources.row import Description, Row, files_identity
 from cfaug.errors import UserError
 
 ENDINGS = (".csv", ".jsonl", ".tsv")
-"""Endings of such lists: all that are read a line at a time."""
+"""Extensions of such lists, which are all read line by line."""
 
 FOLDERS = ("", "annotations", "data")
-"""Folders in which the list may lie."""
+"""Folders in which the list may be."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class PhotoText:
         text: as one line.
         label: its class, where it has one.
         extra: what else the list says, JSON.
-        edited: whether it is an edit of the text before it.
+        edited: whether it is an edit of the previous text.
     """
 
     text: str
@@ -46,7 +46,7 @@ class PhotoText:
 
 
 class PhotoList:
-    """A reader of one form of such lists; a subclass says which lists have it, and yields the rows.
+    """A reader of one form of such lists; a subclass recognises the form and yields the rows.
 
     Args:
         image_roots: absolute folders in which photos may lie, beside the list's own.
@@ -60,36 +60,36 @@ class PhotoList:
         self.image_roots = tuple(image_roots)
 
     def is_form(self, record: Mapping[str, Any]) -> bool:
-        """Say whether the first record of a list has this form."""
+        """Return whether the first record of a list has this form."""
         raise NotImplementedError
 
     def rows(self, path: Path) -> Iterator[Row]:
-        """Yield every text with its photo, the texts of a set together."""
+        """Yield every text with its photo, with the texts of a set adjacent."""
         raise NotImplementedError
 
     def left_out(self, path: Path) -> tuple[str, ...]:
-        """Return what the list holds but is not read, a phrase each; asked after ``rows``."""
+        """Return phrases on content of the list that is not read; called after ``rows``."""
         raise NotImplementedError
 
     def columns(self, path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the columns that are read, and all there are."""
+        """Return the columns that are read, and all columns."""
         raise NotImplementedError
 
     def recognises(self, path: Path) -> bool:
-        """Say whether the path is such a list, or a folder with one or several."""
+        """Return whether the path is such a list, or a folder with one or more."""
         return bool(self.lists(path))
 
     def selects(self, path: Path) -> bool:
-        """Say whether the path is such a list itself."""
+        """Return whether the path is itself such a list."""
         return path.is_file() and self.recognises(path)
 
     def lists(self, path: Path) -> list[Path]:
-        """Return the lists of a folder, or the list that the path is."""
+        """Return the lists of a folder, or the path if it is itself a list."""
         if path.is_file():
             return [path] if self._has_form(path) else []
         for folder in FOLDERS:
             home = path / folder
-            # Names first: there may be a hundred thousand photos.
+            # Names are checked first, because there may be a hundred thousand photos.
             names = sorted(os.listdir(home)) if home.is_dir() else []
             lists = (home / name for name in names if name.lower().endswith(ENDINGS))
             files = [file for file in lists if self._has_form(file)]
@@ -106,11 +106,11 @@ class PhotoList:
             return False
 
     def records(self, file: Path) -> Iterator[Record]:
-        """Yield (place, fields) of every line of a list; a cell may hold an image."""
+        """Yield (place, fields) for every line of a list; a cell may contain an image."""
         return list_records(file, LONGEST_LINE)
 
     def list_of(self, path: Path) -> Path:
-        """Return the list that is read.
+        """Return the list to read.
 
         Raises:
             UserError: if the folder has several.
@@ -121,7 +121,7 @@ class PhotoList:
         return files[0]
 
     def home(self, path: Path) -> Path:
-        """Return the folder in which photos are looked for: the list's, or the one named."""
+        """Return the folder in which photos are searched: the list's, or the one that was named."""
         if path.is_dir():
             return path
         folder = path.parent
@@ -132,7 +132,7 @@ class PhotoList:
         return images_below(self.home(path))
 
     def describe(self, path: Path) -> Description:
-        """Return which columns are read, and what is left out of the list."""
+        """Return which columns are read, and what is left out from the list."""
         used, there = self.columns(path)
         # A column without a name is pandas' index.
         described = Description.of_columns(used, (name for name in there if name))
@@ -146,7 +146,7 @@ class PhotoList:
         """Return the file of a photo that the list names.
 
         Raises:
-            UserError: naming ``where``, if it is missing, or leads out of the folders permitted.
+            UserError: naming ``where``, if it is missing, or leads out of the permitted folders.
         """
         return find_photo(self.home(path), name, where, self.image_roots)
 
@@ -158,17 +158,17 @@ def find_photo(
     roots: Sequence[Path],
     folders: Sequence[str] = IMAGE_FOLDERS,
 ) -> Path:
-    """Return the file of a photo that a list names, in its folder or in one that is permitted.
+    """Return the file of a photo that a list names, in its folder or in a permitted one.
 
     Args:
         home: the folder of the list, absolute.
         name: of the photo, as the list has it.
         where: it stands there, for messages.
         roots: absolute folders in which photos may lie, beside the list's own.
-        folders: below each of these, in which the photo may lie.
+        folders: folders below each of these in which the photo may be.
 
     Raises:
-        UserError: naming ``where``, if it is missing, or leads out of the folders permitted.
+        UserError: naming ``where``, if it is missing, or leads out of the permitted folders.
     """
     try:
         return locate(home, name, where, roots, folders)
@@ -186,7 +186,7 @@ def find_photo(
 def rows_of(
     key: str, group: str, file: Path, texts: Sequence[PhotoText], digest: Digest | None = None
 ) -> Iterator[Row]:
-    """Check a photo and yield it under each of its texts.
+    """Check a photo and yield it with each of its texts.
 
     Args:
         key: of the set.

@@ -1,9 +1,9 @@
-"""Folders as InstructPix2Pix's generator writes them, and the set code built on it; read in place.
+"""Folders written by InstructPix2Pix's generator, or the code for sets based on it.
 
 ``0000123/`` holds ``prompt.json`` (caption or input, output or output_1, output_2, ...), images
 ``{seed}_0.jpg``, ``{seed}_1.jpg``, ... and ``metadata.jsonl`` with seed, p2p_threshold, cfg_scale
-and the four CLIP similarities. ``seeds.json`` above lists ``[folder, [seed, ...]]``; without it,
-every folder is looked at. A pickle of images beside them is never opened.
+and the four CLIP similarities. ``seeds.json`` in the parent folder lists ``[folder, [seed, ...]]``;
+without it, all folders are read. A pickle of images beside them is never opened.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class _Set:
 
 
 class InstructPix2Pix:
-    """A folder of prompts with their kept candidates; each candidate is a set."""
+    """A folder of prompts and their kept candidates; each candidate is a set."""
 
     kind = "instruct_pix2pix"
     form = "InstructPix2Pix's folders"
@@ -79,11 +79,11 @@ class InstructPix2Pix:
         return images_below(path)
 
     def describe(self, path: Path) -> Description:
-        """Return nothing more: the files have no columns."""
+        """Return an empty description: the files have no columns."""
         return Description()
 
     def identity(self, path: Path) -> Any:
-        """Return name, size and time of every image and of what says which they are."""
+        """Return name, size and time of every image and of the lists of images."""
         images = images_below(path)
         folders = sorted({image.parent for image in images})
         texts = [path / SEEDS, *(f / name for f in folders for name in (PROMPT, METADATA))]
@@ -104,10 +104,10 @@ class InstructPix2Pix:
         errors.report()
 
     def sets(self, path: Path) -> Iterator[CounterfactualSet]:
-        """Yield the same with images, scores, seeds, p and cfg.
+        """Yield the sets with images, scores, seeds, p and cfg.
 
         Raises:
-            UserError: naming the folder and seed, for an image that is missing or broken.
+            UserError: naming the folder and seed, for an image that is missing or damaged.
         """
         errors = ErrorCollector()
         for one in self._sets(path, errors):
@@ -131,7 +131,7 @@ class InstructPix2Pix:
 
 
 def _folders(path: Path) -> Iterator[tuple[Path, list[str] | None]]:
-    """Yield (folder, seeds); seeds are ``None`` where no list names them."""
+    """Yield (folder, seeds); seeds are ``None`` without a list."""
     listed = path / SEEDS
     if not listed.is_file():
         for file in sorted([*path.glob(f"*/{PROMPT}"), *path.glob(f"shard-*/*/{PROMPT}")]):
@@ -184,7 +184,7 @@ def _prompt(folder: Path, name: str) -> _Prompt:
 
 
 def _metadata(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return what is known of each seed; the last line counts, for a rerun appends to the file."""
+    """Return the metadata of each seed; the last line counts, because a rerun appends."""
     file = folder / METADATA
     if not file.is_file():
         return {}

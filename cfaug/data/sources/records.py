@@ -1,7 +1,6 @@
-"""The records of a list of images, in whatever form the list comes.
+"""The records of a list of images, in any format of list.
 
-A record has a column for the image and one for its caption; ``cfaug.data.sources.columns`` says
-which.
+A record has a column for the image and one for its caption; see ``cfaug.data.sources.columns``.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ from cfaug.data.sources.parquet import column_names, records
 from cfaug.errors import UserError
 
 NAMES = ("captions", "metadata", "pairs", "annotations", "results")
-"""What a list may be called where it is not the only one, in this order."""
+"""Names of a list that is not the only one, in this order."""
 
 ANYTHING = ("annotations", "results")
-"""Of them, what other lists are called as well: only one of images and captions is meant."""
+"""Names among them that other lists have too: used only for one with images and captions."""
 
 OBJECTS = ("captions", "annotations")
-"""Of them, what a json may be called that is one object."""
+"""Names among them of a json that may be a single object."""
 
 HEAD = 64 * 1024
-"""Bytes of a json that say whether it is a list of images."""
+"""Number of bytes of a json that tell whether it is a list of images."""
 
 FLICKR_ROW = re.compile(r"([^|]+)\|\s*(\d+)\s*\|?\s+(\S.*)")
 FLICKR8K = re.compile(r"captions\.txt|.+\.token\.txt", re.IGNORECASE)
@@ -45,7 +44,7 @@ FLICKR_TOKEN = re.compile(r"([^\t#]+)#(\d+)\t(\S.*)")
 
 
 def find_list(path: Path) -> Path | None:
-    """Return the list of a folder: by its name, or the only one there is."""
+    """Return the list of a folder: by its name, or the only one."""
     files = _files(path)
     named = [file for name in NAMES for file in files if file.stem.lower() == name]
     for file in named:
@@ -56,7 +55,7 @@ def find_list(path: Path) -> Path | None:
 
 
 def several_lists(path: Path) -> list[Path]:
-    """Return the lists of a folder that have images and captions, if none is the one to read."""
+    """Return the lists of a folder with images and captions, if the choice is ambiguous."""
     if find_list(path) is not None:
         return []
     found = [f for f in _files(path) if _names_images(f, named=False) and _has_captions(f)]
@@ -73,7 +72,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _names_images(file: Path, *, named: bool) -> bool:
-    """Say whether a file is a list of images; a json or parquet may be anything."""
+    """Return whether a file is a list of images; a json or parquet may be anything."""
     kind = file.suffix.lower()
     if kind == ".parquet":
         return named and any(name in IMAGE for name in column_names(file))
@@ -91,7 +90,7 @@ def _names_images(file: Path, *, named: bool) -> bool:
 
 
 def _has_captions(file: Path) -> bool:
-    """Say whether the first record of a list has an image and a caption."""
+    """Return whether the first record of a list has an image and a caption."""
     try:
         return any(columns_of(record, where) for where, record in islice(image_records(file), 1))
     except UserError:
@@ -99,15 +98,15 @@ def _has_captions(file: Path) -> bool:
 
 
 def image_records(file: Path) -> Iterator[Record]:
-    """Yield (place, record) of every image and caption of a list.
+    """Yield (place, record) for every image and caption of a list.
 
     Args:
-        file: a list as ``cfaug.data.sources.lists`` reads it; a parquet of file names; a json with
-            ``images`` and ``annotations`` as COCO's, or a caption or captions under each file's
-            name; LLaVA's conversations; or Flickr30k's ``results.csv`` or ``.token``.
+        file: a list as in ``cfaug.data.sources.lists``; a parquet of file names; a json with
+            ``images`` and ``annotations`` like COCO's, or with the caption or captions of each file
+            by name; LLaVA's conversations; or Flickr30k's ``results.csv`` or ``.token``.
 
     Raises:
-        UserError: naming file and line or entry, for what cannot be read.
+        UserError: naming file and line or entry, for an invalid one.
     """
     kind = file.suffix.lower()
     if kind == ".parquet":
@@ -138,7 +137,7 @@ def _is_flickr(file: Path) -> bool:
 def _match_lines(
     file: Path, pattern: re.Pattern[str], form: str, *, header: bool = False
 ) -> Iterator[Record]:
-    """Yield what Flickr30k released: it quotes nothing, and one row of it lacks a bar."""
+    """Yield the records of Flickr30k's files: nothing is quoted, and one row lacks a bar."""
     for number, (where, line) in enumerate(text_lines(file)):
         if (header and number == 0) or not line.strip():
             continue
@@ -167,7 +166,7 @@ def _of_json(file: Path) -> Iterator[Record]:
 
 
 def _of_chat(given: Record) -> Record:
-    """Return LLaVA's conversation as a caption, where it is one: a request, and its answer."""
+    """Return LLaVA's conversation as a caption, if it is one request and its answer."""
     where, record = given
     chat = record.get("conversations")
     if chat is None:

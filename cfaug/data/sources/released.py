@@ -1,7 +1,7 @@
-"""What others released, as it lies on a disk: what its importers share.
+"""Shared code of importers of released data.
 
-An image inside a zip or a parquet file is not a stretch of bytes that an index could point at, so
-such data is imported into shards, once. What can be read where it lies has a ``Reader`` instead.
+An image inside a zip or a parquet file is not a range of bytes that an index can refer to, so such
+data is imported into shards once. Data that can be read in place has a ``Reader`` instead.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ from cfaug.errors import UserError
 from cfaug.types import CounterfactualSet
 
 MAX_BYTES = 64 * 2**20
-"""Of one encoded image: far above any photograph, far below what a bomb would claim."""
+"""Limit of one encoded image: far above any photo, far below a decompression bomb."""
 
 
 class Importer(Protocol):
-    """One form of released counterfactual data; the attributes are those of ``Reader``."""
+    """An importer of one form of released data; the attributes are those of ``Reader``."""
 
     kind: str
     form: str
     description: str
 
     def recognises(self, path: Path) -> bool:
-        """Say whether a folder has this form, from names and column names alone."""
+        """Return whether a folder has this form, by names of files and columns alone."""
         ...
 
     def describe(self, path: Path) -> Description:
-        """Return what is read of a folder and what is not; asked once, when it is imported."""
+        """Return what is read from a folder and what is not; called once, at the import."""
         ...
 
     def identity(self, path: Path) -> Any:
-        """Return JSON that changes when the content may have changed."""
+        """Return JSON that changes whenever the content may have changed."""
         ...
 
     def sets(self, path: Path) -> Iterator[CounterfactualSet]:
-        """Yield every set, or raise UserError naming file and row of what is wrong."""
+        """Yield every set, or raise UserError naming the invalid file and row."""
         ...
 
 
 def require_image(data: bytes, where: str) -> bytes:
-    """Return an encoded image after a look at its size, header and end.
+    """Return an encoded image after checking its size, header and end.
 
     Raises:
-        UserError: naming ``where``, if it is too large, truncated, or no PNG, JPEG or WebP.
+        UserError: naming ``where``, if it is too large, truncated, or not a PNG, JPEG or WebP.
     """
     if len(data) > MAX_BYTES:
         raise UserError(f"{where}: {len(data)} bytes is no image; at most {MAX_BYTES} are read")
@@ -62,7 +62,7 @@ def text_field(record: dict[str, Any], name: str, where: str) -> str:
     """Return a text or whole number of a record, as text.
 
     Raises:
-        UserError: naming ``where`` and what is there, if it is missing or something else.
+        UserError: naming ``where`` and the existing columns, if it is missing or of another type.
     """
     value = record.get(name)
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":

@@ -1,7 +1,7 @@
-"""Shards that lie elsewhere: ``https://.../{00000..00099}.tar``, ``hf://...`` or ``pipe:COMMAND``.
+"""Remote shards: ``https://.../{00000..00099}.tar``, ``hf://...`` or ``pipe:COMMAND``.
 
-webdataset opens them. They are copied whole into the cache before anything is planned, so that a
-mixture of them is as exact, and a restart as byte-identical, as of shards on this disk.
+webdataset opens them. They are copied completely into the cache before planning, so that mixtures
+are as exact and restarts as byte-identical as for local shards.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from cfaug.locks import hold_lock
 from cfaug.progress import watch
 
 SCHEMES = ("http", "https", "hf", "gs", "pipe")
-"""What is read; the programs that do it (curl, gsutil) must be on the machine."""
+"""Supported schemes; the programs that read them (curl, gsutil) must be installed."""
 
 REMOTE = re.compile(rf"(?:{'|'.join(SCHEMES)}):")
 
 LIMIT_GIB = 64.0
 LIMIT = "CFAUG_REMOTE_GIB"
-"""The environment variable that raises the limit on what one source may take of the cache."""
+"""The environment variable with the limit of one source's size in the cache."""
 
 BLOCK = 2**20
 
 SOURCE = "remote.json"
-"""Beside the copies: where they are from. Written last, so that a folder that has it is whole."""
+"""The file beside the copies with their addresses. Written last, so that its folder is complete."""
 
 
 def is_remote(source: str) -> bool:
-    """Say whether a source names shards that lie elsewhere.
+    """Return whether a source names remote shards.
 
     >>> is_remote("https://example.org/{00000..00003}.tar"), is_remote("shards/coco_cf")
     (True, False)
@@ -53,7 +53,7 @@ def expand(source: str) -> list[str]:
 
 
 def find_copies(source: str, cache: Path) -> Path | None:
-    """Return the folder of a source's copies, or ``None`` where not all were copied yet.
+    """Return the folder of a source's copies, or ``None`` if not all were copied yet.
 
     Args:
         source: the addresses.
@@ -68,18 +68,18 @@ def _folder(source: str, cache: Path) -> Path:
 
 
 def fetch_shards(source: str, cache: Path) -> Path:
-    """Copy the shards of a source into the cache, unless they are there, and return their folder.
+    """Copy the shards of a source into the cache, unless it has them, and return their folder.
 
-    What was copied before an interruption is kept. Shards are known by their addresses: whoever
-    puts other content there removes the folder, which the error of a damaged shard names.
+    Shards copied before an interruption are kept. Shards are identified by their addresses: if
+    their content changes, remove the folder, which the error of a damaged shard names.
 
     Args:
-        source: the addresses, as ``expand`` takes them.
+        source: the addresses, in the form for ``expand``.
         cache: ``paths.cache``.
 
     Raises:
-        UserError: for an address that gives nothing or no tar, two shards of one name, or more
-            bytes than the limit.
+        UserError: for an address that returns nothing or not a tar, two shards of the same name, or
+            more bytes than the limit.
     """
     addresses = expand(source)
     names = _name_all(addresses)
@@ -100,10 +100,10 @@ def fetch_shards(source: str, cache: Path) -> Path:
 
 
 def _name_all(addresses: list[str]) -> list[str]:
-    """Return the file name of every shard: its own where it has one, else its number.
+    """Return the file name of every shard: its own if it has one, otherwise its number.
 
     Raises:
-        UserError: if two would have the same.
+        UserError: if two shards would have the same name.
     """
     names = []
     for number, address in enumerate(addresses):
@@ -117,10 +117,10 @@ def _name_all(addresses: list[str]) -> list[str]:
 
 
 def _limit_bytes() -> int:
-    """Return how many bytes one source may take of the cache.
+    """Return the limit of one source's size in the cache, in bytes.
 
     Raises:
-        UserError: if the environment variable holds no number.
+        UserError: if the environment variable is not a number.
     """
     given = os.environ.get(LIMIT, str(LIMIT_GIB))
     try:
@@ -133,10 +133,10 @@ def _limit_bytes() -> int:
 
 
 def _copy(address: str, file: Path, limit: int) -> None:
-    """Copy one shard, whole or not at all.
+    """Copy one shard, completely or not at all.
 
     Raises:
-        UserError: if it cannot be read, is no tar, or has more bytes than ``limit``.
+        UserError: if it cannot be read, is not a tar, or has more bytes than ``limit``.
     """
     from webdataset import gopen
 
@@ -156,7 +156,7 @@ def _copy(address: str, file: Path, limit: int) -> None:
                 raise UserError(f"{address}: nothing came; is the address right?")
     except UserError:
         raise
-    except Exception as error:  # of a program that was run, of the Hub's client, of the network
+    except Exception as error:  # from a program, the Hub's client, or the network
         reason = (str(error) or type(error).__name__).strip().splitlines()[0]
         raise UserError(f"{address} could not be read: {reason}") from error
 

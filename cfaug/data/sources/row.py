@@ -1,4 +1,4 @@
-"""What every reader yields, and how it reports errors."""
+"""The rows that every reader yields, and the collection of errors."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from cfaug.data.sources.image_check import Digest
 from cfaug.errors import UserError
 
 NEGATIVES = "negatives"
-"""Of a member's ``extra``: a list of captions that are wrong about its image."""
+"""Key in a member's ``extra``: a list of captions that are wrong about its image."""
 
 NAMED_AT_ONCE = 5
-"""Culprits one message names: enough to see a pattern, few enough to read."""
+"""Number of culprits that a message names: enough to see a pattern, few enough to read."""
 
 
 class Row(NamedTuple):
-    """One image-text pair: where its image lies, and whom it belongs to.
+    """One image-text pair: the place of its image, its text, and its set.
 
-    Rows of a set follow each other, ``member`` counting from 0, and only they share an image: where
-    they do, their ``image_id`` is equal. ``digest`` stands for the image's content; ``where`` names
-    it for a message. ``edited`` says that the caption is an edit of another member's; ``negatives``
-    are captions that are wrong about the image and have no image of their own; ``extra`` is what
-    else the source says of the pair, JSON under names, which becomes columns of the index. ``box``
-    is what is shown of the image (left, top, right, bottom in pixels), where that is not all; the
-    digest is then that of the box, ``Digest.of_box``.
+    Rows of a set are adjacent, with ``member`` counting from 0, and only they may share an image,
+    which then has the same ``image_id``. ``digest`` identifies the image's content; ``where`` names
+    it in messages. ``edited`` marks a caption that is an edit of another member's; ``negatives``
+    are captions that are wrong about the image and have no image themselves; ``extra`` has further
+    values of the pair, JSON by name, which become columns of the index. ``box`` is the visible part
+    of the image (left, top, right, bottom in pixels), if that is not all; the digest is then that
+    of the box, ``Digest.of_box``.
     """
 
     set: str
@@ -50,13 +50,12 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Description:
-    """What a reader takes of a folder, and what it leaves.
+    """What a reader reads from a folder, and what it leaves out.
 
     Attributes:
-        used: the columns that are read, by the names they have there; empty for a form without
-            columns.
-        unused: the columns that are there and are not read.
-        left_out: what else lies there and is not read, a phrase each.
+        used: the columns that are read, by their names there; empty for a form without columns.
+        unused: the columns that are not read.
+        left_out: other content that is not read, a phrase each.
     """
 
     used: tuple[str, ...] = ()
@@ -65,7 +64,7 @@ class Description:
 
     @classmethod
     def of_columns(cls, used: Iterable[str], there: Iterable[str]) -> Description:
-        """Divide the columns that are there, each once, in their order.
+        """Divide the existing columns into used and unused ones, each once, in their order.
 
         >>> Description.of_columns(["image", "text"], ["image", "width", "text"])
         Description(used=('image', 'text'), unused=('width',), left_out=())
@@ -78,12 +77,12 @@ class Description:
 
 
 class Reader(Protocol):
-    """One form that data comes in.
+    """A reader of one form of data.
 
     Attributes:
         kind: its name in an index.
-        form: what it is called in a report: "112 images read as FORM".
-        description: what a folder of this form holds, for the error that lists the forms.
+        form: its name in reports: "112 images read as FORM".
+        description: content of a folder of this form, for the error that lists the forms.
     """
 
     kind: str
@@ -91,19 +90,19 @@ class Reader(Protocol):
     description: str
 
     def recognises(self, path: Path) -> bool:
-        """Say whether a folder has this form, from its names alone."""
+        """Return whether a folder has this form, by its file names alone."""
         ...
 
     def files(self, path: Path) -> list[Path]:
-        """Return the files that hold the images, in the order they are read."""
+        """Return the files with the images, in the order of reading."""
         ...
 
     def describe(self, path: Path) -> Description:
-        """Return what is read of a folder and what is not; asked once, when it is scanned."""
+        """Return what is read from a folder and what is not; called once, at the scan."""
         ...
 
     def identity(self, path: Path) -> Any:
-        """Return JSON that changes when the content may have changed."""
+        """Return JSON that changes whenever the content may have changed."""
         ...
 
     def rows(self, path: Path) -> Iterator[Row]:
@@ -112,14 +111,14 @@ class Reader(Protocol):
 
 
 class ErrorCollector:
-    """Collects what is wrong with single examples, so that one error names several of them."""
+    """Collects errors of single examples, so that one error names several of them."""
 
     def __init__(self) -> None:
         self._messages: list[str] = []
 
     @contextmanager
     def collect(self) -> Iterator[None]:
-        """Note a UserError and go on, until there are enough of them."""
+        """Note a UserError and continue, until there are enough of them."""
         try:
             yield
         except UserError as error:
@@ -129,12 +128,12 @@ class ErrorCollector:
                 self.report()
 
     def report(self) -> None:
-        """Raise what was noted, if anything was."""
+        """Raise the collected errors, if there are any."""
         if self._messages:
             raise UserError("\n".join(self._messages))
 
 
 def files_identity(files: list[Path]) -> list[list[Any]]:
-    """Return name, size and time of each file: what a cached index was made of."""
+    """Return name, size and time of each file, which identify a cached index."""
     about = ((file, file.stat()) for file in files)
     return [[str(file), stat.st_size, stat.st_mtime_ns] for file, stat in about]

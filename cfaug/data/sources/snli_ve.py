@@ -1,8 +1,8 @@
 """SNLI-VE (Xie et al., 2019): does a hypothesis follow from a photo of Flickr30k?
 
-``snli_ve_train.jsonl``, ``snli_ve_dev.jsonl`` and ``snli_ve_test.jsonl`` beside the photos, as
-https://github.com/necla-ml/SNLI-VE makes them and the Hub has them; the source is the folder,
-``FOLDER:dev`` where there are several, or one of the files.
+``snli_ve_train.jsonl``, ``snli_ve_dev.jsonl`` and ``snli_ve_test.jsonl`` beside the photos, as made
+by https://github.com/necla-ml/SNLI-VE and on the Hub; the source is the folder, ``FOLDER:dev`` if
+there are several files, or one of the files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cfaug.data.sources.values import caption, clean_key, entailment_label
 from cfaug.errors import UserError
 
 PHOTO = ("Flickr30K_ID", "Flickr30kID", "Flikr30kID")
-"""The column of the photo's number, as two releases of the data and one of its mirrors call it."""
+"""Names of the column of the photo's number in two releases of the data and one of its mirrors."""
 
 READ = ("gold_label", "pairID", "sentence1", "sentence2")
 
@@ -28,7 +28,7 @@ UNDECIDED = "-"
 """The gold label of a pair on which the annotators did not agree."""
 
 PREMISE, PAIR = "premise", "pair_id"
-"""What a row's extra values are called: the photo's caption, and the pair's own name."""
+"""Names of a row's extra values: the photo's caption, and the pair's id."""
 
 
 class SnliVe(PhotoList):
@@ -36,7 +36,7 @@ class SnliVe(PhotoList):
 
     The text is the hypothesis; the premise, a caption of the photo, is an extra value, as is the
     pair's id. The group is the name of the photo's file, as in other sources of Flickr30k. Pairs
-    without a gold label, and lines that say once more what a line before says, are left out.
+    without a gold label, and repeated lines, are left out.
 
     Args:
         image_roots: absolute folders in which photos may lie, beside the list's own.
@@ -53,7 +53,7 @@ class SnliVe(PhotoList):
         self._left_out: dict[str, int] = {}
 
     def is_form(self, record: Mapping[str, Any]) -> bool:
-        """Say whether a line has the columns."""
+        """Return whether a line has the columns."""
         return set(READ) <= set(record) and any(name in record for name in PHOTO)
 
     def records(self, file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -61,7 +61,7 @@ class SnliVe(PhotoList):
         return json_lines(file) if file.suffix.lower() == ".jsonl" else iter(())
 
     def lists(self, path: Path) -> list[Path]:
-        """Return the files of a folder, of its named split, or the file that the path is."""
+        """Return the files of a folder or of its named split, or the path if it is a file."""
         if path.exists() or ":" not in path.name:
             return super().lists(path)
         folder, _, split = path.name.rpartition(":")
@@ -69,11 +69,11 @@ class SnliVe(PhotoList):
         return [file for file in files if file.stem.rpartition("_")[2] == split]
 
     def selects(self, path: Path) -> bool:
-        """Say whether the path is a split of a folder, or a file."""
+        """Return whether the path is a split of a folder, or a file."""
         return not path.is_dir() and self.recognises(path)
 
     def list_of(self, path: Path) -> Path:
-        """Return the file that is read.
+        """Return the file to read.
 
         Raises:
             UserError: if the folder has several.
@@ -85,25 +85,25 @@ class SnliVe(PhotoList):
         return files[0]
 
     def home(self, path: Path) -> Path:
-        """Return the folder in which photos are looked for."""
+        """Return the folder in which photos are searched."""
         folder, colon, _ = path.name.rpartition(":")
         return super().home(path.with_name(folder) if colon and not path.exists() else path)
 
     def columns(self, path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the columns that are read, and all there are."""
+        """Return the columns that are read, and all columns."""
         _, first = next(iter(self.records(self.list_of(path))))
         return (*PHOTO, *READ), tuple(first)
 
     def left_out(self, path: Path) -> tuple[str, ...]:
-        """Return how many lines have no gold label, and how many say what one before says."""
+        """Return the numbers of lines without a gold label, and of repeated lines."""
         return tuple(f"{count:,} {what}" for what, count in self._left_out.items() if count)
 
     def rows(self, path: Path) -> Iterator[Row]:
         """Yield the hypotheses of each photo together, photos as the list first names them.
 
         Raises:
-            UserError: naming the line, for a photo that is missing, a label outside the three, or
-                a pair that is there twice with another text or label.
+            UserError: naming the line, for a missing photo, an unknown label, or a pair that is
+                repeated with another text or label.
         """
         errors = ErrorCollector()
         for name, (where, texts) in self._photos(path).items():
@@ -142,7 +142,7 @@ class SnliVe(PhotoList):
 
 
 def _photo_name(record: Mapping[str, Any], where: str) -> str:
-    """Return the name of the photo's file, with its ending."""
+    """Return the name of the photo's file, with its extension."""
     column = next((name for name in PHOTO if name in record), PHOTO[0])
     name = text_field(dict(record), column, where)
     return intern(name if PurePath(name).suffix else f"{name}.jpg")

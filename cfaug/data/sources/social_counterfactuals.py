@@ -1,4 +1,4 @@
-"""SocialCounterfactuals: grids of two attributes over one subject, a row an image.
+"""SocialCounterfactuals: grids of two attributes over one subject, with an image in each row.
 
 The released files, and our own export in their columns (``cfaug.data.exporters.hub``), give the
 same records: see ``cfaug.grids``.
@@ -23,22 +23,22 @@ from cfaug.types import CounterfactualSet, Member
 SOCIAL = ("dataset_segment", "counterfactual_set", "a1_type", "a2_type", "caption", "a1", "a2")
 
 OCCUPATION = "occupation"
-"""What the subjects of the released sets are."""
+"""The type of the subjects of the released sets."""
 
 ABOUT = "about"
-"""A column of our own export only."""
+"""A column that only our own export has."""
 
 PATH = re.compile(r"(?P<file>.+)_(?P<rank>\d+)_(?P<caption>\d{1,9})_(?P<seed>\d+)\.\w+")
-"""How the released generator names an image: of which captions' file, the place among the sets that
-were kept, the caption's number, the seed."""
+"""The released generator's name of an image: the file of captions, the rank among the kept sets,
+the caption's number, the seed."""
 
 READER = 3
-"""1 did not say what a member is of: subject, prefix, neutral prompt, attributes; 2 said of all
-members what the caption of the first shows."""
+"""Reader 1 had no subject, prefix, neutral prompt and attributes of a member; reader 2 took them
+for all members from the caption of the first."""
 
 
 class SocialImporter(ParquetImporter):
-    """The importer; what it makes of a folder differs from what earlier ones made."""
+    """The importer, with a version number, because its output differs from that of earlier ones."""
 
     def identity(self, path: Any) -> Any:
         """Return names, sizes and times of the files, and the number of this reader."""
@@ -46,9 +46,9 @@ class SocialImporter(ParquetImporter):
 
 
 def seed_of(record: Mapping[str, Any]) -> str:
-    """Return what an image's path says beside the columns: its captions' file and seed, or "".
+    """Return the file of captions and the seed in an image's path, or "".
 
-    Some names of sets were given twice; file and seed are unique.
+    Some names of sets are duplicated; file and seed are unique.
     """
     found = _path(record)
     return "" if found is None else f"{found['file']}-{found['seed']}"
@@ -63,8 +63,8 @@ def _path(record: Mapping[str, Any]) -> re.Match[str] | None:
 def build_social(rows: list[Record]) -> CounterfactualSet:
     """Make a set of the grid of two attributes over one subject; the first caption is the base.
 
-    Captions are in the order of their numbers, where the images' paths have them, else in that of
-    the rows. The group is the subject where the caption shows it ("A photo of an Indian male
+    Captions are in the order of their numbers, if the images' paths have them, otherwise in the
+    order of the rows. The group is the subject if the caption shows it ("A photo of an Indian male
     barber"): most subjects have many sets, and a split must not put them on both sides.
     """
     if any(record.get(ABOUT) for _, record in rows):
@@ -102,7 +102,7 @@ def build_social(rows: list[Record]) -> CounterfactualSet:
 
 
 def _plain(record: dict[str, Any], name: str, where: str) -> str | int | None:
-    """Return a text or whole number as it is; ``None`` stays ``None``."""
+    """Return a text or whole number unchanged; ``None`` stays ``None``."""
     value = record.get(name)
     if value is not None:
         text_field(record, name, where)
@@ -110,7 +110,7 @@ def _plain(record: dict[str, Any], name: str, where: str) -> str | int | None:
 
 
 def _attributes(record: dict[str, Any], where: str) -> dict[str, str]:
-    """Return the attributes of a row by their types; by a1 and a2 where these do not tell them."""
+    """Return the attributes of a row by their types, or by a1 and a2 if the types are ambiguous."""
     types = [str(record.get(f"{a}_type") or a) for a in ("a1", "a2")]
     names = types if types[0] != types[1] else ["a1", "a2"]
     values = (text_field(record, a, where) for a in ("a1", "a2"))
@@ -118,7 +118,7 @@ def _attributes(record: dict[str, Any], where: str) -> dict[str, str]:
 
 
 def _read_caption(text: str, attributes: Mapping[str, str]) -> tuple[str, str, str] | None:
-    """Return subject, prefix and neutral prompt of a caption that shows the attributes in turn."""
+    """Return subject, prefix and neutral prompt of a caption that has the attributes in order."""
     words = r"\s+".join(map(re.escape, attributes.values()))
     found = re.fullmatch(
         rf"(?:(?P<prefix>\S.*?)\s+)??(?:(?P<article>an?)\s+)?{words}\s+(?P<subject>\S.*)",
@@ -134,7 +134,7 @@ def _read_caption(text: str, attributes: Mapping[str, str]) -> tuple[str, str, s
 
 
 def _rebuild(rows: list[Record]) -> CounterfactualSet:
-    """Undo our own export, of which each row says its place and the first all about the set."""
+    """Reverse our own export: each row has its place, and the first one all about the set."""
     known = []
     for where, record in rows:
         about = parse_json(text_field(record, ABOUT, where), f"{where}: {ABOUT}")

@@ -22,10 +22,11 @@ from cfaug.files import require_regular
 from cfaug.types import KEY_PATTERN
 
 IMPORTED = "imported.json"
-"""Beside imported shards: which columns of the source are in them."""
+"""The file beside imported shards that names the source's columns in them."""
 
 GROUPS = ("group", "source_id", "image_id")
-"""Fields of a sample's json that name its group, the first that is there; else it is the key."""
+"""Fields of a sample's json for its group, of which the first existing one is used; otherwise the
+key."""
 
 
 class TarReader:
@@ -35,7 +36,8 @@ class TarReader:
         kind: what the index says of its source.
         form: what a report calls it.
         description: what a folder of this form holds, for the error that lists the forms.
-        lines_are_captions: a ``.txt`` holds a caption a line (CLIP_benchmark), not one caption.
+        lines_are_captions: whether a ``.txt`` has a caption on each line (CLIP_benchmark), not one
+            caption.
     """
 
     def __init__(self, kind: str, form: str, description: str, *, lines_are_captions: bool) -> None:
@@ -49,23 +51,23 @@ class TarReader:
         return sorted(path.glob("*.tar"), key=lambda f: (len(f.stem), f.stem))
 
     def recognises(self, path: Path) -> bool:
-        """Say whether there is a tar."""
+        """Return whether there is a tar."""
         return bool(self.files(path))
 
     def describe(self, path: Path) -> Description:
-        """Return which parts of a sample are read, as the first one has them."""
+        """Return which parts of a sample are read, according to the first one."""
         for tar_file in self.files(path)[:1]:
             for _, parts in scan(tar_file):
                 return Description.of_columns(_parts_read(parts), parts)
         return Description()
 
     def identity(self, path: Path) -> Any:
-        """Return names, sizes and times of the tars, and what classes are called."""
+        """Return names, sizes and times of the tars, and the names of classes."""
         classes = self.class_names(path)
         return [*files_identity(self.files(path)), *([] if classes is None else [classes])]
 
     def class_names(self, path: Path) -> list[str] | None:
-        """Return what ``.cls`` numbers stand for, each class by a name of its own."""
+        """Return the names for ``.cls`` numbers, distinct for each class."""
         for file in (path / "classnames.txt", path.parent / "classnames.txt"):
             if file.is_file():
                 lines = file.read_text(encoding="utf-8").splitlines()
@@ -86,7 +88,7 @@ class TarReader:
         errors.report()
 
     def check(self, tar_file: Path) -> None:
-        """Look at a tar as a whole before it is scanned."""
+        """Check a tar as a whole before it is scanned."""
 
     def _rows(self, one: _Sample, classes: list[str] | None) -> Iterator[Row]:
         offset, length, digest = one.image()
@@ -125,7 +127,7 @@ def _parts_read(parts: Iterable[str]) -> list[str]:
 
 @dataclass(slots=True)
 class _Sample:
-    """The members of a tar that share a key, read where they lie."""
+    """The members of a tar that share a key, read in place."""
 
     file: Path
     handle: int
@@ -137,7 +139,7 @@ class _Sample:
         return f"{self.file}: {self.key}"
 
     def image(self) -> tuple[int, int, Digest]:
-        """Return where the image lies, its length and digest, after a look at it."""
+        """Return the image's offset, length and digest, after checking it."""
         extension = next((e for e in IMAGES if e in self.parts), None)
         if extension is None:
             found, wanted = ", ".join(self.parts), ", ".join(IMAGES)
@@ -163,7 +165,7 @@ class _Sample:
 
 
 def _negatives(about: dict[str, Any]) -> tuple[str, ...]:
-    """Return the captions without an image that a member of ours has beside its own."""
+    """Return the negatives of a member of ours: wrong captions without an image."""
     extra = about.get("extra")
     found = extra.get(NEGATIVES) if isinstance(extra, dict) else None
     texts = found if isinstance(found, list) else []
@@ -171,7 +173,7 @@ def _negatives(about: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _extra(about: dict[str, Any]) -> Mapping[str, Any]:
-    """Return what else a member of ours says: its extra values, and its edit as three of them."""
+    """Return further values of a member of ours: its extra values, and its edit as three values."""
     extra, edit = about.get("extra"), about.get("edit")
     if not extra and not edit:
         return {}
@@ -192,7 +194,7 @@ def _class_name(one: _Sample, classes: list[str] | None) -> str:
 
 
 class OwnShards(TarReader):
-    """Our shards: only committed ones count, and each is checked against its commit."""
+    """Our shards: only committed ones are read, and each is checked against its commit."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -207,7 +209,7 @@ class OwnShards(TarReader):
         return [tar for tar, _ in list_complete(path)]
 
     def describe(self, path: Path) -> Description:
-        """Return what the importer said that made them; of others, what is not finished."""
+        """Return the description by their importer; for other shards, what is not finished."""
         file = path / IMPORTED
         if not file.is_file():
             return Description(left_out=tuple(list_unfinished(path)))
@@ -225,10 +227,10 @@ class OwnShards(TarReader):
         ]  # fmt: skip
 
     def check(self, tar_file: Path) -> None:
-        """Refuse a shard that is not what was committed.
+        """Refuse a shard that differs from its commit.
 
         Raises:
-            UserError: naming it, if its bytes were changed since.
+            UserError: naming it, if its bytes were changed.
         """
         commit = read_commit(tar_file.parent, int(tar_file.stem))
         with require_regular(tar_file).open("rb") as handle:
@@ -256,7 +258,7 @@ class ClipBenchmark(TarReader):
         """Return the split's folder.
 
         Raises:
-            UserError: if there are several and none is named.
+            UserError: if there are several and none of them is named.
         """
         if (path / "nshards.txt").is_file():
             return path
@@ -270,7 +272,7 @@ class ClipBenchmark(TarReader):
         return self.split(path) is not None
 
     def files(self, path: Path) -> list[Path]:
-        """Return the tars nshards.txt promises.
+        """Return the tars that nshards.txt counts.
 
         Raises:
             UserError: if one is missing.
@@ -287,6 +289,6 @@ class ClipBenchmark(TarReader):
         return tars
 
     def class_names(self, path: Path) -> list[str] | None:
-        """Return the lines of classnames.txt, beside the split or above it."""
+        """Return the lines of classnames.txt, beside the split or in its parent folder."""
         split = self.split(path)
         return None if split is None else super().class_names(split)

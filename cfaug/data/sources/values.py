@@ -1,4 +1,4 @@
-"""What every reader makes of keys, captions and other values: checked, and put in one form."""
+"""Checks and normalises keys, captions and other values for all readers."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from cfaug.errors import UserError
 from cfaug.types import ENTAILMENT, KEY_PATTERN
 
 LIST_IN_A_CELL = re.compile(r"\s*\[\s*(['\"]).*\1\s*,?\s*\]\s*", re.DOTALL)
-"""A list of captions in a field of a csv: NegCLIP's negatives, what pandas writes of a list."""
+"""A list of captions in a field of a csv: NegCLIP's negatives, or a list written by pandas."""
 
 
 def keep_json(record: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return the values of a record that JSON can hold, times and the like as texts.
+    """Return the values of a record that JSON can represent, times and the like as texts.
 
     >>> keep_json({"width": 3, "image": b"PNG", "boxes": [[0, 1]]}, ["width", "image", "boxes"])
     {'width': 3, 'boxes': [[0, 1]]}
@@ -40,9 +40,10 @@ def _as_text(value: object) -> str:
 
 
 def clean_key(name: str) -> str:
-    """Return a key that WebDataset, tar and a file system all take.
+    """Return a key that is valid in WebDataset, tar and file systems.
 
-    A name that has to be changed gets a suffix made from it: different names stay different.
+    A name that has to be changed gets a suffix derived from it, so that different names stay
+    different.
 
     >>> clean_key("000123"), clean_key("Cats/IMG 001.v2")
     ('000123', 'cats-img-001-v2-10ff5d71')
@@ -58,7 +59,7 @@ def caption(text: object, where: str) -> str:
     """Return a caption as one line.
 
     Raises:
-        UserError: naming ``where``, if it is not text or nothing is left.
+        UserError: naming ``where``, if it is not text or is empty.
     """
     if not isinstance(text, str):
         raise UserError(f"{where}: the caption should be a text, not {text!r}")
@@ -69,10 +70,10 @@ def caption(text: object, where: str) -> str:
 
 
 def captions(found: object, where: str) -> list[str]:
-    """Return the captions in a field: one, or a list of them, also one written out in a csv.
+    """Return the captions in a field: one, or a list of them, possibly printed in a csv.
 
     Raises:
-        UserError: as ``caption`` does; an empty list has an empty caption.
+        UserError: as ``caption``; an empty list counts as an empty caption.
     """
     if isinstance(found, str) and LIST_IN_A_CELL.fullmatch(found):
         found = _list_in_a_cell(found, where)
@@ -81,13 +82,13 @@ def captions(found: object, where: str) -> list[str]:
 
 
 def _list_in_a_cell(text: str, where: str) -> object:
-    """Return the list that a field of a csv holds, as JSON has it or as Python prints it."""
+    """Return the list in a field of a csv, printed as by JSON or Python."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         pass
     try:
-        return ast.literal_eval(text.strip())  # literals only: nothing of it can be run
+        return ast.literal_eval(text.strip())  # literals only: nothing is executed
     except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
         raise UserError(
             f"{where}: {text[:80]!r} begins and ends like a list of captions but is invalid"
@@ -95,7 +96,7 @@ def _list_in_a_cell(text: str, where: str) -> object:
 
 
 def class_caption(label: str) -> str:
-    """Return the caption of an example that has a class only.
+    """Return the caption of an example that has only a class.
 
     >>> class_caption("polar_bear")
     'a photo of a polar bear'
@@ -107,7 +108,7 @@ def entailment_label(label: object, where: str) -> str:
     """Return a label of ``cfaug.types.ENTAILMENT``.
 
     Raises:
-        UserError: naming ``where``, if it is another.
+        UserError: naming ``where``, if it is not one of them.
 
     >>> entailment_label(" Neutral", "line 1")
     'neutral'
@@ -121,7 +122,7 @@ def entailment_label(label: object, where: str) -> str:
 
 
 def one_class_error(source: str, form: str, images: int, label: str) -> UserError:
-    """Return the error for images that have no captions and are all of one class."""
+    """Return the error for images without captions that are all of one class."""
     return UserError(
         f"{source}: {images:,} images read as {form}, all of one class, {label!r}: each caption "
         f"would be {class_caption(label)!r}, from which nothing can be learned or tested. If "

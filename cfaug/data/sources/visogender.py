@@ -1,8 +1,8 @@
-"""VisoGender (Hall et al., 2023): what its authors annotated of photos that are in a user's folder.
+"""VisoGender (Hall et al., 2023): its authors' annotations, with the photos in the user's folder.
 
 Its files are ``OO_Visogender_<date>.tsv``, a person with an object, and
-``OP_Visogender_<date>.tsv``, a person at work with a participant. They hold addresses, no images:
-the photo of a row is the image below the folder that is called by the row's IDX, such as
+``OP_Visogender_<date>.tsv``, a person at work with a participant. They have addresses instead of
+images: the photo of a row is the image below the folder that is named after the row's IDX, such as
 ``OO_images/OO_1.jpeg``.
 """
 
@@ -22,19 +22,19 @@ from cfaug.data.sources.values import caption, clean_key
 from cfaug.errors import UserError, name_some
 
 MASCULINE, FEMININE = "masculine", "feminine"
-"""How people perceived a person's gender presentation: all that the annotation tells apart."""
+"""A person's perceived gender presentation: the annotation has only these values."""
 
 GENDERS: Mapping[str, str] = {
     "masculine": MASCULINE, "man": MASCULINE, "male": MASCULINE,
     "feminine": FEMININE, "woman": FEMININE, "female": FEMININE,
 }  # fmt: skip
-"""What files say, those of June 2023 "man" and "woman", later ones "masculine" and "feminine"."""
+"""Values in the files: "man" and "woman" in June 2023, later "masculine" and "feminine"."""
 
 SINGLE, TWO = "OO", "OP"
 """Contexts: one person with an object, and two people."""
 
 NOTHING = ("", "na", "n/a", "nan", "none", "null")
-"""What stands where there is nothing; "Type NA if can't find" is what the header itself says."""
+"""Values for nothing; the header itself says "Type NA if can't find"."""
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "idx": ("idx",),
@@ -47,10 +47,10 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "gender": ("occupationperceivedgender", "occupationgender"),
     "other_gender": ("participantperceivedgender", "participantgender"),
 }
-"""What is read, and what the versions of the files call it, in letters alone."""
+"""The fields that are read, and their names in the versions of the files, letters only."""
 
 NAMED = 8
-"""Photos that a message names."""
+"""Number of photos that a message names."""
 
 
 @dataclass(frozen=True)
@@ -58,15 +58,15 @@ class Annotation:
     """One row.
 
     Attributes:
-        idx: its name, such as ``OP_17``.
+        idx: name of the row, such as ``OP_17``.
         context: ``SINGLE`` or ``TWO``.
         occupation: of the person.
         other: the object or participant.
-        gender: of the person at work, as perceived; "" where none was noted.
-        other_gender: of the participant, as perceived; "" of an object, or where none was noted.
-        sector: of the occupation; "" where the file does not say.
-        specialisation: within the sector; "" where the file does not say.
-        url: where the photo was; "" where nobody knows.
+        gender: perceived gender of the person at work; "" if not annotated.
+        other_gender: perceived gender of the participant; "" for an object, or if not annotated.
+        sector: sector of the occupation; "" if the file lacks it.
+        specialisation: specialisation within the sector; "" if the file lacks it.
+        url: original address of the photo; "" if unknown.
         where: file and line.
     """
 
@@ -83,20 +83,20 @@ class Annotation:
 
     @property
     def is_labelled(self) -> bool:
-        """Whether the gender of everyone whom a pronoun may refer to was noted."""
+        """Whether the gender of everyone to whom a pronoun may refer was annotated."""
         return bool(self.gender) and (self.context == SINGLE or bool(self.other_gender))
 
 
 def read_annotations(files: Sequence[Path]) -> list[Annotation]:
-    """Read VisoGender's files, in the order they are given.
+    """Read VisoGender's files, in the given order.
 
-    Columns may stand in any order and be called as in any version; others are passed over.
+    Columns may be in any order and have the names of any version; others are ignored.
 
     Args:
-        files: tsv (or csv) files; one file's rows are of one context, told by its columns.
+        files: tsv (or csv) files; all rows of a file have one context, determined by its columns.
 
     Raises:
-        UserError: naming file and line of what is missing, invalid or duplicated.
+        UserError: naming file and line, if something is missing, invalid or duplicated.
     """
     found: dict[str, Annotation] = {}
     errors = ErrorCollector()
@@ -156,7 +156,7 @@ def _annotation(record: Mapping[str, Any], where: str) -> Annotation:
 
 
 def _words(value: str, where: str) -> str:
-    """Return words as captions have them: the published files write "mixing_spoon" once."""
+    """Return words in the form of captions: the published files have "mixing_spoon" once."""
     return caption(value.replace("_", " "), where)
 
 
@@ -173,10 +173,10 @@ def _gender(value: str, where: str, column: str | None) -> str:
 
 
 def find_photos(folder: Path) -> dict[str, Path]:
-    """Return the images below a folder by their names without ending.
+    """Return the images below a folder by their names without extension.
 
     Raises:
-        UserError: if there is no folder, or two images have one name.
+        UserError: if there is no such folder, or two images have the same name.
     """
     if not folder.is_dir():
         raise UserError(
@@ -194,7 +194,7 @@ def find_photos(folder: Path) -> dict[str, Path]:
 
 
 class VisoGenderPhotos:
-    """A folder of photos, read by VisoGender's annotations; an index of it has them as columns.
+    """A folder of photos with VisoGender's annotations, which become columns of its index.
 
     Args:
         files: the annotations.
@@ -211,16 +211,16 @@ class VisoGenderPhotos:
         self._unreadable: list[str] = []
 
     def recognises(self, path: Path) -> bool:
-        """Say yes: the folder is named by who names the annotations."""
+        """Return true: the user names the folder together with the annotations."""
         return True
 
     def files(self, path: Path) -> list[Path]:
-        """Return the photos that are annotated."""
+        """Return the annotated photos."""
         photos = find_photos(path)
         return [photos[one.idx] for one in self._asked() if one.idx in photos]
 
     def describe(self, path: Path) -> Description:
-        """Return how many annotations are left out, and why."""
+        """Return the number of annotations that are left out, with reasons."""
         return Description(left_out=tuple(self.left_out(path)))
 
     def identity(self, path: Path) -> Any:
@@ -228,7 +228,7 @@ class VisoGenderPhotos:
         return [self.without_missing, *files_identity([*self.lists, *self.files(path)])]
 
     def left_out(self, path: Path) -> Iterator[str]:
-        """Yield a phrase for each reason for which annotations have no row, once they are read."""
+        """Yield a phrase for each reason for which annotations have no row, after reading."""
         photos = find_photos(path)
         unlabelled = [one.idx for one in self._annotations if not one.is_labelled]
         if unlabelled:
@@ -259,7 +259,7 @@ class VisoGenderPhotos:
             raise UserError(
                 f"{every}: of no photo the gender of everyone was noted: nothing to ask"
             )
-        # Of what has no address there is no photo anywhere.
+        # Without an address there is no photo anywhere.
         gone = [one.idx for one in asked if one.idx not in photos and one.url]
         if gone and not self.without_missing:
             raise UserError(

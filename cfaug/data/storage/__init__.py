@@ -1,1 +1,1 @@
-"""Sets on disk: tar shards that are committed whole, and their codec."""
+"""Sets on disk: atomically committed tar shards, and their codec."""

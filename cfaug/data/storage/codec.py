@@ -1,8 +1,8 @@
-"""A counterfactual set as the files of a WebDataset shard, and back.
+"""Converts a counterfactual set to the files of a WebDataset shard, and back.
 
-Every member is a complete sample, ``<set>_<i>.png .txt .json``, so open_clip, webdataset, Hugging
-Face datasets and plain tar read a shard as it is. An image that members share is repeated; the
-``image_name`` in the json says which do, and reading checks that they are equal.
+Every member is a complete sample, ``<set>_<i>.png .txt .json``, so that open_clip, webdataset,
+Hugging Face datasets and plain tar can read a shard. A shared image is repeated; members that share
+it have the same ``image_name`` in the json, and reading checks that their images are equal.
 
 Written and read by hand, not by pydantic (``cfaug.json_records``): its writer has other separators,
 so shards would have other bytes, and refuses the read-only mappings of a ``Member``; its reader
@@ -26,7 +26,7 @@ IMAGE_EXTENSIONS = ("png", "jpg", "jpeg", "webp")
 
 
 def image_extension(data: bytes, name: str) -> str:
-    """Return the extension that the first bytes of an encoded image call for.
+    """Return the extension that fits the first bytes of an encoded image.
 
     >>> image_extension(bytes([255, 216, 255, 224]), "a")
     'jpg'
@@ -41,7 +41,7 @@ def image_extension(data: bytes, name: str) -> str:
 
 
 def encode_set(one: CounterfactualSet) -> list[tuple[str, bytes]]:
-    """Return (file name, content) in the order they stand in a shard."""
+    """Return (file name, content) in the order of a shard."""
     files: list[tuple[str, bytes]] = []
     for i, member in enumerate(one.members):
         key = f"{one.key}_{i}"
@@ -64,7 +64,7 @@ def encode_set(one: CounterfactualSet) -> list[tuple[str, bytes]]:
 
 
 def describe_member(member: Member) -> dict[str, Any]:
-    """Return all of a member but its caption and image, as JSON."""
+    """Return everything about a member except its caption and image, as JSON."""
     return {
         "image_name": member.image_name,
         "source_id": member.source_id,
@@ -82,7 +82,7 @@ def build_set(
     scores: Mapping[str, float],
     provenance: Mapping[str, Any],
 ) -> CounterfactualSet:
-    """Make a set of its members as files hold them.
+    """Make a set from the content of its members' files.
 
     Args:
         key: of the set.
@@ -114,7 +114,7 @@ def build_set(
 
 
 def decode_set(samples: Sequence[Mapping[str, bytes]], where: str) -> CounterfactualSet:
-    """Make a set of its members' files, ``{extension: content}`` each, in order.
+    """Make a set from its members' files, ``{extension: content}`` each, in order.
 
     Raises:
         UserError: naming ``where``, if a file is missing or the members contradict each other.

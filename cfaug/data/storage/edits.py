@@ -1,4 +1,4 @@
-"""Edited captions on disk, as ``generate.py stage=captions`` commits them, a shard at a time.
+"""Edited captions on disk, committed by ``generate.py stage=captions`` shard by shard.
 
 ``captions/NNNNN.jsonl`` has a line for every caption, edited or not; ``captions/NNNNN.json`` is its
 commit. A line is no record of its own but several, with names left out where an example has one
@@ -19,7 +19,7 @@ from cfaug.files import require_regular
 from cfaug.types import Edit, Edited, Example, Proposal, Rejected, SourceImage
 
 FOLDER = "captions"
-"""Where they lie in a folder of shards."""
+"""Their subfolder in a folder of shards."""
 
 FindImage = Callable[[str], SourceImage | None]
 """Returns the source image of an example by its key, ``None`` if there is none."""
@@ -27,7 +27,7 @@ FindImage = Callable[[str], SourceImage | None]
 
 @dataclass(frozen=True)
 class UnopenedImage:
-    """The source image of an example of which only texts are wanted: its digest."""
+    """The source image of an example, without access to its bytes: only its digest."""
 
     digest: str
 
@@ -37,7 +37,7 @@ class UnopenedImage:
 
 
 def read_caption_commit(folder: Path, number: int) -> dict[str, Any] | None:
-    """Return the commit of a shard's edits, ``None`` if there is none."""
+    """Return the commit of a shard's edits, ``None`` if it does not exist."""
     file = folder / FOLDER / f"{number:05d}.json"
     try:
         commit: dict[str, Any] = json.loads(require_regular(file).read_text())
@@ -52,7 +52,7 @@ def require_commit(folder: Path, number: int) -> dict[str, Any]:
     """Return the commit of a shard's edits.
 
     Raises:
-        UserError: if they were not made.
+        UserError: if there are no edits of the shard.
     """
     commit = read_caption_commit(folder, number)
     if commit is None:
@@ -66,27 +66,27 @@ def require_commit(folder: Path, number: int) -> dict[str, Any]:
 def read_edits(
     folder: Path, number: int, find_image: FindImage | None = None
 ) -> list[tuple[Example, Edited]]:
-    """Return a shard's examples and what the editor made of them.
+    """Return a shard's examples with the editor's results.
 
     Args:
-        folder: of all shards.
-        number: of this one.
+        folder: folder of all shards.
+        number: number of this shard.
         find_image: returns the source image of an example by its key; ``None`` gives handles that
-            know their digest only.
+            only know their digest.
 
     Raises:
-        UserError: if they were not edited, the file is not what was committed, or the image of an
-            example is missing or another than when it was edited.
+        UserError: if they were not edited, the file differs from its commit, or the image of an
+            example is missing or has changed since it was edited.
     """
     file = folder / FOLDER / f"{number:05d}.jsonl"
     return [_read(line, find_image, file) for line in read_lines(folder, number)]
 
 
 def read_lines(folder: Path, number: int) -> list[dict[str, Any]]:
-    """Return the lines of a shard, if they are what was committed.
+    """Return the lines of a shard, if they match their commit.
 
     Raises:
-        UserError: if they are not, or were not edited.
+        UserError: if they do not match, or were not edited.
     """
     commit = require_commit(folder, number)
     file = folder / FOLDER / f"{number:05d}.jsonl"
@@ -99,7 +99,7 @@ def read_lines(folder: Path, number: int) -> list[dict[str, Any]]:
             f"{file} is not what {file.with_suffix('.json').name} committed: remove both and run "
             "stage=captions again"
         )
-    # Not splitlines: U+2028 may stand within a caption.
+    # Not splitlines: a caption may contain U+2028.
     return [json.loads(line) for line in content.split(b"\n") if line]
 
 
@@ -151,7 +151,7 @@ def _proposal(found: dict[str, Any], example: Example) -> Proposal:
 def read_proposals(
     folder: Path, number: int, find_image: FindImage | None = None
 ) -> list[Proposal]:
-    """Return a shard's proposals, in the order of their examples; arguments as ``read_edits``."""
+    """Return a shard's proposals, in the order of their examples; see ``read_edits``."""
     return [
         proposal
         for _, edited in read_edits(folder, number, find_image)
@@ -160,7 +160,7 @@ def read_proposals(
 
 
 def read_all_edits(folder: Path) -> Iterator[tuple[Example, Edited]]:
-    """Yield the examples of every shard that was edited so far, and what was made of them.
+    """Yield the examples of every shard edited so far, with the editor's results.
 
     Raises:
         UserError: as ``read_edits``.
@@ -170,7 +170,7 @@ def read_all_edits(folder: Path) -> Iterator[tuple[Example, Edited]]:
 
 
 def read_groups(folder: Path) -> dict[int, list[str]]:
-    """Return the groups of the examples of every shard that was edited so far, by its number."""
+    """Return the groups of the examples of every shard edited so far, by its number."""
     return {
         n: [example.group for example, _ in read_edits(folder, n)]
         for n in committed_captions(folder)
@@ -178,5 +178,5 @@ def read_groups(folder: Path) -> dict[int, list[str]]:
 
 
 def committed_captions(folder: Path) -> list[int]:
-    """Return the numbers of the shards that were edited so far, in order."""
+    """Return the numbers of the shards edited so far, in order."""
     return sorted(int(file.stem) for file in (folder / FOLDER).glob("[0-9]*.json"))

@@ -1,7 +1,7 @@
-"""Shards that survive: written aside, renamed, then committed by a json; read back as sets.
+"""Crash-safe shards: written to a temporary file, renamed, then committed by a json.
 
-``NNNNN.json`` is the commit of ``NNNNN.tar``: a tar without it does not exist. ``card.json`` sums
-up the commits in shard order and may be rewritten by anyone at any time.
+``NNNNN.json`` is the commit of ``NNNNN.tar``: a tar without it does not exist. ``card.json``
+summarises the commits in shard order and may be rewritten by any process at any time.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def write_shards(
     """Write sets to ``folder`` and return its card; the same sets give the same bytes.
 
     Raises:
-        UserError: for a duplicated key, when the disk is full, or if the folder also holds
-            shards that these sets do not reach; shards already committed stay as they are.
+        UserError: for a duplicated key, if the disk is full, or if the folder has further shards
+            beyond these sets; shards already committed stay as they are.
     """
     folder.mkdir(parents=True, exist_ok=True)
     keys: set[str] = set()
@@ -73,12 +73,12 @@ def write_shard(
         sets: may be none at all.
         folder: must exist.
         number: of the shard.
-        about: what the commit says beside counts and hash; JSON.
-        beside: further files of the shard by suffix, such as ``.parquet``, complete before the
-            commit is; their hashes stand in it.
+        about: JSON that the commit has besides counts and hash.
+        beside: further files of the shard by suffix, such as ``.parquet``, written before the
+            commit, which has their hashes.
 
     Raises:
-        UserError: when the disk is full or refuses; the shard is not there then.
+        UserError: if the disk is full or cannot be written; the shard does not exist then.
     """
     files = [file for one in sets for file in encode_set(one)]
     stem = folder / f"{number:05d}"
@@ -87,7 +87,7 @@ def write_shard(
     with disk_errors(folder, f"shard {number:05d}", need):
         try:
             size, digest = _write_tar(files, temporary)
-            # Without its commit the old tar is gone already: never a new tar under an old commit.
+            # Removing the commit invalidates the old tar: a new tar never has an old commit.
             stem.with_suffix(".json").unlink(missing_ok=True)
             for suffix, content in (beside or {}).items():
                 write_file(stem.with_suffix(suffix), content)
@@ -113,7 +113,7 @@ def write_shard(
 
 @contextmanager
 def disk_errors(folder: Path, what: str, need: int) -> Iterator[None]:
-    """Explain what a disk refuses while ``what``, of ``need`` bytes, is written to ``folder``."""
+    """Explain a disk's errors while ``what``, of ``need`` bytes, is written to ``folder``."""
     try:
         yield
     except OSError as error:
@@ -128,10 +128,10 @@ def disk_errors(folder: Path, what: str, need: int) -> Iterator[None]:
 
 def _write_tar(files: list[tuple[str, bytes]], file: Path) -> tuple[int, str]:
     with file.open("wb") as handle:
-        # GNU, because POSIX ustar takes no name longer than 100 characters.
+        # GNU, because POSIX ustar limits names to 100 characters.
         with tarfile.open(fileobj=handle, mode="w", format=tarfile.GNU_FORMAT) as tar:
             for name, content in files:
-                entry = tarfile.TarInfo(name)  # mtime, uid, gid are 0: content alone decides bytes
+                entry = tarfile.TarInfo(name)  # mtime, uid, gid are 0
                 entry.size = len(content)
                 entry.mode = 0o644
                 tar.addfile(entry, io.BytesIO(content))
@@ -145,8 +145,8 @@ def list_committed(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
     """Return (tar, commit) of every complete shard, in order.
 
     Raises:
-        UserError: if a commit cannot be read, is of another format, or its tar is missing or not
-            as long as it says.
+        UserError: if a commit cannot be read or has another format, or its tar is missing or has
+            another length.
     """
     found = (
         (file.with_suffix(".tar"), _commit(file)) for file in sorted(folder.glob("[0-9]*.json"))
@@ -155,11 +155,11 @@ def list_committed(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
 
 
 def list_complete(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
-    """Return what ``list_committed`` does, for one who reads the shards.
+    """Return ``list_committed``, after checking that no shard lacks its commit.
 
     Raises:
-        UserError: as ``list_committed`` does; or if ``card.json`` counts a shard without a commit,
-            which would be left out.
+        UserError: as ``list_committed``; or if ``card.json`` counts a shard without a commit, which
+            would be left out.
     """
     found = list_committed(folder)
     there = {tar.name for tar, _ in found}
@@ -175,7 +175,7 @@ def list_complete(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
 
 
 def list_unfinished(folder: Path) -> list[str]:
-    """Return what a folder of shards does not hold yet, a phrase each, for a report."""
+    """Return what is still missing in a folder of shards, a phrase each, for a report."""
     there = {tar.name for tar, _ in list_committed(folder)}
     of = _card(folder).get("of")
     phrases = []
@@ -186,7 +186,7 @@ def list_unfinished(folder: Path) -> list[str]:
 
 
 def _card(folder: Path) -> dict[str, Any]:
-    """Return the card of a folder; nothing, where it has none of ours."""
+    """Return the card of a folder; empty if it has no card of ours."""
     file = folder / CARD
     try:
         card: Any = json.loads(require_regular(file).read_text())
@@ -199,7 +199,7 @@ def _card(folder: Path) -> dict[str, Any]:
 
 
 def read_commit(folder: Path, number: int) -> dict[str, Any] | None:
-    """Return the commit of one shard, ``None`` if it is not there.
+    """Return the commit of one shard, ``None`` if it does not exist.
 
     Raises:
         UserError: as ``list_committed`` does.
@@ -232,14 +232,14 @@ def _commit(file: Path) -> dict[str, Any] | None:
 
 
 def write_card(folder: Path) -> dict[str, Any]:
-    """Sum up the commits of ``folder`` in ``card.json``; the same commits give the same bytes."""
+    """Summarise the commits of ``folder`` in ``card.json``; equal commits give equal bytes."""
     card = summarise(list_committed(folder))
     write_json(folder / CARD, card)
     return card
 
 
 def summarise(shards: Sequence[tuple[Path, Mapping[str, Any]]]) -> dict[str, Any]:
-    """Return what a card says of shards as ``list_committed`` gives them."""
+    """Return the fields of a card for shards from ``list_committed``."""
     return {
         "kind": KIND,
         "format": FORMAT,
@@ -264,7 +264,7 @@ def read_sets(folder: Path) -> Iterator[CounterfactualSet]:
                     yield one
         except (tarfile.TarError, OSError) as error:
             raise UserError(f"{tar_file} cannot be read: {error}") from error
-        if count != commit["sets"]:  # tarfile takes a damaged header for the end
+        if count != commit["sets"]:  # tarfile reads a damaged header as the end
             raise UserError(f"{tar_file} is damaged: {count} of {commit['sets']} sets can be read")
 
 
@@ -288,7 +288,7 @@ def read_scores(folder: Path) -> dict[str, dict[str, float]]:
 
 
 def _scored(content: bytes, where: str) -> tuple[str, dict[str, float]] | None:
-    """Return the key and scores of a set, which its first member has; ``None`` of others."""
+    """Return the key and scores of a set from its first member; ``None`` for other members."""
     try:
         about = json.loads(content)
         if about["member"]:

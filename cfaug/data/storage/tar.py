@@ -1,4 +1,4 @@
-"""What a tar shard holds and where, read from its headers: nothing is extracted or unpickled."""
+"""The members of a tar shard and their offsets, from its headers; nothing is extracted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cfaug.errors import UserError
 from cfaug.files import require_regular
 
 PICKLES = (".pkl", ".pickle", ".pyd", ".pth", ".pt", ".ckpt", ".joblib", ".bin")
-"""Members that a WebDataset reader might unpickle by their name alone."""
+"""Extensions of members that a WebDataset reader might unpickle."""
 
 Sample = dict[str, tuple[int, int]]
 """``{extension: (offset, length)}`` of the members that share a key."""
@@ -54,8 +54,8 @@ def scan(tar_file: Path) -> Iterator[tuple[str, Sample]]:
 def _check_end(tar_file: Path, offset: int) -> None:
     """Refuse a tar whose headers do not end in a block of zeros.
 
-    tarfile takes the end of the file and a damaged header for the end of the archive; either would
-    silently lose what came after.
+    tarfile reads the end of the file, or a damaged header, as the end of the archive; either would
+    silently lose the rest.
     """
     with tar_file.open("rb") as handle:
         handle.seek(offset)
@@ -90,7 +90,7 @@ def _checked_name(entry: tarfile.TarInfo, tar_file: Path) -> tuple[str, str]:
 def _check_npy(tar: tarfile.TarFile, entry: tarfile.TarInfo, tar_file: Path) -> None:
     content = tar.extractfile(entry)
     assert content is not None
-    if b"|O" in content.readline(1 << 16):  # the header is one line; |O is the type of objects
+    if b"|O" in content.readline(1 << 16):  # the header is one line; |O is the dtype of objects
         raise _pickle(entry, tar_file)
 
 

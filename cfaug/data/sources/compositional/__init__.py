@@ -42,10 +42,10 @@ FORMS: tuple[ItemForm, ...] = (
     TrohnText(),
     TrohnImg(),
 )
-"""Every form, in the order they are asked."""
+"""All forms, in the order in which they are tried."""
 
 ITEM_LISTS = tuple(ItemList(form) for form in FORMS if type(form).lists is not ItemForm.lists)
 """Forms whose images are files."""
 
 ITEM_TABLES = tuple(ItemTable(form) for form in FORMS if form.columns)
-"""Forms whose images lie inside a table."""
+"""Forms whose images are inside a table."""

@@ -22,13 +22,13 @@ from cfaug.errors import UserError
 from cfaug.files import require_regular
 
 HEAD = 4096
-"""Bytes of a list by which it is recognised."""
+"""Number of bytes of a list by which it is recognised."""
 
 LIST_FOLDERS = ("", "data", "annotations")
-"""Folders in which the lists may lie."""
+"""Folders in which the lists may be."""
 
 COCO_FOLDERS = ("val2017", "coco/val2017", "coco/images/val2017", "data/coco/images/val2017")
-"""Where photos of COCO lie below a folder; the third is what the authors of SugarCrepe suggest."""
+"""Places of COCO's photos below a folder; the third is the SugarCrepe authors' suggestion."""
 
 COCO_BESIDE = ("val2017", "coco/val2017", "coco/images/val2017", "coco2017/val2017")
 
@@ -41,7 +41,7 @@ SPLITS = (
 def choice(
     entry: Entry, true: list[str], false: list[str], *photo: str, category: str = ""
 ) -> Item:
-    """Return a choice whose photo is in one of some columns."""
+    """Return a choice, with the photo from one of the usual columns."""
     return Item(
         name=f"{entry.category}-{entry.name}" if entry.category else entry.name,
         where=entry.where,
@@ -78,7 +78,7 @@ class SugarCrepe(ItemForm):
         return {} if _has_second_caption(found) else found
 
     def fits(self, names: Mapping[str, bool]) -> bool:
-        """Say whether a table has the columns: of SugarCrepe's, ``images`` are images."""
+        """Return whether a table has SugarCrepe's columns, with images in ``images``."""
         return super().fits(names) and names["images"] and "caption2" not in names
 
     def item(self, entry: Entry) -> Item:
@@ -125,7 +125,7 @@ def _has_second_caption(lists: Mapping[str, Path]) -> bool:
 
 
 def _begins_with(file: Path, name: bytes) -> bool:
-    """Say whether a name stands in the first entries of a list, which may have many megabytes."""
+    """Return whether a name occurs in the first entries of a list, however large it is."""
     try:
         with require_regular(file).open("rb") as handle:
             return name in handle.read(HEAD)
@@ -136,10 +136,10 @@ def _begins_with(file: Path, name: bytes) -> bool:
 class AroForm(ItemForm):
     """ARO (Yuksekgonul et al., 2023): a box of a photo of Visual Genome, two captions.
 
-    https://github.com/mertyg/vision-language-models-are-bows. The box is cut out of the photo
-    before anything else, as ``dataset_zoo/aro_datasets.py`` does it; what reaches beyond the photo
-    is black. The released code asks the captions in the order false, true and takes the first of
-    equal ones, so that a tie is a miss.
+    https://github.com/mertyg/vision-language-models-are-bows. The photo is first cropped to the
+    box, as in ``dataset_zoo/aro_datasets.py``; parts beyond the photo are black. The released code
+    has the captions in the order false, true and takes the first of equal scores, so that a tie is
+    a miss.
     """
 
     file_name: str
@@ -165,12 +165,12 @@ class AroForm(ItemForm):
         return replace(item, photos=(photo,), group=group and f"vg-{group}")
 
     def part(self, entry: Entry) -> str:
-        """Return what its averages are over: the relation, or the pair of attributes."""
+        """Return the category over which results are averaged: relation or pair of attributes."""
         raise NotImplementedError
 
 
 class AroRelation(AroForm):
-    """Visual Genome Relation: which of two things stands in a relation to which."""
+    """Visual Genome Relation: the order of two objects in a relation."""
 
     kind = "aro_relation"
     form = "ARO's relations"
@@ -190,7 +190,7 @@ class AroRelation(AroForm):
 
 
 class AroAttribution(AroForm):
-    """Visual Genome Attribution: which of two things has which attribute."""
+    """Visual Genome Attribution: the assignment of two attributes to two objects."""
 
     kind = "aro_attribution"
     form = "ARO's attributes"
@@ -217,7 +217,7 @@ class AroAttribution(AroForm):
 class AroTable(ItemForm):
     """MTEB's parquet of ARO: the true caption and one or four false ones, photos not cropped.
 
-    Its numbers are not those of ARO's own files, whose boxes are cut out first.
+    Its results differ from those of ARO's own files, whose photos are cropped to boxes first.
     """
 
     kind = "aro_order"
@@ -238,22 +238,22 @@ class AroTable(ItemForm):
 
 
 SWAPPED = "swapped_data"
-"""The folder of paraphrases that only the hard positives have."""
+"""The folder of paraphrases, which only the hard positives have."""
 
 HARD_POSITIVES: Mapping[str, str] = {
     "swap": "visual_genome_attribution.json",
     "replace_att": "vl_checklist_attributes.json",
     "replace_rel": "vl_checklist_relations.json",
 }
-"""What the released code calls the three parts (``run_eval.py``), and their files."""
+"""The released code's names of the three parts (``run_eval.py``), and their files."""
 
 
 class HardPositives(ItemForm):
     """The Hard Positive Truth (Kamath et al., 2024): the original, a paraphrase, a false caption.
 
     https://github.com/amitakamath/hard_positives: ``data/`` has the original and the false caption,
-    ``swapped_data/`` the paraphrase and the false caption it is compared with, entry by entry.
-    Where the two false captions differ both are members, the original's first.
+    ``swapped_data/`` the paraphrase and its false caption, entry by entry. If the two false
+    captions differ, both are members, the original's first.
     """
 
     kind = "hard_positives"
@@ -272,14 +272,14 @@ class HardPositives(ItemForm):
     beside = ("visual_genome", "vg", "images", "aro/images")
 
     def lists(self, path: Path) -> dict[str, Path]:
-        """Return the lists of originals that have one of paraphrases."""
+        """Return the lists of originals for which a list of paraphrases exists."""
         found = named_files(path, HARD_POSITIVES, ("data",))
         return {
             name: file for name, file in found.items() if (path / SWAPPED / file.name).is_file()
         } or named_files(path, {"": "hard_positives.json"}, ("", "data"))
 
     def entries(self, path: Path) -> Iterator[Entry]:
-        """Yield the entries of both folders that belong together, as one each."""
+        """Yield the corresponding entries of both folders, joined into one."""
         for category, file in self.lists(path).items():
             if not category:
                 yield from file_entries(file)
@@ -304,7 +304,7 @@ class HardPositives(ItemForm):
                 )
 
     def item(self, entry: Entry) -> Item:
-        """Read an entry: original, paraphrase, false caption (two where they differ)."""
+        """Read an entry: original, paraphrase, false caption (two if they differ)."""
         if "paraphrase" not in entry.fields:
             true = [entry.text("caption"), entry.text("hard_positive")]
             found = choice(entry, true, [entry.text("negative")], "image", "images", "image_path")

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Released:
-    """What a test should hold.
+    """The expected numbers of items of a test.
 
     Attributes:
-        items: of the released files.
-        by_category: of the parts of these; empty where nobody counted them.
-        remark: where the paper or other copies differ, "" where they do not.
+        items: number of items in the released files.
+        by_category: number of items of each part; empty if not counted.
+        remark: differences of the paper or other copies, "" if there are none.
     """
 
     items: int

@@ -1,9 +1,9 @@
-"""One item of a compositional test, whatever file it came from: photos, captions, which are true.
+"""One item of a compositional test in any file format: photos, captions, and which are true.
 
 There are two kinds. A *pair* has two photos and two captions, caption i of photo i (Winoground). A
 *choice* has one photo and several captions, each labelled ``true`` or ``false`` (SugarCrepe). Both
-become a set of an index, a member a caption, the members in the order of the file's columns and the
-true ones first.
+become a set of an index, with a member for each caption, in the order of the file's columns, true
+ones first.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TRUE, FALSE = "true", "false"
 """Labels of a choice's captions."""
 
 SET, CATEGORY = "set", "category"
-"""Extra columns of every item's first member: which test it is of, and which part of that."""
+"""Extra columns of every item's first member: its test, and its part of the test."""
 
 Box = tuple[int, int, int, int]
 """Left, top, right and bottom in pixels of the photo, the latter two excluded."""
@@ -31,12 +31,13 @@ Box = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class ItemPhoto:
-    """A photo as a record has it.
+    """A photo in a record.
 
     Attributes:
-        names: of its file, the first that is there counts; empty of one inside a table.
-        data: what a table holds: encoded bytes, or a struct of them and a path.
-        box: what is shown of it; ``None`` is all.
+        names: possible names of its file, of which the first existing one is used; empty for a
+            photo inside a table.
+        data: content of a table's cell: encoded bytes, or a struct of bytes and path.
+        box: the visible part; ``None`` is all.
     """
 
     names: tuple[str, ...] = ()
@@ -50,15 +51,16 @@ class Item:
 
     Attributes:
         name: unique in its source.
-        where: its record lies, for messages.
-        photos: one of a choice, two of a pair.
+        where: place of its record, for messages.
+        photos: one for a choice, two for a pair.
         texts: the captions, each as one line.
-        labels: of each caption ``true`` or ``false``; empty of a pair.
-        group: what it was sampled with; empty is the first photo.
-        category: the part of the test; empty where the file names none.
-        tags: what else the record says, JSON.
-        of_members: what it says of each member, JSON.
-        negatives: captions that are wrong about the first photo and no members: of training data.
+        labels: ``true`` or ``false`` for each caption; empty for a pair.
+        group: name of its group; empty is the first photo.
+        category: the part of the test; empty if the file names none.
+        tags: further fields of the record, as JSON.
+        of_members: further fields of each member, as JSON.
+        negatives: captions that are wrong about the first photo and are not members, in training
+            data.
     """
 
     name: str
@@ -77,7 +79,7 @@ class Item:
         return min(member, len(self.photos) - 1)
 
     def extra(self, kind: str, member: int) -> dict[str, Any]:
-        """Return the extra values of a member: most are the first one's."""
+        """Return the extra values of a member: the first member has most of them."""
         found = {name: values[member] for name, values in self.of_members.items()}
         if member:
             return found
@@ -85,12 +87,12 @@ class Item:
         return {SET: kind, **category, **self.tags, **found}
 
     def is_edit(self, member: int) -> bool:
-        """Say whether a caption is an edit of the first one: a pair's second, a choice's false."""
+        """Return whether a caption edits the first: a pair's second, a choice's false ones."""
         return self.labels[member] == FALSE if self.labels else member > 0
 
     @property
     def repeats(self) -> bool:
-        """Whether two of its captions are equal, so that there is nothing to choose."""
+        """Whether two of its captions are equal, so that there is no choice."""
         return len(set(self.texts)) < len(self.texts) or any(
             one in self.texts for one in self.negatives
         )
@@ -98,13 +100,13 @@ class Item:
 
 @dataclass(frozen=True)
 class Entry:
-    """A record of a list, or of several that belong together.
+    """A record of a list, or several records that belong together.
 
     Attributes:
         name: of the entry, unique in its file.
         where: it lies, for messages.
         fields: by column.
-        category: what the file's name says, or "".
+        category: the category in the file's name, or "".
     """
 
     name: str
@@ -113,18 +115,18 @@ class Entry:
     category: str = ""
 
     def text(self, *columns: str) -> str:
-        """Return the caption in the first of some columns that is there.
+        """Return the caption in the first existing one of some columns.
 
         Raises:
-            UserError: naming the entry, if none is there or it is not text.
+            UserError: naming the entry, if none exists or it is not text.
         """
         return caption(self.fields[self.column(*columns)], f"{self.where}: {self.column(*columns)}")
 
     def column(self, *columns: str) -> str:
-        """Return the first of some columns that is there.
+        """Return the value of the first existing one of some columns.
 
         Raises:
-            UserError: naming the entry and what is there, if none is.
+            UserError: naming the entry and its columns, if none exists.
         """
         found = next((name for name in columns if name in self.fields), None)
         if found is None:
@@ -136,7 +138,7 @@ class Entry:
         return found
 
     def word(self, column: str) -> str:
-        """Return a text or number as a text, "" where it is null or not there.
+        """Return a text or number as a text, "" if it is null or missing.
 
         Raises:
             UserError: naming the entry, if it is anything else.
@@ -149,10 +151,10 @@ class Entry:
         return " ".join(str(value).split())
 
     def photo(self, *columns: str, box: Box | None = None) -> ItemPhoto:
-        """Return the photo in the first of some columns that is there: a file's name, or bytes.
+        """Return the photo in the first existing one of some columns: a file's name, or bytes.
 
         Raises:
-            UserError: naming the entry, if none is there or it is empty.
+            UserError: naming the entry, if none exists or it is empty.
         """
         column = self.column(*columns)
         value = self.fields[column]
@@ -165,10 +167,10 @@ class Entry:
         raise UserError(f"{self.where}: {column!r} should be an image, not {value!r:.80}")
 
     def file_names(self, name: str, column: str) -> tuple[str, ...]:
-        """Return the names by which a photo is looked for: as the record has it, and its file's.
+        """Return the names by which a photo is searched: the record's path, and its file name.
 
         Raises:
-            UserError: naming the entry, if it is not a name of a file.
+            UserError: naming the entry, if it is not a file name.
         """
         plain = os.path.normpath(name.strip()) if name.strip() else ""
         if not plain or "\0" in plain:
@@ -180,7 +182,7 @@ class Entry:
         """Return a whole number; a float without a fraction counts as one.
 
         Raises:
-            UserError: naming the entry, if it is none.
+            UserError: naming the entry, if it is not a whole number.
         """
         value = self.fields[self.column(column)]
         if isinstance(value, float) and value.is_integer():
@@ -191,18 +193,19 @@ class Entry:
 
 
 class ItemForm:
-    """One form of released items; a subclass names its files or columns and reads a record.
+    """One form of released items; a subclass defines its files or columns and reads a record.
 
     Attributes:
         kind: its name, in an index and as the extra column ``set``.
         form: what a report calls it.
         description: what a folder of this form holds.
-        get: where its files are, and what a folder should hold, for who has none.
-        columns: those that a table with images must have, alternatives separated by ``|``; empty
-            of a form that is not a table.
+        get: where to get its files, and what a folder should contain.
+        columns: required columns of a table with images, alternatives separated by ``|``; empty for
+            a form that is not a table.
         folders: below the folder of the lists, in which their photos may lie.
         beside: folders beside it, or beside that, in which they may lie as well.
-        is_choice: whether captions are members that are wrong about their image: no training data.
+        is_choice: whether members include captions that are wrong about their image, so that they
+            are not training data.
     """
 
     kind: str
@@ -215,7 +218,7 @@ class ItemForm:
     is_choice: bool = False
 
     def lists(self, path: Path) -> dict[str, Path]:
-        """Return the lists of a folder by what their names say; empty for another form."""
+        """Return the lists of a folder by the category in their names; empty for another form."""
         return {}
 
     def entries(self, path: Path) -> Iterator[Entry]:
@@ -228,7 +231,7 @@ class ItemForm:
             yield from file_entries(file, category)
 
     def photos(self, path: Path) -> Iterator[tuple[ItemPhoto, str]]:
-        """Yield (photo, where it is named) of every item; entries that are invalid are left out."""
+        """Yield (photo, place of its name) for every item; invalid entries are left out."""
         for entry in self.entries(path):
             with suppress(UserError):
                 item = self.item(entry)
@@ -238,15 +241,15 @@ class ItemForm:
         """Read an entry.
 
         Raises:
-            UserError: naming it, for what is missing or invalid.
+            UserError: naming it, if something is missing or invalid.
         """
         raise NotImplementedError
 
     def fits(self, names: Mapping[str, bool]) -> bool:
-        """Say whether a table has the columns.
+        """Return whether a table has the columns.
 
         Args:
-            names: of its columns, each with whether it holds images.
+            names: names of its columns, each with whether it contains images.
         """
         return bool(self.columns) and all(
             any(one in names for one in column.split("|")) for column in self.columns
@@ -276,12 +279,12 @@ def file_entries(file: Path, category: str = "") -> Iterator[Entry]:
 
 
 def named_files(path: Path, names: Mapping[str, str], folders: tuple[str, ...]) -> dict[str, Path]:
-    """Return those of some files that lie in the first folder that has any of them.
+    """Return the existing ones of some files, in the first folder that has any of them.
 
     Args:
         path: the source's folder.
-        names: {what it is called here: name of the file}.
-        folders: below it, in which the files may lie.
+        names: {name used here: name of the file}.
+        folders: folders below it in which the files may be.
     """
     for folder in folders:
         found = {

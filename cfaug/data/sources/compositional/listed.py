@@ -1,4 +1,4 @@
-"""Items whose photos are files: read where they lie."""
+"""Items whose photos are files, read in place."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from cfaug.data.sources.values import clean_key
 from cfaug.errors import UserError, name_some
 
 NAMED = 5
-"""Items that a message names."""
+"""Number of items that a message names."""
 
 MANY = 12
-"""Folders that a message names."""
+"""Number of folders that a message names."""
 
 
 @dataclass
 class LeftOut:
-    """Items that were left out, and boxes that need a word, by name.
+    """Items that were left out, and boxes worth mentioning, by name.
 
     Attributes:
-        equal: items of which two captions are equal.
-        boxes: items whose box shows nothing of its photo, or is far too large.
+        equal: items with two equal captions.
+        boxes: items whose box is outside its photo, or far too large.
         missing: items whose photo is missing or unreadable.
         padded: items whose box reaches beyond its photo; these are kept.
         empty: lists without any item.
@@ -72,7 +72,7 @@ class ItemList:
 
     Args:
         form: of the lists.
-        image_roots: absolute folders in which photos may lie, beside the usual ones.
+        image_roots: absolute folders, besides the usual ones, in which photos may be.
         without_missing: leave out items whose photo is missing or unreadable.
     """
 
@@ -87,16 +87,16 @@ class ItemList:
         self._files: dict[Path, list[Path]] = {}
 
     def with_roots(self, image_roots: Sequence[Path]) -> ItemList:
-        """Return this reader with further folders in which photos may lie."""
+        """Return this reader with further folders of photos."""
         roots = (*self.image_roots, *image_roots)
         return ItemList(self.item_form, roots, self.without_missing)
 
     def recognises(self, path: Path) -> bool:
-        """Say whether the lists are there."""
+        """Return whether the lists exist."""
         return bool(self.item_form.lists(path))
 
     def files(self, path: Path) -> list[Path]:
-        """Return every photo that the items name and that is there."""
+        """Return every existing photo that the items name."""
         if path not in self._files:
             self._files[path] = self._find_files(path)
         return self._files[path]
@@ -109,12 +109,12 @@ class ItemList:
         return list(found)
 
     def describe(self, path: Path) -> Description:
-        """Return what was left out, and why; asked after ``rows``."""
+        """Return what was left out, and why; called after ``rows``."""
         return Description(left_out=self._left_out.phrases())
 
     def identity(self, path: Path) -> Any:
         """Return name, size and time of the lists and of every photo."""
-        self._files[path] = self._find_files(path)  # asked first, and anew
+        self._files[path] = self._find_files(path)  # called first, and again for each source
         files = [*self.item_form.lists(path).values(), *self.files(path)]
         return [self.without_missing, *files_identity(files)]
 
@@ -135,7 +135,7 @@ class ItemList:
         """Yield the members of every item.
 
         Raises:
-            UserError: naming entries that are invalid, and photos that are missing.
+            UserError: naming invalid entries and missing photos.
         """
         left_out = self._left_out = LeftOut()
         home, errors = split_home(path)[0], ErrorCollector()
@@ -168,7 +168,7 @@ class ItemList:
         left_out.empty = self._empty_lists(path, seen)
 
     def _empty_lists(self, path: Path, seen: set[str]) -> list[str]:
-        """Return the lists of which no entry was seen, where entries say which list they are of."""
+        """Return the lists without any entry, if entries name their list."""
         lists = self.item_form.lists(path)
         return [] if seen == {""} else [f.name for name, f in lists.items() if name not in seen]
 

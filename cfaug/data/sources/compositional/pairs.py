@@ -24,13 +24,13 @@ IMAGE_KIND = "image_kind"
 """An extra column: whether a member's image is ``real`` or ``synthetic``."""
 
 LIST_FOLDERS = ("", "data")
-"""Folders in which the lists may lie."""
+"""Folders in which the lists may be."""
 
 
 def pair(
     entry: Entry, photos: Sequence[ItemPhoto], texts: Sequence[str], category: str, **tags: object
 ) -> Item:
-    """Return a pair named by its entry; tags that are null or empty lists are left out."""
+    """Return a pair named after its entry; tags that are null or empty lists are left out."""
     return Item(
         name=entry.name, where=entry.where, photos=tuple(photos), texts=tuple(texts),
         group=entry.name, category=category,
@@ -96,7 +96,7 @@ class Winoground(ItemForm):
 
 
 def _with_ending(photo: ItemPhoto) -> ItemPhoto:
-    """Look for ``ex_0_img_0`` as ``ex_0_img_0.png``, as the released list names its images."""
+    """Search ``ex_0_img_0`` as ``ex_0_img_0.png``: the released list omits the extension."""
     if not photo.names or photo.names[0].lower().endswith(IMAGES):
         return photo
     endings = (".png", ".jpg", ".jpeg", ".webp")
@@ -208,16 +208,16 @@ class NaturalBenchRetrieval(ItemForm):
 
 
 MMVP_IMAGES = ("MLLM_VLM Images", "MMVP_VLM_Images", "MMVP_VLM Images", "MLLM_VLM_Images")
-"""Names of the folder: in the released script, and in the README."""
+"""Names of the folder, in the released script and in the README."""
 
 
 class MmvpVlm(ItemForm):
     """MMVP-VLM (Tong et al., 2024), https://github.com/tsb0601/MMVP: ``MMVP/MMVP_VLM`` on the Hub.
 
-    ``Questions.csv`` has a statement a row, two rows that follow each other a pair; the image is
+    ``Questions.csv`` has a statement in each row, and two adjacent rows are a pair; the image is
     ``MLLM_VLM Images/TYPE/ID.jpg``, TYPE that of the first. A caption is "a photo of " and the
-    statement (``scripts/evaluate_vlm.py``). Of a pair the odd id is image 1 there, member 0 here.
-    The script counts 15 pairs after the other as one type each; here the type is the row's own.
+    statement (``scripts/evaluate_vlm.py``). The odd id of a pair is image 1 there, member 0 here.
+    The script counts 15 pairs in sequence as one type each; here the type is that of the row.
     """
 
     kind = "mmvp_vlm"
@@ -242,7 +242,7 @@ class MmvpVlm(ItemForm):
         """Yield two rows at a time.
 
         Raises:
-            UserError: if a last row has no partner.
+            UserError: if the last row has no partner.
         """
         file = self.lists(path)[""]
         records = list_records(file)

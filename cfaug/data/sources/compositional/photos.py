@@ -1,4 +1,4 @@
-"""The photos that a list of items names: found, checked once each, and cropped where a box says."""
+"""The photos that a list of items names: found, checked once each, and cropped to their boxes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from cfaug.pixels import MAX_PIXELS, open_image
 
 
 class MissingPhotoError(UserError):
-    """A photo that was not found; the message names it and its record."""
+    """A missing photo; the message names it and its record."""
 
 
 class EmptyBoxError(UserError):
-    """A box that shows nothing of its photo, or is far too large; the message names it."""
+    """A box outside its photo, or far too large; the message names it."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class FoundPhoto:
     Attributes:
         file: absolute.
         length: bytes.
-        digest: of what is shown.
+        digest: digest of the visible part.
         is_padded: whether the box reaches beyond the photo.
     """
 
@@ -42,16 +42,16 @@ class FoundPhoto:
 
 
 class PhotoFinder:
-    """Finds the photos of a source, each looked at once.
+    """Finds the photos of a source, and checks each once.
 
     Args:
         path: the source's folder, absolute.
-        form: says in which folders photos lie.
-        roots: absolute folders in which photos may lie as well.
+        form: the form, which defines the folders of photos.
+        roots: further absolute folders in which photos may be.
     """
 
     def __init__(self, path: Path, form: ItemForm, roots: Sequence[Path] = ()) -> None:
-        # A list cannot choose a folder: in those beside its own only plain names are looked for.
+        # A list cannot choose a folder: in folders beside its own only plain names are searched.
         near = [up / name for up in (path.parent, path.parent.parent) for name in form.beside]
         homes = (path, *(folder for folder in near if folder.is_dir()), *roots)
         inside = (*IMAGE_FOLDERS, *form.folders)
@@ -63,11 +63,11 @@ class PhotoFinder:
         self._sizes: dict[Path, tuple[int, int]] = {}
 
     def file(self, photo: ItemPhoto, where: str) -> Path:
-        """Return the file of a photo, not read yet.
+        """Return the file of a photo, without reading it.
 
         Raises:
-            MissingPhotoError: if it is nowhere.
-            UserError: if its name leads out of the folders permitted.
+            MissingPhotoError: if it is not found.
+            UserError: if its name leads out of the permitted folders.
         """
         if photo.names not in self._files:
             self._files[photo.names] = self._find(photo.names, where)
@@ -84,12 +84,12 @@ class PhotoFinder:
         raise MissingPhotoError(f"{where}: there is no photo {names[0]!r}")
 
     def found(self, photo: ItemPhoto, where: str) -> FoundPhoto:
-        """Return a photo, its file read and checked.
+        """Return a photo, after reading and checking its file.
 
         Raises:
             MissingPhotoError: if it is not found, or is not an image that can be read.
-            EmptyBoxError: if its box lies outside of it, or is far too large.
-            UserError: if its name leads out of the folders permitted.
+            EmptyBoxError: if its box is outside the photo, or far too large.
+            UserError: if its name leads out of the permitted folders.
         """
         file = self.file(photo, where)
         try:

@@ -1,4 +1,4 @@
-"""Items whose images lie inside tables: parquet of the Hub, Arrow of ``save_to_disk``."""
+"""Items whose images are inside tables: parquet of the Hub, Arrow of ``save_to_disk``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cfaug.errors import UserError
 from cfaug.types import CounterfactualSet, Edit, Member
 
 ARROW_FOLDERS = ("", "test", "data", "data/test")
-"""Where the streams of ``save_to_disk`` lie."""
+"""Folders with the streams of ``save_to_disk``."""
 
 
 class ItemTable:
@@ -29,7 +29,7 @@ class ItemTable:
 
     Args:
         form: of the tables.
-        image_roots: absolute folders in which photos may lie that a table names.
+        image_roots: absolute folders in which photos named by a table may be.
     """
 
     def __init__(self, form: ItemForm, image_roots: Sequence[Path] = ()) -> None:
@@ -38,11 +38,11 @@ class ItemTable:
         self._left_out = LeftOut()
 
     def with_roots(self, image_roots: Sequence[Path]) -> ItemTable:
-        """Return this importer with other folders in which photos may lie."""
+        """Return this importer with other folders of photos."""
         return ItemTable(self.item_form, image_roots)
 
     def recognises(self, path: Path) -> bool:
-        """Say whether there are tables with the form's columns."""
+        """Return whether there are tables with the form's columns."""
         home, _ = split_home(path)
         if files := parquet_files(home):
             return self.item_form.fits(_parquet_columns(files[0]))
@@ -54,7 +54,7 @@ class ItemTable:
         return ":" in path.name and not path.exists() and self.recognises(path)
 
     def describe(self, path: Path) -> Description:
-        """Return what was left out, and why; asked after ``sets``."""
+        """Return what was left out, and why; called after ``sets``."""
         return Description(left_out=self._left_out.phrases())
 
     def identity(self, path: Path) -> Any:
@@ -65,7 +65,7 @@ class ItemTable:
         """Yield the set of every row.
 
         Raises:
-            UserError: naming file and row of what is missing or broken.
+            UserError: naming file and row, if something is missing or damaged.
         """
         left_out, errors = LeftOut(), ErrorCollector()
         self._left_out = left_out
@@ -92,7 +92,7 @@ def item_set(kind: str, item: Item, finder: PhotoFinder) -> CounterfactualSet:
 
     Raises:
         MissingPhotoError: if a photo that it names is missing or unreadable.
-        UserError: naming the item, if an image of the table is missing or broken.
+        UserError: naming the item, if an image of the table is missing or damaged.
     """
     images = {
         str(number): finder.found(photo, item.where).file.read_bytes()
@@ -120,13 +120,13 @@ def item_set(kind: str, item: Item, finder: PhotoFinder) -> CounterfactualSet:
 
 
 def _photo_name(photo: ItemPhoto) -> str:
-    """Return the id of COCO's photo that the path of a table's image names, or ""."""
+    """Return the id of the COCO photo in the path of a table's image, or ""."""
     path = photo.data.get("path") if isinstance(photo.data, dict) else next(iter(photo.names), "")
     return coco_photo(path.rpartition("/")[2]) if isinstance(path, str) else ""
 
 
 def arrow_files(path: Path) -> list[Path]:
-    """Return the Arrow streams of a folder as ``save_to_disk`` lays them out."""
+    """Return the Arrow streams of a folder in the layout of ``save_to_disk``."""
     for folder in ARROW_FOLDERS:
         home = path / folder
         if (home / "state.json").is_file() and (files := sorted(home.glob("*.arrow"))):

@@ -16,7 +16,7 @@ PHOTO, CAPTION, WRONG, WRONG_IMAGE = "image_id", "caption", "negative_caption", 
 """Columns of both; the last is TROHN-Img's."""
 
 FOLDERS = ("train2017", "coco/train2017", "coco/images/train2017")
-"""Where photos of COCO train2017 lie below a folder, and beside it."""
+"""Places of COCO's train2017 photos below a folder, and beside it."""
 
 LISTS = ("trohn_text.json", "trohn_text.jsonl", "trohn_text.csv")
 
@@ -25,7 +25,7 @@ class _Trohn(ItemForm):
     folders, beside = FOLDERS, FOLDERS
 
     def photo_of(self, entry: Entry) -> ItemPhoto:
-        """Return COCO's photo: ``image_id`` is the name of its file, or its number."""
+        """Return the COCO photo: ``image_id`` is the name of its file, or its number."""
         name = entry.word(PHOTO)
         if not name:
             raise UserError(f"{entry.where}: {PHOTO!r} is missing or empty")
@@ -35,8 +35,8 @@ class _Trohn(ItemForm):
 class TrohnText(_Trohn):
     """``imirandam/TROHN-Text``: a photo, its caption, and a caption that is wrong about it.
 
-    The wrong one is a negative without an image, no member. Also a list of the same columns,
-    ``trohn_text.jsonl``, .json or .csv.
+    The wrong caption is a negative without an image, not a member. A list with the same columns is
+    read too: ``trohn_text.jsonl``, .json or .csv.
     """
 
     kind = "trohn_text"
@@ -51,7 +51,7 @@ class TrohnText(_Trohn):
     )
 
     def lists(self, path: Path) -> dict[str, Path]:
-        """Return the parquet files of the split, or the list; several splits need a name."""
+        """Return the parquet files of the split, or the list; of several splits, name one."""
         home, _ = split_home(path)
         for name in LISTS:
             if (home / name).is_file():
@@ -71,7 +71,7 @@ class TrohnText(_Trohn):
                 yield Entry(f"{file.stem}-{number}", where, fields)
 
     def photos(self, path: Path) -> Iterator[tuple[ItemPhoto, str]]:
-        """Yield each photo once, by its column alone: there are millions of rows."""
+        """Yield each photo once, reading only its column, because there are millions of rows."""
         seen = set[str]()
         for entry in self._entries(path, [PHOTO]):
             name = str(entry.fields.get(PHOTO))
@@ -103,7 +103,7 @@ class TrohnImg(_Trohn):
     columns = (PHOTO, CAPTION, WRONG, WRONG_IMAGE)
 
     def fits(self, names: Mapping[str, bool]) -> bool:
-        """Say whether a table has the columns, and not the photo as well."""
+        """Return whether a table has the columns, but not the photo."""
         return super().fits(names) and "image" not in names and names[WRONG_IMAGE]
 
     def item(self, entry: Entry) -> Item:

@@ -1,4 +1,4 @@
-"""Question sets of every form that is read: ours, and those that others released.
+"""Readers of question sets: our own form, and released ones.
 
 To add one: a ``QuestionForm``, and its place in ``FORMS``.
 """
@@ -25,24 +25,24 @@ from cfaug.question_sets import AskedImage
 __all__ = ["FORMS", "read_questions"]
 
 FORMS = (OWN, C_VQA, NATURALBENCH, VISMIN, HALLUSION_BENCH, MMVP)
-"""In the order they are asked; the first whose columns are all there reads a file."""
+"""In the order in which they are tried; the first whose columns all exist reads a file."""
 
 
 def read_questions(path: Path | str, image_roots: Sequence[Path] = ()) -> list[AskedImage]:
-    """Read a question set; images are looked for, and read when they are asked for.
+    """Read a question set; images are located now, and read on demand.
 
     Args:
         path: our JSONL; C-VQA's csv; NaturalBench's parquet; VisMin's Arrow streams or parquet;
             HallusionBench's json or parquet; MMVP's ``Questions.csv``; or a folder with one of
-            them, ``FOLDER:SPLIT`` where parquet has several splits.
-        image_roots: absolute folders in which a list may name images, beside its own.
+            them, ``FOLDER:SPLIT`` if parquet has several splits.
+        image_roots: absolute folders, besides the list's own, in which it may name images.
 
     Returns:
         Every image in the set's order, with unique keys.
 
     Raises:
-        UserError: if no form has its columns, naming those that are missing; naming file and line,
-            if a field or an image is missing or invalid; if a key is duplicated.
+        UserError: if no form has its columns, naming the missing ones; naming file and line, if a
+            field or an image is missing or invalid; if a key is duplicated.
     """
     source = Path(path).expanduser()
     tables = open_table(source, image_roots)
@@ -72,7 +72,7 @@ def _form_of(table: SetTable) -> QuestionForm | None:
 
 
 def _unknown(source: Path, tables: Sequence[SetTable]) -> UserError:
-    """Return the error for columns of no form: what the likeliest one lacks, and what there is."""
+    """Return the error for columns of no known form: the missing columns of the likeliest form."""
     nearest: tuple[int, QuestionForm, SetTable] | None = None
     for table in tables:
         for form in FORMS:

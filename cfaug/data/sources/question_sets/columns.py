@@ -1,4 +1,4 @@
-"""Columns of encoded images in parquet and in Arrow's streams, read a few rows at a time."""
+"""Columns of encoded images in parquet and in Arrow streams, read a few rows at a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cfaug.files import require_regular
 
 @dataclass
 class ParquetColumn:
-    """One column of a parquet file; rows that are read in order are read once.
+    """One column of a parquet file; reading rows in order reads the file once.
 
     Args:
         file: of parquet.
@@ -34,7 +34,7 @@ class ParquetColumn:
     _group: int = field(default=-1, init=False, repr=False)
 
     def __getitem__(self, row: int) -> Any:
-        """Return a value as Python has it.
+        """Return a value as a Python object.
 
         Raises:
             UserError: naming the file, if it can no longer be read.
@@ -65,7 +65,7 @@ class ParquetColumn:
         return self._batch is not None and 0 <= row - self._first < len(self._batch)
 
     def _advance(self, row: int) -> None:
-        """Read the next rows of the row's group, from its start where the row lies before them."""
+        """Read the next rows of the row's group, from its start if the row lies before them."""
         group = bisect_right(self._ends, row)
         if self._batches is None or group != self._group or row < self._first:
             self._group, self._first = group, self._ends[group - 1] if group else 0
@@ -78,7 +78,7 @@ class ParquetColumn:
 
 
 class ArrowStream:
-    """An Arrow stream as ``datasets.save_to_disk`` writes it, mapped into memory and checked.
+    """An Arrow stream written by ``datasets.save_to_disk``, memory-mapped and checked.
 
     Args:
         file: ``data-00000-of-00003.arrow``.
@@ -91,7 +91,7 @@ class ArrowStream:
         try:
             self._batches = list(pa.ipc.open_stream(pa.memory_map(str(require_regular(file)))))
             for batch in self._batches:
-                batch.validate(full=True)  # offsets that lead out of the file, above all
+                batch.validate(full=True)  # mainly offsets beyond the end of the file
             schema = list(self._batches[0].schema) if self._batches else []
             self.names = tuple(one.name for one in schema)
             self.images = tuple(one.name for one in schema if holds_images(one.type))
@@ -103,14 +103,14 @@ class ArrowStream:
             raise UserError(f"{file} holds no row")
 
     def records(self, names: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """Yield every row's values of some columns."""
+        """Yield the values of some columns for every row."""
         for batch in self._batches:
             chosen = batch.select(list(names))
             for start in range(0, len(batch), ROWS_AT_ONCE):  # a batch may be half a gigabyte
                 yield from chosen.slice(start, ROWS_AT_ONCE).to_pylist()
 
     def column(self, name: str) -> _ArrowColumn:
-        """Return a column whose values are copied out of the file when they are asked for."""
+        """Return a column whose values are copied from the file on demand."""
         return _ArrowColumn(self._batches, name, self._file)
 
 
@@ -129,7 +129,7 @@ class _ArrowColumn:
         first = self._ends[at - 1] if at else 0
         try:
             return self.batches[at].column(self.name)[row - first].as_py()
-        except DAMAGE as error:  # the name of a part that is not text
+        except DAMAGE as error:  # for the name of a part that is not text
             raise UserError(
                 f"{self.file}, row {row + 1}: {self.name!r} cannot be read ({error}); fetch the "
                 "file again"

@@ -1,4 +1,4 @@
-"""What every form of question sets shares: which columns it has, and what is made of its rows."""
+"""The definition of a form of question sets: its columns, and the reader of its rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cfaug.errors import UserError
 from cfaug.question_sets import AskedImage
 
 YES_NO = ("yes", "no")
-"""Options of questions that are answered so, in this order."""
+"""Options of yes-or-no questions, in this order."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class QuestionForm:
     Attributes:
         name: in messages.
         columns: all of them must be there.
-        read: makes the images of all rows; what is wrong with a row goes to the collector.
-        folders: beside the list, in which its images may lie, as the set is unpacked.
+        read: makes the images of all rows; errors of single rows go to the collector.
+        folders: folders beside the list in which its images may be after unpacking.
     """
 
     name: str
@@ -35,7 +35,7 @@ class QuestionForm:
 def read_each(
     read: Callable[[SetRow], Iterable[AskedImage]],
 ) -> Callable[[Iterable[SetRow], ErrorCollector], list[AskedImage]]:
-    """Return what reads the rows of a form in which each row stands for itself."""
+    """Return a reader of rows for a form in which rows are independent."""
 
     def read_all(rows: Iterable[SetRow], errors: ErrorCollector) -> list[AskedImage]:
         found: list[AskedImage] = []
@@ -51,7 +51,7 @@ def yes_or_no(row: SetRow, name: str) -> int:
     """Return the number of a column's ``yes`` or ``no`` among ``YES_NO``.
 
     Raises:
-        UserError: naming the place, if it is another.
+        UserError: naming the place, if it is neither.
     """
     said = row.text(name).lower().rstrip(".")
     if said not in YES_NO:
@@ -66,12 +66,12 @@ def split_options(text: str, letters: Sequence[str], mark: str) -> list[str]:
     ['Open', 'Not open']
 
     Args:
-        text: of the options alone.
-        letters: of all options there may be; the text has the first of them, at least two.
-        mark: how a letter is written, ``{}`` for itself.
+        text: text of the options alone.
+        letters: letters of all possible options; the text has the first ones, at least two.
+        mark: format of a letter, with ``{}`` for the letter.
 
     Returns:
-        No option where the text is not such a list.
+        The options; empty if the text is not such a list.
     """
     places = []
     at = 0

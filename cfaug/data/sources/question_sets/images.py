@@ -1,4 +1,4 @@
-"""The images of a question set: files that it names, and encoded bytes in a table."""
+"""The images of a question set: named files, and encoded bytes in a table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cfaug.files import require_regular
 
 @dataclass(frozen=True)
 class FileImage:
-    """An image in a file of its own: a ``cfaug.types.SourceImage``.
+    """An image in its own file: a ``cfaug.types.SourceImage``.
 
     Attributes:
         file: absolute.
@@ -27,15 +27,15 @@ class FileImage:
 
     @cached_property
     def digest(self) -> str:
-        """The digest of all bytes, hexadecimal; the file is read for it once."""
+        """The digest of all bytes, hexadecimal; the file is read once."""
         return content_digest(self._load()).hex()
 
     def read(self) -> bytes:
         """Return the file.
 
         Raises:
-            UserError: if it is missing, too large, no image, or was replaced since it was first
-                looked at.
+            UserError: if it is missing, too large, not an image, or was replaced since it was first
+                read.
         """
         data = self._load()
         found = content_digest(data).hex()
@@ -54,12 +54,12 @@ class FileImage:
 
 @dataclass(frozen=True)
 class EmbeddedImage:
-    """An encoded image inside something else: a ``cfaug.types.SourceImage``, loaded when asked for.
+    """An encoded image inside another file: a ``cfaug.types.SourceImage``, loaded on demand.
 
     Attributes:
-        name: where it lies, for messages; equal for equal images only.
+        name: its place, for messages; equal only for equal images.
         load: returns the encoded image.
-        drawn: whether the name says all that the image shows, as of one that is drawn by rules.
+        drawn: whether the name determines the image, as for one that is rendered by rules.
     """
 
     name: str
@@ -68,14 +68,14 @@ class EmbeddedImage:
 
     @cached_property
     def digest(self) -> str:
-        """The digest of all bytes, hexadecimal; the image is loaded for it once."""
+        """The digest of all bytes, hexadecimal; the image is loaded once."""
         return content_digest(self.read()).hex()
 
     def read(self) -> bytes:
         """Return the encoded image.
 
         Raises:
-            UserError: if there is none, or it is too large or no image.
+            UserError: if it is missing, too large or not an image.
         """
         return require_image(self.load(), self.name)
 
@@ -86,8 +86,8 @@ class Photos:
 
     Attributes:
         home: absolute folder of the list.
-        roots: absolute folders in which images may lie, beside it.
-        folders: below ``home`` or a root, in which images are looked for as well.
+        roots: further absolute folders in which images may be.
+        folders: folders below ``home`` or a root that are searched as well.
     """
 
     home: Path
@@ -95,14 +95,14 @@ class Photos:
     folders: tuple[str, ...] = ()
 
     def find(self, name: str, where: str) -> FileImage:
-        """Return an image that must be there; it is not read.
+        """Return an image, which must exist, without reading it.
 
         Args:
             name: as the list names it.
             where: it does so, for messages.
 
         Raises:
-            UserError: naming ``where``, if it is missing, or leads out of the folders permitted.
+            UserError: naming ``where``, if it is missing, or leads out of the permitted folders.
         """
         folders = (*IMAGE_FOLDERS, *self.folders)
         return FileImage(find_photo(self.home, name, where, self.roots, folders))

@@ -1,4 +1,4 @@
-"""Our own form: JSONL, an image a line, with its basic and its counterfactual questions.
+"""Our own form: JSONL with an image on each line, and its basic and counterfactual questions.
 
 ``{"id": "1", "image": "1.jpg", "category": "count", "basic": {"q": "How many dogs are there?",
 "options": ["2", "3"], "answer": 0}, "counterfactuals": [{"q": "If one dog left, how many dogs would
@@ -43,7 +43,7 @@ def _read(row: SetRow) -> Iterable[AskedImage]:
 
 
 def read_question(name: str, kind: str, record: object, where: str) -> AskedQuestion:
-    """Read a question as the form has it.
+    """Read a question of the form.
 
     Args:
         name: the question's id.
@@ -52,7 +52,7 @@ def read_question(name: str, kind: str, record: object, where: str) -> AskedQues
         where: it stands, for messages.
 
     Raises:
-        UserError: naming the place, if a field is missing or of another type.
+        UserError: naming the place, if a field is missing or has another type.
     """
     if not isinstance(record, Mapping):
         raise UserError(f"{where}: a question should be {{q, options, answer}}, not {record!r:.80}")

@@ -1,6 +1,6 @@
-"""Question sets as their authors released them, a row a question or a pair.
+"""Question sets as released by their authors, with a question or a pair in each row.
 
-Columns were read off the releases, or off code that reads them; each form names its source.
+Columns were taken from the releases, or from code that reads them; each form names its source.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ def _read_c_vqa(rows: Iterable[SetRow], errors: ErrorCollector) -> list[AskedIma
 def _c_vqa_question(
     row: SetRow, kind: str, query: str, answer: str, numbers: tuple[str, ...]
 ) -> AskedQuestion:
-    """Read a question; where it has no options, they are yes and no, or every number of the set.
+    """Read a question; without options, they are yes and no, or all numbers of the set.
 
-    The paper compares generated text; ranking needs options, so that these are all answers that
-    questions of the type have.
+    The paper compares generated text; ranking needs options, which are therefore all answers to
+    questions of the type.
     """
     text, said = row.text(query), row.text(answer)
     stem, *listed = SELECT.split(text)
@@ -128,7 +128,7 @@ NATURALBENCH = QuestionForm(
 )
 
 # VisMin (Awal et al., 2024), Hub mair-lab/vismin-bench: two images and two captions a row. Of its
-# four questions the two about one image each are read; the others show a model both images at once.
+# four questions, the two about a single image are read; the others show both images to the model.
 
 VISMIN_OPTIONS = re.compile(r"\(A\)\s*(.+?),?\s*or\s*\(B\)\s*(.+?)\s*\?\s*Choices:", re.IGNORECASE)
 PLACEHOLDER = re.compile(r"<image(?:_\d)?>\s*")
@@ -192,7 +192,8 @@ def _hallusion_question(row: SetRow) -> AskedImage:
     extra: dict[str, Any] = {name: row.text(name) for name in HALLUSION_KEPT}
     group = "-".join(parts[:3])
     shown = row.fields.get("filename") is not None
-    # As the authors' get_eval_pair_all and get_eval_fig; what has no figure is not in fAcc.
+    # As in the authors' get_eval_pair_all and get_eval_fig; questions without a figure are not in
+    # fAcc.
     groups = {"q_acc": f"{group}-{extra['question_id']}"}
     groups |= {"f_acc": "-".join(parts)} if shown else {}
     question = AskedQuestion(
@@ -214,10 +215,10 @@ HALLUSION_BENCH = QuestionForm(
 
 # MMVP (Tong et al., 2024), Hub MMVP/MMVP: Questions.csv, two rows a pair, and "MMVP Images/1.jpg".
 # lmms-eval found the answers of two pairs swapped (https://github.com/tsb0601/MMVP/issues/30); they
-# are read as they are, and named.
+# are read unchanged, and named in the report.
 
 MMVP_CORRECTED: Mapping[str, str] = {"99": "b", "100": "a", "279": "b", "280": "a"}
-"""Of ``Index``: what ``lmms-lab-eval/MMVP`` has as the answer."""
+"""Answers in ``lmms-lab-eval/MMVP``, by ``Index``."""
 
 
 def _read_mmvp(row: SetRow) -> Iterator[AskedImage]:

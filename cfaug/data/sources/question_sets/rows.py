@@ -1,4 +1,4 @@
-"""The rows of a question set, whatever file it is: their fields, and their images on demand."""
+"""The rows of a question set in any file format: their fields, and their images on demand."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from cfaug.errors import UserError
 from cfaug.types import SourceImage
 
 STREAM_FOLDERS = ("", "data", "test", "data/test")
-"""Where ``save_to_disk`` puts the files of a set, and of the split ``test`` of one."""
+"""Folders in which ``save_to_disk`` puts the files of a set, and of its split ``test``."""
 
 Embedded = Callable[[str], SourceImage]
 
@@ -38,8 +38,8 @@ class SetRow:
     Attributes:
         where: it stands, for messages.
         fields: by column; without those that hold images.
-        photos: finds the files that it names.
-        embedded: gives the image that a column holds; ``None`` where files are named.
+        photos: finds the named files.
+        embedded: returns the image in a column; ``None`` if images are named files.
     """
 
     where: str
@@ -76,7 +76,7 @@ class SetTable:
     Attributes:
         source: as it was named.
         columns: of the first row.
-        read: yields every row, given folders in which its images may lie beside the usual ones.
+        read: yields every row, given further folders in which its images may be.
     """
 
     source: Path
@@ -85,15 +85,15 @@ class SetTable:
 
 
 def open_table(path: Path, roots: Sequence[Path]) -> list[SetTable]:
-    """Return every table that a path may mean: one, but for a folder with several lists.
+    """Return every table that a path may mean: one, except for a folder with several lists.
 
     Args:
-        path: a list, a parquet file or an Arrow stream; a folder of any; of parquet
-            ``FOLDER:SPLIT`` as well.
-        roots: absolute folders in which a list may name images, beside its own.
+        path: a list, a parquet file or an Arrow stream; a folder with any of them; for parquet also
+            ``FOLDER:SPLIT``.
+        roots: absolute folders, besides the list's own, in which it may name images.
 
     Raises:
-        UserError: if there is nothing there that can be read.
+        UserError: if there is nothing readable.
     """
     kind = path.suffix.lower()
     if path.is_file() and kind in LISTS:
