@@ -1,1 +1,1 @@
-"""What only one paper knows: its mixtures, printed numbers and tables. One folder a paper."""
+"""What is specific to one paper: its mixtures, printed numbers and tables. One folder per paper."""

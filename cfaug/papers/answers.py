@@ -1,4 +1,4 @@
-"""What models answered to the items of a benchmark, under ``paths.runs``: what tables are of."""
+"""Models' answers to the items of a benchmark under ``paths.runs``, for tables."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ def read_answers(
     wrap: Callable[[str, Items], Answers],
     setting: str = "table.benchmark",
 ) -> dict[str, list[tuple[Path, Answers]]]:
-    """Return the answers of each model, one a checkpoint.
+    """Return the answers of each model, one per checkpoint.
 
     Args:
         root: the folder of all runs.
         benchmark: the benchmark's name, or the end of it.
-        models: what is read; ``None`` reads every checkpoint that was asked, each a model.
-        wrap: makes answers of a model's name as printed and its items.
+        models: to read; ``None`` reads every checkpoint with answers, each as a model.
+        wrap: makes answers from a model's printed name and its items.
         setting: that names the benchmark, for messages.
 
     Raises:
-        UserError: if a folder has answers to several benchmarks of that end, or they cannot be
+        UserError: if a folder has answers to several benchmarks with that suffix, or they cannot be
             read.
     """
     if models is None:
@@ -56,13 +56,13 @@ def read_answers(
 
 
 def _folders(root: Path, pattern: str) -> list[Path]:
-    """Return the seeds of an arm, or what a pattern that ends with a seed stands for."""
+    """Return the folders of an arm's seeds, or the matches of a pattern that ends with a seed."""
     own = pattern if Path(pattern).name.startswith("seed=") else f"{pattern}/seed=*"
     return sorted(folder for folder in root.glob(own) if folder.is_dir())
 
 
 def _name(folder: Path, among: Sequence[Path]) -> str:
-    """Return a checkpoint's arm, with its experiment or seed where others share it."""
+    """Return a checkpoint's arm, with its experiment or seed if others share the arm."""
     arm, experiment = folder.parent.name, folder.parent.parent.name
     same = [one for one in among if one.parent.name == arm and one != folder]
     if not same:
@@ -74,7 +74,7 @@ def _name(folder: Path, among: Sequence[Path]) -> str:
 
 def _read(folder: Path, benchmark: str, setting: str) -> Items | None:
     asked = [one for one in benchmarks_with_items(folder) if one.endswith(benchmark)]
-    if benchmark in asked:  # its whole name is not an end of another's
+    if benchmark in asked:  # a full name is not a suffix of another
         asked = [benchmark]
     if len(asked) > 1:
         raise UserError(

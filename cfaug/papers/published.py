@@ -1,7 +1,8 @@
-"""The numbers that papers print: ``<paper>/<name>.json``, a file a table, with where they stand.
+"""The numbers that papers print: ``<paper>/<name>.json``, a file per table, with their location.
 
-A file has ``columns``, ``rows`` and ``note``. A row has ``values``, one a column: a number,
-[mean, standard deviation], or ``null`` where the paper prints none; every other key names the row.
+A file has ``columns``, ``rows`` and ``note``. A row has ``values``, one per column: a number,
+[mean, standard deviation], or ``null`` if the paper prints no number; every other key names the
+row.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ FOLDER = Path(__file__).parent
 
 @cache
 def published(name: str) -> Mapping[str, Any]:
-    """Return a paper's numbers of one table.
+    """Return a paper's numbers for one table.
 
     Raises:
         UserError: if no table has that name.

@@ -1,6 +1,6 @@
-"""What the tables and figures of every paper share: their words, the paper's own part, our models.
+"""Base classes of all papers' tables and figures: texts, the paper's own part, our models.
 
-Arguments of ``PaperTable`` and ``ModelsTable`` are described there and not again by each table.
+Arguments of ``PaperTable`` and ``ModelsTable`` are described only there, not again for each table.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class PaperTable:
     """A table or figure of a paper.
 
     Args:
-        name: of the files written, and of the paper's numbers where it has any.
-        title: above everything.
-        paper: whose numbers or figure it is; empty for what the paper has not.
-        says: what the paper says of a figure that prints no numbers; empty for a table.
-        commands: what makes that which the table is of.
+        name: of the output files, and of the paper's numbers if it has any.
+        title: printed at the top.
+        paper: source of the numbers or figure; empty for a table that is not in the paper.
+        says: the paper's statement about a figure without printed numbers; empty for a table.
+        commands: that make the data of the table.
         notes: printed below everything.
-        partial: leave out what is missing in place of an error.
+        partial: leave out missing data instead of failing.
     """
 
     name: str
@@ -42,10 +42,10 @@ class PaperTable:
     partial: bool = False
 
     def require(self, found: object, *lacking: str) -> None:
-        """Refuse a table of nothing.
+        """Refuse a table without data.
 
         Args:
-            found: what it is of; anything true is enough.
+            found: the data; any truthy value is enough.
             lacking: what is missing, for the message.
 
         Raises:
@@ -73,8 +73,8 @@ class PaperTable:
             curves: drawn on the page.
             pictures: shown on the page.
             tradeoffs: drawn on the page.
-            notes: of this document, printed below everything; then come the paper's words about a
-                figure and the table's own notes.
+            notes: of this document, printed below everything; followed by the paper's statement
+                about a figure and the table's own notes.
         """
         said = (f"{self.paper}: {self.says}",) if self.says else ()
         return Document(
@@ -90,11 +90,11 @@ class PaperTable:
         entry: Callable[[Mapping[str, Any], Any], Entry],
         column: Callable[[str], str] = str,
     ) -> Part:
-        """Return the paper's numbers as it prints them.
+        """Return the paper's printed numbers.
 
         Args:
             label: header of the column that names the rows.
-            key: what names a row of the numbers.
+            key: that names a row of the numbers.
             entry: prints one value of a row, given the row and the value.
             column: prints the header of a column of values.
         """
@@ -109,11 +109,11 @@ class PaperTable:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelsTable(PaperTable):
-    """A table of what models answered to the items of a benchmark.
+    """A table of models' answers to the items of a benchmark.
 
     Args:
         benchmark: of the items, or the end of its name.
-        models: {as printed: checkpoints}; ``None`` is every one that was asked.
+        models: {as printed: checkpoints}; ``None`` uses all with answers.
     """
 
     benchmark: str
@@ -122,11 +122,11 @@ class ModelsTable(PaperTable):
     def answers(
         self, runs: Runs, wrap: Callable[[str, Items], Answers]
     ) -> dict[str, list[tuple[Path, Answers]]]:
-        """Return the answers of each model, one a checkpoint, with the checkpoint's folder.
+        """Return the answers of each model, one per checkpoint, with the checkpoint's folder.
 
         Args:
             runs: all runs.
-            wrap: makes answers of a model's name as printed and its items.
+            wrap: makes answers from a model's printed name and its items.
 
         Raises:
             UserError: if items cannot be read.

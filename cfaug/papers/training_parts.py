@@ -1,4 +1,4 @@
-"""Parts of a table of trained arms: what was declared, differences, and what they mean in words."""
+"""Parts of a table of trained arms: declared comparisons, differences, and summaries."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class TrainingColumn:
 
     Attributes:
         name: as printed.
-        benchmark: whose result it is.
+        benchmark: of the results.
         metric: of the benchmark.
-        group: printed above, once over its neighbours of the same group.
+        group: printed above, once for adjacent columns of the same group.
         by: the part of the benchmark, by name.
-        cost: whether it is what the arms may cost, not what they are for.
-        tested: whether its differences are tested; not what another column says again.
-        differs: whether differences show it; not what is the same in every arm.
+        cost: whether it is a possible cost of the arms, rather than their aim.
+        tested: whether its differences are tested; false for a column that repeats another.
+        differs: whether tables of differences show it; false if it is the same in every arm.
     """
 
     name: str
@@ -42,7 +42,7 @@ class TrainingColumn:
 
     @property
     def cell(self) -> Cell:
-        """What results call it."""
+        """Its cell in the results."""
         by = {name: str(value) for name, value in self.by.items()}
         return name_part(self.benchmark, by), self.metric
 
@@ -50,7 +50,7 @@ class TrainingColumn:
 def declared_part(
     every: Table, declared: Sequence[Mapping[str, str]], columns: Mapping[str, TrainingColumn]
 ) -> Part:
-    """Return the declared comparisons, Holm's correction over them alone."""
+    """Return the declared comparisons, with Holm's correction only over these."""
     compared = [
         (one, row)
         for one in declared
@@ -90,7 +90,7 @@ def _known(**numbers: float) -> dict[str, float]:
 def differences_part(
     table: Table, columns: Sequence[TrainingColumn], arms: Sequence[str], baseline: str
 ) -> Part:
-    """Return what every arm differs by from one baseline, with interval and corrected p."""
+    """Return every arm's difference from one baseline, with interval and corrected p."""
     rows = [
         ((table.label(arm),), tuple(_difference(table.get(arm, c.cell, baseline)) for c in columns))
         for arm in arms
@@ -122,12 +122,12 @@ def _difference(row: Row | None) -> Entry:
 
 
 def is_asked(arm: str, baseline: str, against: Mapping[str, Collection[str]]) -> bool:
-    """Say whether an arm is compared with a baseline.
+    """Return whether an arm is compared with a baseline.
 
     Args:
         arm: of the experiment.
         baseline: another.
-        against: {baseline: the arms that are compared with it}; with any other all are.
+        against: {baseline: the arms that are compared with it}; all arms, for other baselines.
     """
     return arm in against.get(baseline, (arm,))
 
@@ -143,7 +143,7 @@ def choose_family(
     Args:
         table: with every comparison.
         tested: the benchmarks and metrics whose differences are tested.
-        against: {baseline: the arms that are compared with it}; with any other all are.
+        against: {baseline: the arms that are compared with it}; all arms, for other baselines.
     """
     main = table.baselines[0]
     kept = [
@@ -167,19 +167,19 @@ def choose_family(
 def describe_effect(
     table: Table, columns: Sequence[TrainingColumn], arm: str, baseline: str
 ) -> str:
-    """Say what an arm brings against a baseline, and what that costs.
+    """Say what an arm gains over a baseline, and at what cost.
 
-    A cost is named wherever its interval over seeds lies beyond 0, whatever is left of it after a
-    correction: a correction that finds less would hide costs.
+    A cost is named whenever its interval over seeds excludes 0, even if it is not significant after
+    correction, as a correction would hide costs.
 
     Args:
         table: with comparisons of the arm against the baseline.
-        columns: of what arms are for, and of costs.
+        columns: of aims and costs.
         arm: whose effect.
-        baseline: what it is compared with.
+        baseline: that it is compared with.
 
     Returns:
-        A sentence; empty where the two were not compared.
+        A sentence; empty if the two were not compared.
     """
     rows = [(column, table.get(arm, column.cell, baseline)) for column in columns if column.tested]
     found = [(column, row) for column, row in rows if row is not None]
@@ -194,7 +194,7 @@ def describe_effect(
 
 
 def _beyond(row: Row) -> int:
-    """Return 1 where the whole interval is better than 0, -1 where it is worse, else 0."""
+    """Return 1 if the whole interval is better than 0, -1 if it is worse, else 0."""
     ends = [row.measure.gain(end) for end in (row.ci_low, row.ci_high)]
     return 1 if min(ends) > 0 else -1 if max(ends) < 0 else 0
 

@@ -1,7 +1,7 @@
-"""Arms of one experiment before and after training: what they gain, and what that costs.
+"""Arms of one experiment before and after training: their gains and costs.
 
-Every metric is tested in its own direction, paired by seed. Which comparisons count was declared
-before the seeds of a table were looked at; they have a part and a correction of their own.
+Every metric is tested in its own direction, paired by seed. The comparisons that count were
+declared before the results of a table's seeds were seen; they have their own part and correction.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from cfaug.report.significance_table import significance_table
 from cfaug.report.tables import Table
 
 DECLARED = ("arm", "baseline", "column")
-"""What names a declared comparison."""
+"""Keys of a declared comparison."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingTable(PaperTable):
-    """Arms by what they are for and by what that costs; then their differences from baselines.
+    """Arms by their aims and costs; then their differences from baselines.
 
     Args: those of :class:`cfaug.papers.tables.PaperTable`, and
         experiment: whose arms.
@@ -46,11 +46,10 @@ class TrainingTable(PaperTable):
         columns: {key: settings of ``TrainingColumn``}, the costs last.
         declared: {key: ``arm``, ``baseline`` and ``column``, its key} of comparisons that were
             declared before looking, with a correction over these alone.
-        seeds_and_items: compare the declared arms over seeds and items at once as well, or all
-            with the main baseline where none are declared.
-        against: {baseline: the arms that are compared with it}; with any other baseline all are.
-        verdicts: say below the tables, in a sentence for each arm and baseline, what is better and
-            what it costs.
+        seeds_and_items: also compare the declared arms over seeds and items at once, or all arms
+            with the main baseline if none are declared.
+        against: {baseline: the arms that are compared with it}; all arms, for other baselines.
+        verdicts: add a sentence below the tables for each arm and baseline, on gains and costs.
     """
 
     experiment: str
@@ -66,8 +65,8 @@ class TrainingTable(PaperTable):
         """Return the table, with a part of comparisons for every baseline.
 
         Raises:
-            MissingError: if runs or results are not there, unless ``partial``.
-            UserError: if arms were asked about other data, or a setting is invalid.
+            MissingError: if runs or results are missing, unless ``partial``.
+            UserError: if arms have different test data, or a setting is invalid.
         """
         columns = self._columns()
         arms = {arm: runs.arm(f"{self.experiment}/{arm}") for arm in self.arms}
@@ -106,7 +105,7 @@ class TrainingTable(PaperTable):
         return replace(document, notes=(*verdicts, *document.notes))
 
     def _compared(self, arms: Sequence[str], baseline: str) -> list[str]:
-        """Return the arms that are compared with a baseline."""
+        """Return the arms to compare with a baseline."""
         return [arm for arm in arms if is_asked(arm, baseline, self.against)]
 
     def _columns(self) -> list[TrainingColumn]:
@@ -172,7 +171,7 @@ class TrainingTable(PaperTable):
         columns: Mapping[str, TrainingColumn],
         results: Sequence[Result],
     ) -> tuple[Part, ...]:
-        """Return the declared comparisons over seeds and items at once, if asked for."""
+        """Return the declared comparisons over seeds and items at once, if requested."""
         if not self.seeds_and_items:
             return ()
         named = [

@@ -1,7 +1,8 @@
 """WiSE-FT: weights between a checkpoint before and after fine-tuning (Wortsman et al., 2022).
 
-Not one of the papers that this project repeats: the cheapest repair of what fine-tuning forgets,
-which every arm may be given. ``evaluate.py wise_ft=[...]`` asks; this tabulates and draws.
+Not one of the papers reproduced here, but the cheapest remedy for forgetting in fine-tuning,
+applicable to every arm. ``evaluate.py wise_ft=[...]`` evaluates; this module makes the table and
+the plot.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from cfaug.report.numbers import DASH, Measure
 from cfaug.report.result_row import Cell, Result, name_part
 
 FACTOR = ",wise_ft="
-"""Between the name of an arm and a mixing factor, in the name of what was asked between its ends.
+"""Between arm and mixing factor in the name of an interpolated arm.
 """
 
 
 def interpolated_arm(arm: str, factor: float) -> str:
-    """Return the name of an arm's rows at one factor.
+    """Return the name of an interpolated arm.
 
     >>> interpolated_arm("both", 0.25)
     'both,wise_ft=0.25'
@@ -38,9 +39,9 @@ class Measured:
     """A column of values and of their change.
 
     Attributes:
-        benchmark: whose result it is.
+        benchmark: of the results.
         metric: of the benchmark.
-        name: as printed; empty is the benchmark and the metric.
+        name: as printed; if empty, the benchmark and the metric.
         by: the part of the benchmark, by name.
     """
 
@@ -51,18 +52,18 @@ class Measured:
 
     @property
     def cell(self) -> Cell:
-        """What results call it."""
+        """Its cell in the results."""
         by = {name: str(value) for name, value in self.by.items()}
         return name_part(self.benchmark, by), self.metric
 
     @property
     def group(self) -> str:
-        """What is printed above its two columns."""
+        """The header above its two columns."""
         return self.name or f"{self.benchmark} {self.metric}"
 
 
 class RequiredSettings(TypedDict):
-    """What the settings of every column hold; see ``Measured``."""
+    """Required settings of every column; see ``Measured``."""
 
     benchmark: str
     metric: str
@@ -76,18 +77,18 @@ class MeasuredSettings(RequiredSettings, total=False):
 
 
 Points = Mapping[float, Mapping[Cell, Mapping[int, float]]]
-"""{factor: {what is measured: {seed: value}}} of one arm."""
+"""{factor: {cell: {seed: value}}} of one arm."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WiseFtTable(PaperTable):
-    """What arms gain on one benchmark and lose on another, over mixing factors.
+    """Arms' gains on one benchmark and losses on another, over mixing factors.
 
     Args: those of :class:`cfaug.papers.tables.PaperTable`, and
         experiment: whose arms.
-        gain: settings of ``Measured``: what fine-tuning is for.
-        cost: settings of ``Measured``: what it may forget.
-        arms: {arm: as printed}, in order; ``None`` is every arm that was asked with ``wise_ft=``.
+        gain: settings of ``Measured`` for the aim of fine-tuning. cost: settings of ``Measured``
+        for what it may forget. arms: {arm: as printed}, in order; ``None`` uses every arm evaluated
+        with ``wise_ft=``.
     """
 
     experiment: str | None
@@ -98,11 +99,11 @@ class WiseFtTable(PaperTable):
     def build(self, runs: Runs) -> Document:
         """Return the table and the curve.
 
-        Changes are against factor 0 of the same seed, the weights before fine-tuning.
+        Changes are relative to factor 0 of the same seed, the weights before fine-tuning.
 
         Raises:
-            MissingError: if arms, factors or results are not there.
-            UserError: if a setting is invalid, or arms were asked about other data.
+            MissingError: if arms, factors or results are missing.
+            UserError: if a setting is invalid, or arms have different test data.
         """
         gain, cost = self._measured("gain"), self._measured("cost")
         if self.experiment is None:
@@ -142,14 +143,14 @@ class WiseFtTable(PaperTable):
             ) from error
 
     def _find_factors(self, runs: Runs) -> dict[str, list[float]]:
-        """Return the factors that every arm was asked at, 0 among them."""
+        """Return the factors at which every arm was evaluated, including 0."""
         found: dict[str, list[float]] = {}
         for folder in sorted((runs.root / str(self.experiment)).glob(f"*{FACTOR}*")):
             arm, _, factor = folder.name.rpartition(FACTOR)
             try:
                 found.setdefault(arm, []).append(float(factor))
             except ValueError:
-                continue  # somebody's own folder
+                continue  # a user's own folder
         chosen = {arm: sorted(own) for arm, own in found.items() if arm in (self.arms or found)}
         lacks = [f"{arm} with wise_ft=..." for arm in (self.arms or ()) if arm not in chosen]
         lacks += [f"{arm} with wise_ft=[0,...]" for arm, own in chosen.items() if own[0] != 0]
@@ -160,7 +161,7 @@ class WiseFtTable(PaperTable):
         return {arm: chosen[arm] for arm in order}
 
     def _require(self, arm: str, found: Mapping[float, Any], cell: Cell) -> None:
-        """Refuse an arm that lacks a result, or whose factors are of other seeds than factor 0.
+        """Refuse an arm that lacks a result, or whose factors do not have the seeds of factor 0.
 
         Raises:
             MissingError: naming them.
@@ -245,7 +246,7 @@ def _axis(measured: Measured, measure: Measure) -> str:
 
 
 def _change(points: Points, factor: float, cell: Cell) -> dict[int, float]:
-    """Return {seed: value at a factor less that at factor 0}."""
+    """Return {seed: value at a factor minus that at factor 0}."""
     first = points[0.0][cell]
     return {seed: value - first[seed] for seed, value in points[factor][cell].items()}
 

@@ -1,4 +1,4 @@
-"""What models answered to questions, prompt by prompt: what CFMM's tables are of."""
+"""Models' answers to questions, prompt by prompt, for CFMM's tables."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ COMMANDS = (
 )
 
 PROMPTS = {"0-shot": "vqa", "1-shot ICL": "vqa_icl", "1-shot CoT": "vqa_cot"}
-"""The paper's, and the ends of the names that ``benchmark=vqa`` gives them."""
+"""The paper's prompts, and the suffixes of their names in ``benchmark=vqa``."""
 
 HEADERS = ("acc_b", "acc_c", "acc+")
-"""Of ``ACCURACIES``, as the paper prints them."""
+"""Headers of ``ACCURACIES``, as in the paper."""
 
 WAYS = {SEEN: "", BLIND: "without the image", PRIOR: "options alone"}
-"""In how many ways the same questions were asked, and what follows the prompt's name."""
+"""The ways in which questions were asked, and the text after the prompt's name."""
 
 DIGITS = 2
 
@@ -50,13 +50,13 @@ class Asked:
 
     @property
     def labels(self) -> tuple[str, str]:
-        """The model and the prompt, as a row of a table begins."""
+        """The model and the prompt, as labels of a table's row."""
         said = WAYS[self.way]
         return self.model, f"{self.prompt}, {said}" if said else self.prompt
 
     @property
     def name(self) -> str:
-        """The model and the prompt, as a sentence has them."""
+        """The model and the prompt, as in a sentence."""
         return ", ".join(self.labels)
 
     def metric(self, name: str) -> str:
@@ -66,14 +66,14 @@ class Asked:
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionTable(PaperTable):
-    """A table of answers to questions; other arguments as of ``PaperTable``.
+    """A table of answers to questions; other arguments as for ``PaperTable``.
 
     Args:
         prompts: {as printed: benchmark of the items, or the end of its name}, in order; ``None``
-            is the paper's three.
+            uses the paper's three.
         categories: {as printed: category of the questions}, in order; others follow under their
             own names.
-        models: {as printed: checkpoints}; ``None`` is every one that was asked.
+        models: {as printed: checkpoints}; ``None`` uses all with answers.
     """
 
     prompts: Mapping[str, str] | None = None
@@ -87,7 +87,7 @@ class QuestionTable(PaperTable):
         return PROMPTS if self.prompts is None else self.prompts
 
     def read(self, runs: Runs) -> list[Asked]:
-        """Return every model with every prompt that it was asked with, models in order.
+        """Return every model with each of its prompts, models in order.
 
         Raises:
             UserError: if items cannot be read.
@@ -108,7 +108,7 @@ class QuestionTable(PaperTable):
         ]
 
     def named_categories(self, asked: Sequence[Asked]) -> dict[str, str]:
-        """Return {as printed: category} of the questions that anyone was asked."""
+        """Return {as printed: category} of the questions with answers."""
         there = dict.fromkeys(
             name for one in asked for own in one.checkpoints for name in own.categories
         )
@@ -117,7 +117,7 @@ class QuestionTable(PaperTable):
 
 
 def in_every_way(asked: Sequence[Asked]) -> list[Asked]:
-    """Return what was asked, each followed by the ways without image or question that it has."""
+    """Return the models and prompts, each followed by its answers without image or question."""
     return [
         Asked(one.model, one.prompt, one.checkpoints, way)
         for one in asked
@@ -131,9 +131,9 @@ def percent_entry(values: Sequence[float], n: int, factor: float = 100.0) -> Ent
     """Return a mean over checkpoints in per cent, with its spread over several.
 
     Args:
-        values: of the checkpoints; none, or one that is NaN, is a dash.
-        n: questions that it is of.
-        factor: what the values are printed times: 1 for totals, which are percentages already.
+        values: of the checkpoints; a dash is printed if there are none or one is NaN.
+        n: number of questions.
+        factor: multiplies the values: 1 for totals, which are percentages already.
     """
     if not values or any(map(math.isnan, values)):
         return Entry(DASH)

@@ -1,4 +1,4 @@
-"""Table 2 of CFMM: accuracies by category, a row a model and prompt."""
+"""Table 2 of CFMM: accuracies by category, a row per model and prompt."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ OURS_NOTE = (
 
 @dataclass(frozen=True, kw_only=True)
 class CategoryTable(QuestionTable):
-    """A row a model and prompt, three columns a category."""
+    """A row per model and prompt, three columns per category."""
 
     def build(self, runs: Runs) -> Document:
         """Return the paper's numbers and ours.
 
         Raises:
-            MissingError: if no model was asked, unless ``partial``.
+            MissingError: if no model has answers, unless ``partial``.
             UserError: if items cannot be read.
         """
         asked = self.read(runs)

@@ -1,4 +1,4 @@
-"""What follows from Tables 2 and 3 of CFMM: drops, correlations, and what its text says of them."""
+"""Derived from Tables 2 and 3 of CFMM: drops, correlations, and the claims of its text."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _three(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def drop(setting: Setting) -> float:
-    """Return by how much the total of counterfactual questions is below that of basic ones."""
+    """Return how far the total of counterfactual questions is below that of basic ones."""
     acc_b, acc_c, _ = totals()[setting]
     return acc_b - acc_c
 
@@ -65,7 +65,7 @@ def mean_phi(setting: Setting) -> float:
 
 
 def derived_part() -> Part:
-    """Return what the paper's percentages say beside the totals, a row a model and prompt."""
+    """Return quantities derived from the paper's percentages, a row per model and prompt."""
     rows = []
     for (model, prompt), (acc_b, _, acc_plus) in totals().items():
         lost, phi = drop((model, prompt)), mean_phi((model, prompt))
@@ -84,7 +84,7 @@ def derived_part() -> Part:
 
 
 def text_part() -> Part:
-    """Return what the paper's text says of its tables, and what they say."""
+    """Return the claims of the paper's text beside the values from its tables."""
     found = published("cfmm_text")
     rows = tuple(
         ((row["what"], row["section"]), (Entry(f"{row['values'][0]:g}"), Entry(_says(row["key"]))))

@@ -1,4 +1,4 @@
-"""Figure 4 of CFMM: of what a question set is made, by category, length and answer."""
+"""Figure 4 of CFMM: the composition of a question set by category, length and answer."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ KINDS_NOTE = (
     "answers away), written by a person, and verified by one; a dash where the set does not say."
 )
 PLACES = 2
-"""Of the right option, that have columns."""
+"""Positions of the right option with a column."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompositionFigure(PaperTable):
-    """Tables and plots of question sets; other arguments as of ``PaperTable``.
+    """Tables and plots of question sets; other arguments as for ``PaperTable``.
 
     Args:
-        questions: {as printed: file of questions, as ``benchmark=vqa benchmark.data=`` takes it}.
+        questions: {as printed: file of questions, as for ``benchmark=vqa benchmark.data=``}.
         categories: {as printed: category of the questions}, in order; others follow under their
             own names.
-        image_roots: absolute folders in which the files may name images, beside their own.
-        shown: most frequent right answers of each set.
+        image_roots: absolute folders whose images the files may name, besides their own.
+        shown: how many of the most frequent right answers to show for each set.
     """
 
     questions: Mapping[str, str] | None = None
@@ -51,7 +51,7 @@ class CompositionFigure(PaperTable):
         """Return the paper's numbers, ours, and the plots.
 
         Raises:
-            MissingError: if no file is named, unless ``partial``.
+            MissingError: if no file is given, unless ``partial``.
             UserError: if a file cannot be read.
         """
         self.require(self.questions, "table.questions={NAME: FILE}")
@@ -70,7 +70,7 @@ class CompositionFigure(PaperTable):
         )  # fmt: skip
 
     def _counts(self, sets: Mapping[str, Sequence[AskedImage]]) -> dict[str, Counter[str]]:
-        """Return how many images each set has of each category as printed, the paper's first."""
+        """Return the number of images by category, as printed, for each set, the paper's first."""
         printed = {name: one for one, name in self.categories.items()}
         found = {self.paper: Counter(published(self.name)["categories"])}
         for name, images in sets.items():
@@ -121,7 +121,7 @@ def _sizes(name: str, images: Sequence[AskedImage]) -> Row:
 
 
 def _words(texts: Sequence[str]) -> Entry:
-    """Return the mean number of words with its spread over texts; a dash of none."""
+    """Return the mean number of words with its spread over texts; a dash without texts."""
     if not texts:
         return Entry(DASH)
     found = summarise([len(text.split()) for text in texts])
@@ -175,7 +175,7 @@ def _share(found: Sequence[bool]) -> Entry:
 
 
 def _lengths(name: str, images: Sequence[AskedImage]) -> Curve:
-    """Return how many questions of each kind have each number of words, as shares."""
+    """Return the shares of questions with each number of words, by kind."""
     counts: dict[str, Counter[int]] = {}
     for one in (one for image in images for one in image.questions):
         counts.setdefault(one.kind, Counter())[len(one.text.split())] += 1

@@ -1,9 +1,9 @@
-"""What the oracle says of CFMM in ShapeScapes: does a model that sees reason about a condition?
+"""CFMM on ShapeScapes, by an oracle: does a model that sees also reason about a condition?
 
-Of a question that people wrote, nobody knows whether a model was right by reasoning or because the
-condition did not matter. Answers of ShapeScapes-VQA are exact with and without the condition, so
-questions whose answer it changes are told from those whose answer it keeps: who sees everything and
-ignores what is supposed is right about all of the latter and none of the former.
+For a question that people wrote, it is unknown whether a model was right by reasoning or because
+the condition did not matter. Answers in ShapeScapes-VQA are exact with and without the condition,
+so questions whose answer it changes are separated from those whose answer it keeps: a model that
+sees everything but ignores the condition is right about all of the latter and none of the former.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from cfaug.rng import generator
 from cfaug.types import CLUSTER, ITEM
 
 BASICS, CHANGED, KEPT = "basic", "answer changes", "answer stays"
-"""Questions by what the condition does to them."""
+"""Questions by the effect of the condition."""
 
 COLUMNS = ("acc_b", "acc_c", CHANGED, KEPT, "acc+", "phi")
 IGNORING = ("ignores the condition", "by rule")
@@ -55,7 +55,7 @@ BARS_NOTE = (
 )
 
 Choice = Callable[[QuestionItems, str], tuple[str, np.ndarray]]
-"""Given items and a way, the metric and which items count."""
+"""Returns the metric and which items count, given items and a way of asking."""
 
 
 def _whole(metric: str) -> Choice:
@@ -77,21 +77,21 @@ CHOICES: Mapping[str, Choice] = {
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionOracleTable(QuestionTable):
-    """A row a model and way of asking, and a plot a model; other arguments as of ``QuestionTable``.
+    """A row per model and way of asking, a plot per model; other arguments: ``QuestionTable``.
 
     Args:
-        questions: file of the questions, whose pictures are shown; ``None`` shows none.
-        image_roots: absolute folders in which the file may name images, beside its own.
+        questions: file of the questions whose pictures are shown; ``None`` shows no pictures.
+        image_roots: absolute folders whose images the file may name, besides its own.
     """
 
     questions: str | None = None
     image_roots: Sequence[str] = ()
 
     def build(self, runs: Runs) -> Document:
-        """Return the part, a plot of each model by category, and pictures with what was answered.
+        """Return the part, a plot of each model by category, and pictures with answers.
 
         Raises:
-            MissingError: if no model was asked, unless ``partial``.
+            MissingError: if no model has answers, unless ``partial``.
             UserError: if items cannot be read, or checkpoints of a model answered other questions.
         """
         asked = self.read(runs)
@@ -103,7 +103,7 @@ class QuestionOracleTable(QuestionTable):
         return self.document(_part(asked), bars=bars, pictures=self._pictures(asked))
 
     def _pictures(self, asked: Sequence[Asked]) -> list[Picture]:
-        """Return the first picture of each category that was asked about."""
+        """Return the first picture of each category with answers."""
         if self.questions is None:
             return []
         roots = [Path(one) for one in self.image_roots]
@@ -197,7 +197,7 @@ def _interval(low: float, high: float) -> str:
 
 
 def _ignoring(own: QuestionItems) -> tuple[Entry, ...]:
-    """Return what is right of who knows every basic answer and nothing else."""
+    """Return the accuracy of a model that knows every basic answer and nothing else."""
     kinds, keys, answers = own.texts("kind"), own.keys, own.texts("answer")
     rows = range(len(own))
     basic = {keys[row]: answers[row] for row in rows if kinds[row] == BASIC}
@@ -224,9 +224,9 @@ def _ignoring(own: QuestionItems) -> tuple[Entry, ...]:
 
 
 def illustrate(image: AskedImage, asked: Sequence[Asked]) -> Picture:
-    """Return a picture with what each model's first checkpoint answered.
+    """Return a picture with the answers of each model's first checkpoint.
 
-    Shown are the basic question, and the first whose answer a condition changes, and leaves.
+    It shows the basic question, and the first ones whose answer a condition changes and keeps.
     """
     assert image.image is not None
     basic, *supposed = (*image.of_kind(BASIC), *image.of_kind(COUNTERFACTUAL))

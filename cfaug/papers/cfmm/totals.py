@@ -1,4 +1,4 @@
-"""Table 3 of CFMM: totals over categories; and what the paper has not: tests, phi, no image."""
+"""Table 3 of CFMM: totals over categories; and additional tests, phi, answers without image."""
 
 from __future__ import annotations
 
@@ -53,19 +53,19 @@ DROP_COLUMNS = ("images", "acc_b", "acc_c", "drop", "p", "Holm", "phi", "strict"
 
 @dataclass(frozen=True, kw_only=True)
 class TotalTable(QuestionTable):
-    """A row a model and prompt; then tests.
+    """A row per model and prompt; then tests.
 
     Args:
-        zero_shot: the prompt, as printed, that each model's other prompts are compared with.
+        zero_shot: the prompt, as printed, with which each model's other prompts are compared.
     """
 
     zero_shot: str = "0-shot"
 
     def build(self, runs: Runs) -> Document:
-        """Return the paper's numbers, what follows from them, and ours with tests.
+        """Return the paper's numbers, quantities derived from them, and ours with tests.
 
         Raises:
-            MissingError: if no model was asked, unless ``partial``.
+            MissingError: if no model has answers, unless ``partial``.
             UserError: if items cannot be read.
         """
         asked = self.read(runs)
@@ -82,7 +82,7 @@ class TotalTable(QuestionTable):
         return self.document(*theirs, *ours, notes=(*refused, *_left_out(asked)))
 
     def _pairs(self, asked: Sequence[Asked]) -> list[tuple[Asked, Asked]]:
-        """Return models with the same prompt, and prompts of the same model against 0-shot."""
+        """Return pairs of models with the same prompt, and of a model's prompts with 0-shot."""
         return [
             (two, one) if one.model == two.model else (one, two)
             for one, two in combinations(asked, 2)
@@ -194,7 +194,7 @@ def _pair_cells(one: ModelComparison) -> list[Entry]:
 
 
 def _left_out(asked: Sequence[Asked]) -> list[str]:
-    """Return a sentence for each model that was not asked, or did not answer, every question."""
+    """Return a sentence for each model with questions that were left out."""
     found = []
     for one in asked:
         reasons: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Which altered subjects the errors have, and who is hard to tell apart (COCO-CFs, A.3.2)."""
+"""Altered subjects in errors, and which are hard to tell apart (COCO-CFs, A.3.2)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PAPERS_HUMAN = " (in the paper 1,864 of 4,117, which is 45.28 %)"
 
 @dataclass(frozen=True)
 class Rate:
-    """How often some images came out wrong: ``errors`` of ``images``."""
+    """How many of some images are errors: ``errors`` of ``images``."""
 
     images: int
     errors: int
@@ -39,16 +39,16 @@ class Rate:
 
 @dataclass(frozen=True)
 class Subjects:
-    """What errors have in common.
+    """Counts of errors by altered subject.
 
     Attributes:
-        at_least: errors that altered subjects must have to be listed.
-        kinds: how many different altered subjects the errors have.
-        most: errors of the most frequent of them.
-        altered: (before, after, errors) of those that are listed, most first.
-        human: images of human subjects, and how many are errors.
-        hyponymy: images whose altered subjects are kinds of each other, and the others; ``None``
-            if that was not looked up.
+        at_least: smallest number of errors of listed altered subjects.
+        kinds: number of distinct altered subjects in errors.
+        most: number of errors of the most frequent one.
+        altered: (before, after, errors) of the listed ones, most frequent first.
+        human: number of images of human subjects, and of errors among them.
+        hyponymy: rates for images whose altered subjects are kinds of each other, and for the
+            others; ``None`` if that was not looked up.
     """
 
     at_least: int
@@ -60,7 +60,7 @@ class Subjects:
 
     @classmethod
     def read(cls, found: Mapping[str, Any]) -> Subjects:
-        """Read what ``asdict`` gave; a ``KeyError`` or ``TypeError`` says that it is not that."""
+        """Read the output of ``asdict``; raises ``KeyError`` or ``TypeError`` for anything else."""
         kinds = found["hyponymy"]
         return cls(
             at_least=int(found["at_least"]),
@@ -72,7 +72,7 @@ class Subjects:
         )
 
     def notes(self) -> tuple[str, ...]:
-        """Return sentences about the list and what the listed subjects are."""
+        """Return sentences about the list and the listed subjects."""
         listed = (
             f"{len(self.altered):,} of {self.kinds:,} altered subjects have at least "
             f"{self.at_least} errors; the most is {self.most}."
@@ -95,9 +95,9 @@ class AlteredSubjects:
     """Counts errors by altered subject: Table 10, the human taxonomy and hyponymy.
 
     Args:
-        at_least: errors that altered subjects must have to be listed (20 in Table 10).
-        wordnet_senses: look up so many senses of the altered subjects in WordNet, and tell apart
-            those that are kinds of each other; ``None`` does not look.
+        at_least: smallest number of errors of listed altered subjects (20 in Table 10).
+        wordnet_senses: look up this many senses of the altered subjects in WordNet, to separate
+            those that are kinds of each other; ``None`` for no lookup.
 
     Raises:
         UserError: if ``at_least`` is not a whole number from 1.
@@ -114,7 +114,7 @@ class AlteredSubjects:
             )
 
     def concerns(self, findings: Findings) -> bool:
-        """Say whether the images are those of pairs."""
+        """Return whether the images are those of pairs."""
         return all(len(item.texts) == 2 for item in findings.items)
 
     def analyse(self, findings: Findings, simulated: bool) -> Section:
@@ -122,10 +122,10 @@ class AlteredSubjects:
 
         Args:
             findings: the answers to which of two captions an image matches.
-            simulated: whether no annotator was a person; then the paper's numbers are left out.
+            simulated: whether all annotators were simulated; then the paper's numbers are left out.
 
         Raises:
-            UserError: if the images are not those of pairs, or WordNet is asked for and missing.
+            UserError: if the images are not those of pairs, or WordNet is needed and missing.
         """
         related = None
         if self.wordnet_senses is not None:
@@ -153,8 +153,8 @@ def count_subjects(
 
     Args:
         findings: the answers to which of two captions an image matches.
-        at_least: errors that altered subjects must have to be listed.
-        related: says whether of two nouns one is a kind of the other; ``None`` does not look.
+        at_least: smallest number of errors of listed altered subjects.
+        related: returns whether one of two nouns is a kind of the other; ``None`` for no lookup.
 
     Raises:
         UserError: if the images are not those of pairs.
@@ -182,16 +182,16 @@ def count_subjects(
         kinds=len(counts),
         most=max(counts.values(), default=0),
         altered=tuple((a, b, n) for (a, b), n in ordered if n >= at_least),
-        # The altered subject of the image's own caption says whether a person is to be seen.
+        # The altered subject of the image's own caption says whether it shows a person.
         human=rate([i for i in subjects if subjects[i][findings.items[i].member] in HUMAN]),
         hyponymy=hyponymy,
     )
 
 
 def describe_hyponymy(kinds: Rate, others: Rate) -> str:
-    """Return what comes of altered subjects that are kinds of each other, as a sentence.
+    """Return a sentence on the errors of altered subjects that are kinds of each other.
 
-    Where one is a kind of the other both captions may fit an image (COCO-CFs, A.3.1).
+    If one is a kind of the other, both captions may fit an image (COCO-CFs, A.3.1).
     """
     if not kinds.images:
         return "No altered subjects are kinds of each other (WordNet)."

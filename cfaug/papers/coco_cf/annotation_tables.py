@@ -19,7 +19,7 @@ from cfaug.report.document import Document, Entry, Part, Picture
 from cfaug.report.numbers import DASH, percent
 
 FOLDER = "annotation"
-"""Below ``paths.runs``: where ``annotate=read`` writes, and tables look."""
+"""Folder below ``paths.runs`` that ``annotate=read`` writes and tables read."""
 
 Rows = tuple[tuple[tuple[str, ...], tuple[Entry, ...]], ...]
 Shows = Literal["labels", "categories", "examples", "subjects"]
@@ -38,7 +38,7 @@ CATEGORIES: Mapping[str, str] = dict(
 """The paper's categories of errors, the most frequent first (COCO-CFs, Table 7)."""
 
 DIFFUSION = ("subject", "details", "spatial", "count", "attribute")
-"""Those that are known limits of text-to-image diffusion models (COCO-CFs, A.3.1)."""
+"""Categories that are known limits of text-to-image diffusion models (COCO-CFs, A.3.1)."""
 
 COMMANDS = (
     "python evaluate.py annotate=export data=folder data.counterfactual=FOLDER  # people answer",
@@ -52,13 +52,13 @@ class AnnotationTable:
     """A table of human annotation.
 
     Args:
-        name: of the paper's numbers and of the files written.
+        name: of the paper's numbers and of the output files.
         title: above the table.
-        paper: whose numbers the paper's are.
-        shows: which of the four tables.
-        first: of ``examples``, how many categories an earlier table shows.
+        paper: source of the paper's numbers.
+        shows: the kind of table.
+        first: for ``examples``, the number of categories shown by an earlier table.
         notes: printed below everything.
-        partial: print dashes for what is not there.
+        partial: print dashes for missing values.
 
     Raises:
         UserError: if there is no such table.
@@ -80,7 +80,7 @@ class AnnotationTable:
         """Lay out the paper's numbers and those under ``<runs>/annotation``.
 
         Raises:
-            UserError: if nothing was read there, unless ``partial``.
+            UserError: if there are no answers, unless ``partial``.
         """
         theirs = _PAPERS[self.shows](self)
         record, missing = self._read(runs.root / FOLDER / FILE)
@@ -106,7 +106,7 @@ class AnnotationTable:
         )
 
     def _read(self, file: Path) -> tuple[Record | None, str]:
-        """Return what the answers said, or what of it this table lacks."""
+        """Return the record of the answers, or a sentence on what this table lacks."""
         if not file.exists():
             return None, f"{file}: no answers were read"
         record = read_record(file)

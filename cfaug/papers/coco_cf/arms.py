@@ -19,22 +19,23 @@ class ArmsTable:
     """A table with a row per arm and a column per benchmark and metric.
 
     Args:
-        name: of the paper's numbers and of the files written.
+        name: of the paper's numbers and of the output files.
         title: above the table.
         paper: where the paper's numbers were measured.
-        labels: {what names a row: header}: ``pretrained``, ``model``, ``train``, ``cf``,
-            ``cf_percent``; ``null`` leaves one out.
-        columns: {the paper's column: settings of ``Column``}; one without a metric is the mean.
+        labels: {key that names a row: header}, with keys ``pretrained``, ``model``, ``train``,
+            ``cf``, ``cf_percent``; ``null`` omits a column.
+        columns: {the paper's column: settings of ``Column``}; a column without a metric is the
+            mean.
         rows: settings of ``ArmRow``, in order.
-        commands: what makes the runs and their results.
-        world: benchmark of every column on the embedded world, where the columns name none.
+        commands: that make the runs and their results.
+        world: default benchmark of the columns on the embedded world.
         folders: the same on real data.
         baseline: ``model`` of the paper's own baseline.
-        controls: {place: settings of ``ArmRow``} of a part of its own, laid out once one of its
-            runs that ``rows`` has not was asked: controls the paper has not.
+        controls: {place: settings of ``ArmRow``} of a separate part of controls that are not in the
+            paper, shown if any of its runs that is not in ``rows`` has results.
         curve: draw the mean against the share of counterfactual examples.
         notes: printed below everything.
-        partial: print dashes for what is not there.
+        partial: print dashes for missing values.
     """
 
     name: str
@@ -54,15 +55,15 @@ class ArmsTable:
 
     @property
     def named_by(self) -> dict[str, str]:
-        """What names a row, with its header."""
+        """The keys that name a row, with their headers."""
         return {key: header for key, header in self.labels.items() if header is not None}
 
     def build(self, runs: Runs) -> Document:
-        """Return the paper's numbers, and ours on every place where they were measured.
+        """Return the paper's numbers, and ours for every place where they were measured.
 
         Raises:
-            MissingError: if runs or results are not there, unless ``partial``.
-            UserError: if settings or files cannot be used.
+            MissingError: if runs or results are missing, unless ``partial``.
+            UserError: if settings or files are invalid.
         """
         columns = columns_of(self.columns, self.world, self.folders)
         theirs = published_part(self.name, self.paper, self.named_by, columns, self.baseline)
@@ -116,7 +117,7 @@ class ArmsTable:
     def _read_rows(
         self, runs: Runs, columns: Sequence[Column], place: Place
     ) -> list[tuple[ArmRow, ArmResults]]:
-        """Return every row with its arm, if any arm was asked any benchmark of the place."""
+        """Return every row with its arm, if any arm has results in the place."""
         rows = [(row, runs.arm(row.run)) for row in self._rows()]
         found = _was_asked([arm for _, arm in rows], columns, place)
         return rows if found or (self.partial and place == PLACES[0]) else []
@@ -124,7 +125,7 @@ class ArmsTable:
     def _read_controls(
         self, runs: Runs, columns: Sequence[Column], place: Place
     ) -> list[tuple[ArmRow, ArmResults]]:
-        """Return the rows of the controls' part, if any control was asked."""
+        """Return the rows of the part of controls, if any control has results."""
         shown = {row.run for row in self._rows()}
         wanted = self._read("controls", self.controls.get(place, ()))
         rows = [(row, runs.arm(row.run)) for row in wanted]
@@ -138,7 +139,7 @@ def _was_asked(arms: Sequence[ArmResults], columns: Sequence[Column], place: Pla
 
 
 def _where(place: Place, arms: Sequence[ArmResults]) -> str:
-    """Return how a title names the embedded world, with the style of the first run that has one."""
+    """Return the embedded world's name for a title, with the style of the first run with one."""
     if place == "folders":
         return ""
     for arm in arms:

@@ -1,4 +1,4 @@
-"""The value columns of the paper's tables, and the benchmark each stands for in either place."""
+"""The value columns of the paper's tables, and the benchmark of each in either place."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Column:
     Attributes:
         key: its name in the paper's numbers.
         name: as printed.
-        group: printed above, once over its neighbours of the same group.
+        group: printed above, once for adjacent columns of the same group.
         metric: of our results; ``None`` is the mean over the other columns.
         world: benchmark on the embedded world.
         folders: benchmark on real data.
-        world_name: header where the benchmark of the embedded world is another one.
+        world_name: header if the benchmark of the embedded world is a different one.
     """
 
     key: str
@@ -38,11 +38,11 @@ class Column:
     world_name: str | None = None
 
     def header(self, place: Place) -> str:
-        """Return the name as printed above the results of a place."""
+        """Return the column's header for the results of a place."""
         return self.world_name or self.name if place == "world" else self.name
 
     def at(self, place: Place) -> MeasuredColumn:
-        """Return the column as it is measured in a place."""
+        """Return the measured column for a place."""
         benchmark = None if self.metric is None else str(getattr(self, place))
         return MeasuredColumn(self.header(place), self.group, benchmark, self.metric)
 
@@ -50,15 +50,15 @@ class Column:
 def columns_of(
     found: Mapping[str, Mapping[str, Any]], world: str | None, folders: str | None
 ) -> tuple[Column, ...]:
-    """Return the columns a table's configuration describes, ``{key: {name: ..., ...}}``.
+    """Return the columns in a table's configuration, ``{key: {name: ..., ...}}``.
 
     Args:
         found: settings of each column.
-        world: benchmark of the columns that name none.
+        world: default benchmark of the columns.
         folders: the same on real data.
 
     Raises:
-        UserError: for a setting no column has.
+        UserError: for an unknown setting.
     """
     try:
         return tuple(

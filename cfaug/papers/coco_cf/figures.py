@@ -1,4 +1,4 @@
-"""Figures 2 and 3 of COCO-Counterfactuals: what shared attention keeps, and matching gaps."""
+"""Figures 2 and 3 of COCO-Counterfactuals: what shared attention preserves, and matching gaps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cfaug.report.matching_gap import ORDER, READABLE, read_gaps, shifts
 from cfaug.report.numbers import DASH, p_text, percent
 
 DIGITS = 5
-"""Significant digits of a gap that is kept for the plot."""
+"""Significant digits of the gaps saved for the plot."""
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,13 @@ class GapFigure:
     """Matching gaps of several models, their pairs pooled over seeds (Figure 3, section 4.2.2).
 
     Args:
-        name: of the files written.
+        name: of the output files.
         title: above the figure.
         models: {as printed: {"world": ``experiment/arm``, "folders": the same}}.
         benchmarks: {"world": benchmark, "folders": benchmark}.
-        commands: what makes the scores.
+        commands: that make the scores.
         notes: printed below everything.
-        partial: leave out models that were not asked.
+        partial: leave out models without scores.
     """
 
     name: str
@@ -46,10 +46,10 @@ class GapFigure:
     partial: bool = False
 
     def build(self, runs: Runs) -> Document:
-        """Return a table of the gaps and a plot per model, for every place that was asked.
+        """Return a table of the gaps and a plot per model, for every place with scores.
 
         Raises:
-            MissingError: if a model was not asked, unless ``partial``.
+            MissingError: if a model has no scores, unless ``partial``.
             UserError: if the scores cannot be read.
         """
         parts, plots, missing = [], [], []
@@ -137,12 +137,12 @@ class SharingFigure:
     """Pairs drawn with and without shared attention (Figure 2), from ``benchmarks/sharing.py``.
 
     Args:
-        name: of the files written.
+        name: of the output files.
         title: above the figure.
-        commands: what makes ``sharing.json`` and ``sharing.png``.
-        folder: where they are, below ``paths.runs``.
+        commands: that make ``sharing.json`` and ``sharing.png``.
+        folder: that contains them, below ``paths.runs``.
         notes: printed below everything.
-        partial: print nothing where they are missing.
+        partial: print nothing if they are missing.
     """
 
     name: str
@@ -156,7 +156,7 @@ class SharingFigure:
         """Return the table and the picture.
 
         Raises:
-            MissingError: if they were not made, unless ``partial``.
+            MissingError: if they are missing, unless ``partial``.
             UserError: if they cannot be read.
         """
         rows, picture = (runs.root / self.folder / f"sharing.{kind}" for kind in ("json", "png"))

@@ -1,4 +1,4 @@
-"""Gains against label frequency, with the paper's correlation and an honest one (Table 6)."""
+"""Gains against label frequency, with the paper's correlation and a corrected one (Table 6)."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ CORRELATION = (
 
 @dataclass(frozen=True)
 class GainTable:
-    """A row per data set: how many pairs alter one of its classes, and what each mixture gained.
+    """A row per data set: the pairs that alter one of its classes, and each mixture's gain.
 
     Args:
-        name: of the paper's numbers and of the files written.
+        name: of the paper's numbers and of the output files.
         title: above the table.
         paper: where the paper's numbers were measured.
         columns: {data set: settings of ``Column``}.
-        before: ``experiment/arm`` that gains are over.
+        before: ``experiment/arm`` relative to which gains are measured.
         mixtures: {as printed: ``experiment/arm``}, one for each of the paper's mixtures.
-        commands: what makes the runs and their results.
+        commands: that make the runs and their results.
         notes: printed below everything.
-        partial: print dashes for what is not there.
+        partial: print dashes for missing values.
     """
 
     name: str
@@ -53,11 +53,11 @@ class GainTable:
     partial: bool = False
 
     def build(self, runs: Runs) -> Document:
-        """Return the paper's numbers, and ours on every place where they were measured.
+        """Return the paper's numbers, and ours for every place where they were measured.
 
         Raises:
-            MissingError: if runs, results or frequencies are not there, unless ``partial``.
-            UserError: if settings or files cannot be used.
+            MissingError: if runs, results or frequencies are missing, unless ``partial``.
+            UserError: if settings or files are invalid.
         """
         columns = tuple(c for c in columns_of(self.columns, None, None) if c.metric)
         found = published(self.name)
@@ -68,7 +68,7 @@ class GainTable:
         for place in PLACES:
             frequency, gains, lacks = self._measure(runs, columns, place)
             if len(lacks) == len(columns) * (len(self.mixtures) + 2):
-                continue  # nothing was measured there
+                continue  # no measurements there
             missing += lacks
             heads = [c.header(place) for c in columns]
             parts += self._parts(f"Ours: {self._where(place)}", heads, frequency, gains, ours=True)
@@ -109,10 +109,10 @@ class GainTable:
         return frequency, means[:, 1:] - means[:, :1], lacks
 
     def _counts(self, runs: Runs) -> dict[str, int]:
-        """Return the label frequencies of the mixtures' runs, whose counterfactual source is one.
+        """Return the label frequencies of the mixtures' runs, which share a counterfactual source.
 
         Raises:
-            UserError: if two runs counted other pairs.
+            UserError: if two runs counted different pairs.
         """
         found: dict[str, int] = {}
         for name in self.mixtures.values():
@@ -135,7 +135,7 @@ class GainTable:
         *,
         ours: bool,
     ) -> list[Part]:
-        # The paper's order is by gain; ours, where some may be missing, by frequency.
+        # The paper's order is by gain; ours is by frequency, as some gains may be missing.
         order = np.argsort(-np.nan_to_num(frequency), kind="stable") if ours else range(len(names))
         rows = tuple(
             (
@@ -158,7 +158,7 @@ class GainTable:
 
 
 def _describe(frequency: np.ndarray, gains: np.ndarray) -> tuple[str, ...]:
-    """Say what the correlation is of, and why where there is none."""
+    """Describe the data of the correlation, or say why there is none."""
     count = len(frequency)
     found = [f"Frequency and gains of {count} data set{'s' * (count > 1)}; two-sided p."]
     if count < 3:

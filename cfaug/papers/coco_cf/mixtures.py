@@ -1,6 +1,6 @@
 """The named data sets of the COCO-Counterfactuals paper (section B.3.1), as ``data.plan``.
 
-Sizes follow by formula from those of the sources. With the paper's, 17,410 real examples, 34,820
+Sizes are computed from those of the sources. With the paper's, 17,410 real examples, 34,820
 counterfactual ones in pairs, 25,482 of them validated by people:
 
     real             all real                                  17,410   13,928 of them train
@@ -34,12 +34,12 @@ from cfaug.errors import UserError
 
 @dataclass(frozen=True)
 class Shares:
-    """How much of either source a data set takes; halves are rounded up.
+    """The share of each source in a data set; halves are rounded up.
 
     Attributes:
         real: share of the real rows.
         counterfactual: share of the counterfactual rows, or of their sets.
-        of_sets: whether that is a share of the sets, of which all rows are taken.
+        of_sets: whether that is a share of the sets, which are taken whole.
     """
 
     real: Fraction
@@ -66,7 +66,7 @@ class PaperMixture:
         name: of the data set; ``human_validated`` needs ``data.human_labels``.
 
     Raises:
-        UserError: for a name that the paper has not.
+        UserError: for a name that is not in the paper.
     """
 
     name: Literal["real", "base", "medium", "all", "human_validated"]
@@ -77,21 +77,21 @@ class PaperMixture:
 
     @property
     def shares(self) -> Shares:
-        """How much it takes of either source."""
+        """Its shares of both sources."""
         return DATA_SETS[self.name]
 
     @property
     def sources(self) -> tuple[bool, bool]:
-        """Whether rows of the real and of the counterfactual source are drawn."""
+        """Whether rows are drawn from the real source, and from the counterfactual one."""
         return self.shares.real > 0, self.shares.counterfactual > 0
 
     @property
     def needs_labels(self) -> bool:
-        """Whether the counterfactual images are those that people matched to their caption."""
+        """Whether only counterfactual images are used that people matched to their caption."""
         return self.name == "human_validated"
 
     def wanted(self, pool: Pool, validation: float) -> Wanted:
-        """Return how many rows of each source train and validate, either source at its share.
+        """Return the number of training and validation rows of each source, at its share.
 
         Args:
             pool: the rows that may be drawn.
@@ -107,7 +107,7 @@ class PaperMixture:
         return share_out(total, counterfactual, Fraction(counterfactual, total), validation)
 
     def draw(self, pool: Pool, validation: float) -> Mixture:
-        """Draw the data set: groups kept whole, or rows split at random, as the pool has them.
+        """Draw the data set, keeping groups whole or splitting rows at random, as the pool says.
 
         Args:
             pool: the rows that may be drawn.
@@ -121,8 +121,8 @@ class PaperMixture:
             return divide(pool, wanted)
         chosen = self._chosen(pool)
         rows = np.concatenate([pair_rows(one, chosen[one]) for one in (REAL, COUNTERFACTUAL)])
-        # Keys of the split are not those of the draw: else whoever is drawn first would always
-        # train.
+        # The split has other keys than the draw: otherwise rows drawn first would always be for
+        # training.
         keys = [
             random_keys(chosen[one].astype(np.uint64), pool.seed, "mixture", "split", one)
             for one in (REAL, COUNTERFACTUAL)
@@ -132,7 +132,7 @@ class PaperMixture:
         return assemble(pool, _by_source(train), _by_source(held), dropped=0)
 
     def _chosen(self, pool: Pool) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rows of either source before the split, int64, in the order of the draw."""
+        """Return the rows of both sources before the split, int64, in the order of the draw."""
         real, counterfactual = pool.rows
         real = real[: half_up(self.shares.real * len(real))]
         if not self.shares.of_sets:

@@ -1,7 +1,7 @@
 """The paper's own numbers, ``coco_cf_<N>.json`` beside this file, as parts of a table.
 
-A value is a mean or [mean, standard deviation]; ``n`` is how many seeds the standard deviations are
-over.
+A value is a mean or [mean, standard deviation]; ``n`` is the number of seeds of the standard
+deviations.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TESTED = (
 
 
 def mean_sd(value: float | list[float]) -> tuple[float, float]:
-    """Return mean and standard deviation of a cell, ``nan`` where the paper gives none."""
+    """Return mean and standard deviation of a cell, ``nan`` if missing in the paper."""
     return (value[0], value[1]) if isinstance(value, list) else (value, math.nan)
 
 
@@ -38,14 +38,14 @@ def published_part(
 ) -> Part:
     """Lay out the paper's numbers as the paper did.
 
-    Underlined is what the paper's test calls better than the baseline, made again from mean,
-    standard deviation and n: in the paper's text a bold cell has lost its underline.
+    Values better than the baseline by the paper's test are underlined, recomputed from mean,
+    standard deviation and n, as bold cells lose their underline in the paper's extracted text.
 
     Args:
         name: of the table.
         title: of the part.
         labels: {key of a row: header}, for the columns that name a row.
-        columns: those to print.
+        columns: to print.
         baseline: ``model`` of the row that the others are tested against.
     """
     found = published(name)

@@ -20,16 +20,16 @@ class DropTable:
     """A row per model and data set: recall, and its change against the model's baseline.
 
     Args:
-        name: of the paper's numbers and of the files written.
+        name: of the paper's numbers and of the output files.
         title: above the table.
         paper: where the paper's numbers were measured.
         columns: {the paper's column: settings of ``Column``}.
-        models: {as printed: {"world": ``experiment/arm``, "folders": the same}}; ``null`` leaves
-            one out.
+        models: {as printed: {"world": ``experiment/arm``, "folders": the same}}; ``null`` omits
+            one.
         datasets: {as printed: {"world": benchmark, "folders": benchmark}}, the baseline first.
-        commands: what makes the results.
+        commands: that make the results.
         notes: printed below everything.
-        partial: print dashes for what is not there.
+        partial: print dashes for missing values.
     """
 
     name: str
@@ -43,11 +43,11 @@ class DropTable:
     partial: bool = False
 
     def build(self, runs: Runs) -> Document:
-        """Return the paper's numbers, and ours on every place where they were measured.
+        """Return the paper's numbers, and ours for every place where they were measured.
 
         Raises:
-            MissingError: if results are not there, unless ``partial``.
-            UserError: if settings or files cannot be used.
+            MissingError: if results are missing, unless ``partial``.
+            UserError: if settings or files are invalid.
         """
         columns = tuple(c for c in columns_of(self.columns, None, None) if c.metric)
         found = {place: self._arms(runs, place) for place in PLACES}
@@ -126,7 +126,7 @@ class DropTable:
         change = {
             name: round(100 * (one.mean / means[baseline].mean - 1)) for name, one in means.items()
         }
-        # Equal to what is printed: two drops that read the same are both bold.
+        # Compared as printed, so that two drops that read the same are both bold.
         bold = change[benchmark] == min(change.values()) < 0
         told = f"{change[benchmark]:+d}%" if change[benchmark] else "0%"
         text = f"{percent(own.mean)} ({told})"

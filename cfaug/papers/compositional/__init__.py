@@ -1,1 +1,1 @@
-"""Compositional tests: published numbers beside one's own."""
+"""Compositional tests: published numbers beside ours."""

@@ -1,4 +1,4 @@
-"""Every compositional test that models were asked, with published numbers of it beside."""
+"""Results of models on compositional tests, beside published numbers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cfaug.report.results import Cell
 from cfaug.types import CLUSTER
 
 PARTS = "category"
-"""The name in ``by`` of the parts that a test may be shown by."""
+"""The key in ``by`` of a test's parts."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class AskedSet:
     Args:
         benchmark: its name in results.
         scores: {as printed: metric} over the whole test.
-        parts: the metric by category, a row each; ``None`` shows none.
+        parts: the metric to show by category, one row each; ``None`` for no parts.
     """
 
     benchmark: str
@@ -42,7 +42,7 @@ class AskedSet:
 
 
 class RequiredSettings(TypedDict):
-    """What every test's settings hold; see ``AskedSet``."""
+    """Required settings of every test; see ``AskedSet``."""
 
     benchmark: str
     scores: Mapping[str, str]
@@ -56,12 +56,12 @@ class SetSettings(RequiredSettings, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class CompositionalTable(PaperTable):
-    """A row a test and score, a column a model; then columns of published numbers.
+    """A row per test and score, a column per model; then columns of published numbers.
 
     Args:
         sets: {as printed: settings of ``AskedSet``}.
-        models: {as printed: ``experiment/arm`` or ``weights/NAME``}; ``None`` is every one below
-            ``paths.runs`` that was asked one of the tests.
+        models: {as printed: ``experiment/arm`` or ``weights/NAME``}; ``None`` uses all below
+            ``paths.runs`` with results of one of the tests.
         references: columns of published numbers to show; ``None`` is all.
     """
 
@@ -94,8 +94,8 @@ class CompositionalTable(PaperTable):
         """Return our numbers and the published ones, test by test.
 
         Raises:
-            MissingError: if no model was asked any of the tests, unless ``partial``.
-            UserError: if settings or results cannot be used.
+            MissingError: if no model has results of any test, unless ``partial``.
+            UserError: if settings or results are invalid.
         """
         sets = self._sets()
         arms = self._arms(runs, {one.benchmark for one in sets.values()})
@@ -144,7 +144,7 @@ class CompositionalTable(PaperTable):
         }
 
     def _cells(self, one: AskedSet, arms: Mapping[str, ArmResults]) -> Iterator[tuple[str, Cell]]:
-        """Yield the rows of a test that any model was asked, or all if ``partial``."""
+        """Yield the rows of a test with results of any model, or all if ``partial``."""
         known = {row.cell for arm in arms.values() for row in arm.rows}
         if not self.partial and not any(
             row.benchmark == one.benchmark for arm in arms.values() for row in arm.rows
@@ -162,9 +162,9 @@ class CompositionalTable(PaperTable):
     def _resolutions(
         self, runs: Runs, arms: Mapping[str, ArmResults], sets: Mapping[str, AskedSet]
     ) -> Iterator[str]:
-        """Yield a sentence a test: how large a difference it can show, by the first model's items.
+        """Yield a sentence per test on the difference it can show, by the first model's items.
 
-        The score is that of the parts where a test has parts, else its first one.
+        The score is that of the parts if a test has parts, else its first one.
         """
         folders = [folder for arm in arms.values() for folder in runs.folders(arm.name)]
         for name, one in sets.items():
@@ -199,7 +199,7 @@ class CompositionalTable(PaperTable):
         return list(dict.fromkeys([*(name for name in theirs if name in ours), *ours]))
 
     def _shown(self, cells: Sequence[Cell]) -> list[str]:
-        """Return the columns of published numbers that say anything about some cells."""
+        """Return the columns of published numbers with a value for any of these cells."""
         names = published(self.name)["columns"] if self.references is None else self.references
         return [
             name for name in names if any(name in self._references.get(cell, {}) for cell in cells)

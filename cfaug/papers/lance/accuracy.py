@@ -34,12 +34,12 @@ PAIRED = (
 
 @dataclass(frozen=True, kw_only=True)
 class AccuracyTable(StressTable):
-    """A row a set, two columns a model.
+    """A row per set, two columns per model.
 
     Args:
         sets: {as printed: the set of the items}, in order.
-        types: {as printed: what the paper calls that kind of set}.
-        optional: sets, as printed, that are left out where a model was not asked about them.
+        types: {as printed: the paper's name of that kind of set}.
+        optional: sets, as printed, that are left out if a model has no answers about them.
     """
 
     sets: Mapping[str, str]
@@ -47,10 +47,10 @@ class AccuracyTable(StressTable):
     optional: Sequence[str] = ()
 
     def build(self, runs: Runs) -> Document:
-        """Return the paper's numbers, and ours as the paper lays them out and paired.
+        """Return the paper's numbers, and ours in the paper's layout and paired.
 
         Raises:
-            MissingError: if no model was asked, unless ``partial``.
+            MissingError: if no model has answers, unless ``partial``.
             UserError: if items cannot be read.
         """
         found = self.read(runs)
@@ -117,7 +117,7 @@ class AccuracyTable(StressTable):
 
 
 def _rows(one: StressItems, part: str) -> np.ndarray:
-    """Return the rows of a set; of photos those of which there is an edit."""
+    """Return the rows of a set; for photos, only those with an edit."""
     rows = one.rows(part) if part in one.sets else np.zeros(0, np.int64)
     if part not in (ORIGINAL, RECONSTRUCTION):
         return rows
@@ -167,4 +167,4 @@ def _drop_cells(drop: Drop) -> tuple[Entry, ...]:
 
 
 def _change(drop: float) -> str:
-    return points(0.0 - drop)  # of no drop 0.0, not -0.0
+    return points(0.0 - drop)  # 0.0 for no drop, not -0.0

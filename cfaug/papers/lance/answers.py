@@ -1,4 +1,4 @@
-"""The answers of classifiers to a stress test: what LANCE's tables are of."""
+"""The answers of classifiers to a stress test, for LANCE's tables."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ COMMANDS = (
 
 @dataclass(frozen=True, kw_only=True)
 class StressTable(ModelsTable):
-    """A table of the answers to a stress test; arguments as of ``ModelsTable``."""
+    """A table of the answers to a stress test; arguments as for ``ModelsTable``."""
 
     benchmark: str = "stress"
     commands: Sequence[str] = COMMANDS
 
     def read(self, runs: Runs) -> dict[str, list[tuple[Path, StressItems]]]:
-        """Return the answers of each classifier, one a checkpoint, with the checkpoint's folder.
+        """Return the answers of each classifier, one per checkpoint, with the checkpoint's folder.
 
         Raises:
             UserError: if items cannot be read.

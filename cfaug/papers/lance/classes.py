@@ -28,13 +28,13 @@ AXES: Mapping[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class ClassFigure(StressTable):
-    """A row a class, a column a model.
+    """A row per class, a column per model.
 
     Args:
-        shows: how many ``edits`` there are (Figure 7), ``accuracy`` on them (Figure 8), or its
+        shows: the number of ``edits`` (Figure 7), ``accuracy`` on them (Figure 8), or its
             ``change`` from each edit's own photo (Figure 9).
-        kind: edits of this kind only; ``None`` is all.
-        after: edits that bring these words only; ``None`` is all.
+        kind: use only edits of this kind; ``None`` uses all.
+        after: use only edits with these new words; ``None`` uses all.
         part: the set of edits.
 
     Raises:
@@ -91,7 +91,7 @@ class ClassFigure(StressTable):
         return f"edits{kind}{f' to {self.after!r}' if self.after else ''}"
 
     def _by_class(self, one: StressItems) -> dict[str, _Measured]:
-        """Return what is shown of each class, by its name in order."""
+        """Return the measured values of each class, in order of names."""
         if self.part not in one.sets:
             return {}
         own: dict[str, list[int]] = {}
@@ -139,7 +139,7 @@ class ClassFigure(StressTable):
 
 @dataclass(frozen=True)
 class _Measured:
-    """One class and checkpoint: a value, its interval, and how many edits it is of."""
+    """One class and checkpoint: a value, its interval, and its number of edits."""
 
     value: float
     low: float
@@ -148,7 +148,7 @@ class _Measured:
 
 
 def _joined(found: Sequence[_Measured]) -> tuple[float, float, float]:
-    """Return the mean with its interval; of several checkpoints mean and spread."""
+    """Return the mean with its interval, or for several checkpoints mean and spread."""
     values = [one.value for one in found]
     mean = float(np.mean(values))
     if len(found) == 1:

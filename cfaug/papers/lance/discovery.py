@@ -1,7 +1,7 @@
-"""What the oracle says of LANCE in ShapeScapes: is the planted shortcut of a classifier found?
+"""LANCE on ShapeScapes, by an oracle: is the planted shortcut of a classifier found?
 
-The zoo's classifiers were each trained in a world with one planted factor, or none; what was
-planted is known, so what a stress test finds can be counted as right or wrong.
+Each of the zoo's classifiers was trained in a world with one planted factor, or none. As the
+planted factor is known, the findings of a stress test can be counted as right or wrong.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from cfaug.shapescapes.vocabulary import PHOTO
 from cfaug.types import CLUSTER
 
 OTHER = "other"
-"""The factor of an edit that is not an edit of one factor of the world."""
+"""The factor of an edit that does not change exactly one factor of the world."""
 
 FACTORS = ("subject", "colour", "background", "domain")
 
 
 def changed_factor(before: str, after: str) -> str:
-    """Return the one factor of which two captions say different things; ``other`` if there is none.
+    """Return the one factor in which two captions differ; ``other`` if there is no such factor.
 
     >>> changed_factor("a red ball on the beach", "a sketch of a red ball on the beach")
     'domain'
@@ -53,15 +53,15 @@ def changed_factor(before: str, after: str) -> str:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a stress test says of one classifier.
+    """The finding of a stress test about one classifier.
 
     Attributes:
-        strongest: the factor found to move it farthest; ``None`` if none does by enough.
+        strongest: the factor found to move it farthest; ``None`` if none moves it far enough.
         found: every factor found, the strongest first.
-        precision: share of the ten edits that move it farthest that changed the planted factor;
-            ``None`` where none was planted.
-        chance: the same share of all edits.
-        edits: how many there were.
+        precision: share of edits of the planted factor among the ten that move it farthest;
+            ``None`` if none was planted.
+        chance: the same share among all edits.
+        edits: number of edits.
     """
 
     strongest: str | None
@@ -79,9 +79,9 @@ def find_factor(
     Args:
         answers: of the classifier.
         part: the set of edits.
-        planted: the factor that it was trained to rely on; ``None`` is none.
+        planted: the factor that it was trained to rely on; ``None`` for no factor.
         minimum: see ``cfaug.metrics.discovery.discover_factors``.
-        alpha: likewise.
+        alpha: see ``minimum``.
     """
     rows = answers.rows(part)
     before, after = answers.texts("text_before"), answers.texts("text")
@@ -100,10 +100,10 @@ def find_factor(
 
 @dataclass(frozen=True, kw_only=True)
 class DiscoveryTable(StressTable):
-    """Of how many classifiers is the planted factor found, by which edits?
+    """For how many classifiers is the planted factor found, by which edits?
 
     Args:
-        models: {planted factor, or ``none``: checkpoints}, as other tables of answers name them.
+        models: {planted factor, or ``none``: checkpoints}, as in other tables of answers.
         sets: {as printed: set of edits}.
         minimum: least excess over the reconstruction, in probability.
         alpha: largest corrected p.
@@ -115,10 +115,10 @@ class DiscoveryTable(StressTable):
     alpha: float = 0.05
 
     def build(self, runs: Runs) -> Document:
-        """Return a part with precision and recall, and one with what was found of each classifier.
+        """Return a part with precision and recall, and one with the finding for each classifier.
 
         Raises:
-            MissingError: if no classifier was asked, unless ``partial``.
+            MissingError: if no classifier has answers, unless ``partial``.
         """
         answers = self.read(runs)
         findings = {

@@ -1,7 +1,7 @@
-"""What the oracle says of edited photos: did the right factor change, and nothing else?
+"""Quality of edited photos, by an oracle: did the right factor change, and nothing else?
 
-A judge, trained on drawn scenes, tells what a picture shows; the oracle draws the scene again as
-the edited caption has it, so it is known where the picture may change.
+A judge, trained on drawn scenes, predicts what a picture shows; the oracle redraws the scene for
+the edited caption, so it is known where the picture may change.
 """
 
 from __future__ import annotations
@@ -39,11 +39,12 @@ class EditedPicture:
     """A picture of a joined set, and what it should show.
 
     Attributes:
-        kind: of the edit; ``original`` of the photo itself.
-        factor: that was to change; ``None`` of a photo and its reconstruction.
+        kind: of the edit; ``original`` for the photo itself.
+        factor: that should change; ``None`` for a photo and its reconstruction.
         wanted: what the picture should show.
         pixels: uint8 (size, size, 3).
-        psnr: to the photo, in dB, outside of what the edit may change; ``nan`` where all may.
+        psnr: to the photo, in dB, outside the region that the edit may change; ``nan`` if it may
+            change everything.
     """
 
     kind: str
@@ -55,13 +56,13 @@ class EditedPicture:
 
 @dataclass(frozen=True)
 class EditQuality:
-    """Of pictures of one kind.
+    """Quality of the pictures of one kind.
 
     Attributes:
         kind: of the edit.
-        n: pictures.
-        changed: share in which the judge sees the wanted value of the factor; ``nan`` where none
-            was to change.
+        n: number of pictures.
+        changed: share in which the judge sees the wanted value of the factor; ``nan`` if none
+            should change.
         label: share in which it sees the photo's subject.
         rest: share in which it sees the photo's value of every other factor.
         all: share in which it sees all of these.
@@ -78,7 +79,7 @@ class EditQuality:
 
 
 def measure_edits(pictures: Iterable[EditedPicture], judge: Judge) -> list[EditQuality]:
-    """Return the quality of edits by kind, in alphabetic order."""
+    """Return the quality of edits by kind, in alphabetical order."""
     ordered = sorted(pictures, key=lambda one: one.kind)
     return [_measure(kind, list(own), judge) for kind, own in groupby(ordered, lambda o: o.kind)]
 
@@ -117,7 +118,7 @@ def read_pictures(folder: Path, style: str) -> Iterator[EditedPicture]:
 
     Args:
         folder: of the shards.
-        style: of the world, by which the oracle draws.
+        style: of the world, in which the oracle draws.
 
     Raises:
         UserError: if a set is not of the embedded world.
@@ -155,11 +156,11 @@ def _pixels(one: CounterfactualSet, member: Member) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True, kw_only=True)
 class EditQualityTable(PaperTable):
-    """How many edited photos show what their captions say, and keep all else.
+    """How many edited photos show what their captions say and keep everything else.
 
     Args:
         folders: {as printed: folder of shards}.
-        judge: what tells what a picture shows.
+        judge: predicts what a picture shows.
         style: of the world.
     """
 
@@ -171,7 +172,7 @@ class EditQualityTable(PaperTable):
         """Return a part with a row for each folder and kind of edit.
 
         Raises:
-            MissingError: if a folder is not there, unless ``partial``.
+            MissingError: if a folder is missing, unless ``partial``.
         """
         there = {
             name: Path(f) for name, f in self.folders.items() if (Path(f) / "card.json").is_file()

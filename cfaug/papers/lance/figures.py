@@ -21,7 +21,7 @@ from cfaug.report.stress import EDITED, StressItems
 from cfaug.report.stress_drops import EDITED_PHOTOS
 
 SENSITIVE = 0.05
-"""Corrected p up to which a kind moves a model more than a reconstruction does."""
+"""Largest corrected p for a kind to move a model more than a reconstruction does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,10 +35,10 @@ class SensitivityFigure(StressTable):
     part: str = EDITED
 
     def build(self, runs: Runs) -> Document:
-        """Return a table and bars: a row a kind, a column a model.
+        """Return a table and bars: a row per kind, a column per model.
 
         Raises:
-            MissingError: if no model was asked, unless ``partial``.
+            MissingError: if no model has answers, unless ``partial``.
             UserError: if items cannot be read.
         """
         found = self.read(runs)
@@ -75,7 +75,7 @@ class SensitivityFigure(StressTable):
 
 
 def _order(effects: Mapping[str, Sequence[Sequence[GroupEffect]]]) -> list[str]:
-    """Return every kind, that which moves the models farthest first."""
+    """Return every kind, beginning with the one that moves the models farthest."""
     means: dict[str, list[float]] = {}
     for one in (one for own in effects.values() for some in own for one in some):
         means.setdefault(str(one.group), []).append(one.mean)
@@ -87,7 +87,7 @@ def _of(kind: str, own: Sequence[Sequence[GroupEffect]]) -> list[GroupEffect]:
 
 
 def _bar(found: Sequence[GroupEffect]) -> tuple[float | None, float | None, float | None]:
-    """Return the mean and its interval; of several checkpoints mean and spread."""
+    """Return the mean and its interval, or for several checkpoints mean and spread."""
     if not found:
         return None, None, None
     mean = sum(one.mean for one in found) / len(found)
@@ -129,7 +129,7 @@ class QualityFigure(PaperTable):
     benchmarks: Sequence[str]
 
     def build(self, runs: Runs) -> Document:
-        """Return the paper's numbers, and ours by whatever measured them.
+        """Return the paper's numbers, and ours for every model that measured them.
 
         Raises:
             MissingError: if there are no results, unless ``partial``.
@@ -158,7 +158,7 @@ class QualityFigure(PaperTable):
 
     def _ours(self, name: str, results: Sequence[Result]) -> Part:
         known = {(row.by["set"], row.metric): row for row in results if [*row.by] == ["set"]}
-        # As the images, so the captions: of photos of which there is an edit.
+        # As for images, use only the captions of photos that have an edit.
         known |= {
             (row.by["set"], row.metric): row
             for row in results
@@ -187,7 +187,7 @@ class InsightsFigure(StressTable):
     """The interventions on a class that move a model most (Figure 6).
 
     Args:
-        shown: insights of a model.
+        shown: number of insights per model.
     """
 
     shown: int = 3

@@ -1,4 +1,4 @@
-"""Table 4 of LANCE: what people say of the edited images, from ``ratings.json``."""
+"""Table 4 of LANCE: people's ratings of the edited images, from ``ratings.json``."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from cfaug.report.document import Document, Entry, Part
 from cfaug.report.numbers import DASH
 
 FOLDER = "annotation"
-"""Below ``paths.runs``: where ``annotate=read`` writes."""
+"""Folder below ``paths.runs`` that ``annotate=read`` writes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HumanStudyTable(PaperTable):
-    """A row a question, a column a kind of edit.
+    """A row per question, a column per kind of edit.
 
     Args:
-        folder: where the answers were read to, below ``paths.runs``.
+        folder: of the answers, below ``paths.runs``, from ``annotate=read``.
     """
 
     folder: str = FOLDER
 
     def build(self, runs: Runs) -> Document:
-        """Return the paper's numbers and those of the people who were asked.
+        """Return the paper's numbers and ours.
 
         Raises:
-            MissingError: if nobody was, unless ``partial``.
-            UserError: if their answers cannot be read.
+            MissingError: if there are no answers, unless ``partial``.
+            UserError: if the answers cannot be read.
         """
         file = runs.root / self.folder / FILE
         self.require(file.exists(), f"{file}: nobody was asked")

@@ -1,4 +1,4 @@
-"""Table 3 of LANCE: do caption edits succeed, and does the guard of the label do its work?"""
+"""Table 3 of LANCE: do caption edits succeed, and does the label filter work?"""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ ROWS: Mapping[str, tuple[str, str]] = {
     "Filter precision (%)": ("precision", "rejected"),
     "Filter recall (%)": ("recall", ""),
 }
-"""As printed: a share of ``EditMeasures``, and the count that it is of."""
+"""{as printed: (share of ``EditMeasures``, its count)}."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PerturberTable(PaperTable):
-    """A column a kind of edit, a part for each thing that writes edits.
+    """A column per kind of edit, a part per backend that writes edits.
 
     Args:
-        backends: {as printed: the folder of shards whose edits it wrote}.
+        backends: {as printed: folder of shards with its edits}.
         kinds: of edits, in order; others follow.
     """
 
@@ -39,7 +39,7 @@ class PerturberTable(PaperTable):
         """Return the paper's numbers, and those of every folder.
 
         Raises:
-            MissingError: if a folder has no edits, or no check judged them, unless ``partial``.
+            MissingError: if a folder has no checked edits, unless ``partial``.
             UserError: if they cannot be read.
         """
         found = {name: _measure(Path(folder)) for name, folder in self.backends.items()}

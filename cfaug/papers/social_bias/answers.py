@@ -1,4 +1,4 @@
-"""What models retrieved for neutral prompts: what the paper's figures and our tables are of."""
+"""Models' retrieval for neutral prompts, for the paper's figures and our tables."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ COMMANDS = (
 )
 
 NATS = Measure("nats", "lower")
-"""Of skews: natural logarithms of ratios."""
+"""The measure of skews: natural logarithms of ratios."""
 
 
 @dataclass(frozen=True)
 class ModelAnswers:
-    """What one model retrieved; of several checkpoints each value is their mean.
+    """One model's retrieval; values are means over its checkpoints.
 
     Attributes:
         name: as printed.
@@ -46,7 +46,7 @@ class ModelAnswers:
 
     @cached_property
     def ranked(self) -> list[tuple[SkewItems, SkewRankings]] | None:
-        """The checkpoints with their rankings; ``None`` if one was evaluated without keeping any.
+        """The checkpoints with their rankings; ``None`` if one has no saved rankings.
 
         Raises:
             UserError: if rankings cannot be read.
@@ -57,7 +57,7 @@ class ModelAnswers:
 
     @property
     def asked(self) -> frozenset[str]:
-        """Hashes of what its checkpoints were asked about."""
+        """Hashes of its checkpoints' test data."""
         return frozenset(one.items.data for one in self.checkpoints)
 
     def choose(self, grid: str, labelling: str, k: int | None) -> Question | None:
@@ -67,13 +67,13 @@ class ModelAnswers:
     def values(
         self, question: Question, metric: str = "max_skew", subject_type: str | None = None
     ) -> dict[str, float]:
-        """Return the mean over checkpoints by subject, of those that all have."""
+        """Return the mean over checkpoints by subject, for subjects that all have."""
         found = [one.values(question, metric, subject_type) for one in self.checkpoints]
         shared = [name for name in found[0] if all(name in own for own in found)]
         return {name: sum(own[name] for own in found) / len(found) for name in shared}
 
     def gaps(self, question: Question, subject_type: str | None) -> dict[str, dict[str, float]]:
-        """Return the mean over checkpoints of places within sets, by label and subject."""
+        """Return the mean over checkpoints of ranks within sets, by label and subject."""
         found = [one.gaps(question, subject_type) for one in self.checkpoints]
         return {
             label: {
@@ -85,11 +85,11 @@ class ModelAnswers:
         }
 
     def standing(self, question: Question, subject_type: str | None) -> list[Standing]:
-        """Return which subjects stand out, a checkpoint each."""
+        """Return which subjects stand out, for each checkpoint."""
         return [one.standing(question, subject_type) for one in self.checkpoints]
 
     def chance(self, question: Question, subject_type: str | None) -> list[ChanceSkew]:
-        """Return what a random ranking gives, a subject each."""
+        """Return the distribution for a random ranking, for each subject."""
         return self.checkpoints[0].chance(question, subject_type)
 
 
@@ -98,7 +98,7 @@ def mean_over_subjects(values: dict[str, float], *about: str) -> MeanDifference:
 
     Args:
         values: at least one.
-        about: what they are, which keys the draws.
+        about: description of the values, the key of the draws.
     """
     rng = generator(0, "social_bias", *about)
     return cluster_bootstrap(np.array(list(values.values())), list(values), rng)
@@ -106,7 +106,7 @@ def mean_over_subjects(values: dict[str, float], *about: str) -> MeanDifference:
 
 @dataclass(frozen=True, kw_only=True)
 class SkewTable(ModelsTable):
-    """A table of the answers to ``benchmark=skew``; arguments as of ``ModelsTable``."""
+    """A table of the answers to ``benchmark=skew``; arguments as for ``ModelsTable``."""
 
     benchmark: str = "skew"
     commands: Sequence[str] = COMMANDS

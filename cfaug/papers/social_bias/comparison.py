@@ -1,4 +1,4 @@
-"""Models beside each other on one question, each against the first, over subjects and sets."""
+"""Models side by side on one question, each against the first, over subjects and sets."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ class Compared:
     """One model on one question.
 
     Attributes:
-        model: what it retrieved.
-        question: what was asked.
-        subject_type: of the subjects; ``None`` is all.
-        test: against the first model; ``None`` of the first itself, or of other test data.
-        p_holm: of that, corrected over all that were compared together.
-        over_sets: the same, subjects and sets drawn; ``None`` where a model has no rankings.
+        model: its retrieval.
+        question: the question.
+        subject_type: of the subjects; ``None`` for all.
+        test: against the first model; ``None`` for the first itself, or with other test data.
+        p_holm: of that, corrected over all that are compared together.
+        over_sets: the same, with subjects and sets drawn; ``None`` if a model has no rankings.
         over_sets_holm: p of that, corrected likewise.
     """
 
@@ -82,8 +82,8 @@ class Compared:
         """Return the cells of a row.
 
         Args:
-            paired: whether those of ``PAIRED_COLUMNS`` follow those of ``COLUMNS``.
-            extremes: whether those of ``EXTREMES`` are among them.
+            paired: add the cells of ``PAIRED_COLUMNS`` after those of ``COLUMNS``.
+            extremes: include the cells of ``EXTREMES``.
         """
         values = self.model.values(self.question, "max_skew", self.subject_type)
         excess = self.model.values(self.question, "max_skew_excess", self.subject_type)
@@ -105,7 +105,7 @@ class Compared:
         return (*found, *self.paired()) if paired else found
 
     def gap_cells(self, paired: bool) -> tuple[Entry, ...]:
-        """Return the cells of ``GAP_COLUMNS``, and of ``PAIRED_COLUMNS`` if asked."""
+        """Return the cells of ``GAP_COLUMNS`` and, if ``paired``, of ``PAIRED_COLUMNS``."""
         gaps = self.model.values(self.question, RANK_GAP, self.subject_type)
         chance = self.model.values(self.question, "rank_gap_chance", self.subject_type)
         corrected = [
@@ -144,7 +144,7 @@ class Compared:
         )
 
     def says(self) -> str:
-        """Return which subjects stand out, and how many would by chance."""
+        """Return which subjects stand out, and how many are expected to by chance."""
         standing = self.model.standing(self.question, self.subject_type)
         if len(standing) > 1:
             counts = ", ".join(f"{len(one.corrected):,}" for one in standing)
@@ -157,15 +157,15 @@ def compare_models(
     questions: Sequence[tuple[Question, str | None]],
     metric: str = "max_skew",
 ) -> list[Compared]:
-    """Compare each model with the first on each question, Holm over all of it.
+    """Compare each model with the first on each question; Holm over all comparisons.
 
     Args:
-        models: the first is what the others are compared with.
+        models: the others are compared with the first.
         questions: each with the type of its subjects, ``None`` for all.
         metric: a column of the items, lower is better.
 
     Returns:
-        One a model that was asked, by question; none where no subject counts.
+        One per model with answers, by question; empty if no subject counts.
     """
     found = []
     for question, subject_type in questions:
@@ -185,12 +185,12 @@ def compare_models(
 
 
 def explain_comparison(models: Sequence[ModelAnswers]) -> list[str]:
-    """Return notes on ``PAIRED_COLUMNS``; no note on a single model.
+    """Return notes on ``PAIRED_COLUMNS``; empty for a single model.
 
-    Models that were evaluated before rankings were kept are named, with what to run.
+    Models evaluated before rankings were saved are named, with the command to run.
 
     Args:
-        models: that are compared.
+        models: to compare.
     """
     if len(models) < 2:
         return []

@@ -1,4 +1,4 @@
-"""Table 4: how well prompts tell the labels of images apart, from items and from the paper."""
+"""Table 4: how well prompts distinguish the labels of images, from items and from the paper."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SCORES = ("precision", "recall", "f1")
 
 @dataclass(frozen=True, kw_only=True)
 class DetectorTable(ModelsTable):
-    """A row a value of the attribute: precision, recall, F1 and support, and the confusions.
+    """A row per value of the attribute: precision, recall, F1 and support, and the confusions.
 
     Args:
         attribute: header of the values.
@@ -32,10 +32,10 @@ class DetectorTable(ModelsTable):
     benchmark: str = "attribute_detector"
 
     def build(self, runs: Runs) -> Document:
-        """Return the paper's numbers, and ours as the paper lays them out.
+        """Return the paper's numbers, and ours in the paper's layout.
 
         Raises:
-            MissingError: if no model was asked, unless ``partial``.
+            MissingError: if no model has answers, unless ``partial``.
             UserError: if items cannot be read.
         """
         found = self.answers(runs, lambda _, items: items)
@@ -48,7 +48,7 @@ class DetectorTable(ModelsTable):
         return self.document(self.printed("gender", "gender", _printed), *ours)
 
     def _parts(self, model: str, answers: Sequence[Items]) -> tuple[Part, Part]:
-        """Return the scores of a model, means over its checkpoints, and what was taken for what."""
+        """Return a model's scores, averaged over its checkpoints, and its confusion matrix."""
         matrices = [_confusion(one) for one in answers]
         values = list(dict.fromkeys(value for names, _ in matrices for value in names))
         scores = [dict(zip(names, class_scores(m), strict=True)) for names, m in matrices]
@@ -83,7 +83,7 @@ def _printed(row: Mapping[str, Any], value: float) -> Entry:
 
 
 def _confusion(items: Items) -> tuple[list[str], np.ndarray]:
-    """Return the values in order, and how often each was taken for which."""
+    """Return the values in order, and their confusion matrix."""
     truth, predicted = (np.asarray(items.columns[name]) for name in ("truth", "predicted"))
     kept = np.array([reason is None for reason in items.columns["left_out"]])
     values = list(dict.fromkeys([*items.columns["asked"], *truth[kept], *predicted[kept]]))

@@ -1,4 +1,4 @@
-"""Tables 1 to 3: what people say of generated images, from ``annotation.json`` and the paper."""
+"""Tables 1 to 3: people's judgements of images, from ``annotation.json`` and the paper."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cfaug.report.document import Document, Entry, Part, Picture
 from cfaug.report.numbers import DASH, percent
 
 FOLDER = "annotation"
-"""Below ``paths.runs``: where ``annotate=read`` writes."""
+"""Folder below ``paths.runs`` that ``annotate=read`` writes."""
 
 Shows = Literal["categories", "examples", "strata"]
 
@@ -39,8 +39,8 @@ class Tally:
     """How people judged the images of one stratum.
 
     Attributes:
-        stratum: what their captions ask for, {attribute: value}.
-        images: how many were judged.
+        stratum: attributes in their captions, {attribute: value}.
+        images: number of images with answers.
         counts: {answer: images}; an image with several answers counts once, in equal parts.
     """
 
@@ -51,13 +51,13 @@ class Tally:
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorTable(PaperTable):
-    """What people say of the images of grid sets.
+    """People's judgements of the images of grid sets.
 
     Args:
         shows: ``categories`` (Table 1), ``examples`` of them (Table 2), or ``strata``: answers that
-            fit some labels only, by another label (Table 3).
+            fit only some labels, by another label (Table 3).
         by: the attribute whose values are the columns of ``strata``.
-        folder: where the answers were read to, below ``paths.runs``.
+        folder: of the answers, below ``paths.runs``, from ``annotate=read``.
 
     Raises:
         UserError: if there is no such table.
@@ -72,10 +72,10 @@ class ErrorTable(PaperTable):
             raise UserError(f"table.shows={self.shows!r}: choose from {', '.join(get_args(Shows))}")
 
     def build(self, runs: Runs) -> Document:
-        """Lay out the paper's numbers and what people said.
+        """Lay out the paper's numbers and people's answers.
 
         Raises:
-            MissingError: if nobody was asked, unless ``partial``.
+            MissingError: if there are no answers, unless ``partial``.
             UserError: if the answers cannot be read.
         """
         digits = 1 if self.shows == "categories" else 0
@@ -95,7 +95,7 @@ class ErrorTable(PaperTable):
 
 
 def _missing(record: Record) -> str:
-    """Return what of a record keeps it from being the paper's; "" if nothing does."""
+    """Return why a record is not about the paper's question; "" if it is."""
     if not set(CATEGORIES) <= set(record.tallies[-1].counts) or STRATA not in record.extra:
         return f"answers to another question than the paper's ({record.question})"
     return ""
@@ -115,7 +115,7 @@ Ours = tuple[tuple[Part, ...], tuple[Picture, ...]]
 
 
 def _categories(record: Record, table: ErrorTable, file: Path) -> Ours:
-    """Return a row for each of the paper's categories, and for every other answer there is."""
+    """Return a row for each of the paper's categories, and for every other answer."""
     everything = record.tallies[-1]
     names = [*CATEGORIES, *(name for name in everything.counts if name not in CATEGORIES)]
     rows = tuple(
@@ -163,7 +163,7 @@ def _caption(example: Example) -> str:
 
 
 def _strata(record: Record, table: ErrorTable, file: Path) -> Ours:
-    """Return a row for each answer that fits some labels only, a column a value of ``by``."""
+    """Return a row for each answer that fits only some labels, a column per value of ``by``."""
     offered: Mapping[str, Mapping[str, str]] = _read(
         file, lambda: from_json(dict[str, dict[str, str]], record.extra[STRATA]["offered"])
     )
@@ -192,7 +192,7 @@ def _strata(record: Record, table: ErrorTable, file: Path) -> Ours:
 def _share(
     answer: str, of: Mapping[str, str], by: tuple[str, str], tallies: Sequence[Tally]
 ) -> Entry:
-    """Return how many of the images that an answer fits, and whose label is ``by``, have it."""
+    """Return the share with an answer among the images that it fits and whose label is ``by``."""
     wanted = {*of.items(), by}
     own = [one for one in tallies if wanted <= set(one.stratum.items())]
     images = sum(one.images for one in own)
@@ -204,10 +204,10 @@ def _share(
 
 
 def _read(file: Path, read: Callable[[], Any]) -> Any:
-    """Return what is read of a record's own part of a question.
+    """Read the part of a record that is specific to a question.
 
     Raises:
-        UserError: naming the file, if it is something else.
+        UserError: naming the file, if it is invalid.
     """
     try:
         return read()

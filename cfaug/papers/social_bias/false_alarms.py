@@ -1,4 +1,4 @@
-"""How often is something found in worlds in which nothing was planted?"""
+"""How often is something found in worlds where nothing was planted?"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cfaug.report.skew import SkewItems
 from cfaug.shapescapes.settings import SKEWED
 
 LEVEL = 0.05
-"""The level that is stated of every test here."""
+"""Nominal level of every test here."""
 
 NOTES = (
     "Nothing was planted in the worlds of these models. Placement: the exact test of the table "
@@ -34,8 +34,8 @@ class Alarms:
 
     Attributes:
         count: alarms.
-        tests: how many there were.
-        expected: alarms to expect if nothing is there, as a share; ``nan`` where that is not known.
+        tests: number of tests.
+        expected: expected share of alarms if nothing was planted; ``nan`` if unknown.
     """
 
     count: int
@@ -44,13 +44,13 @@ class Alarms:
 
 
 def alarm_part(worlds: WorldRuns, sets: Sequence[str], shuffled: str, k: int | None) -> Part | None:
-    """Return the table of alarms; ``None`` where there is no world without a skew.
+    """Return the table of alarms; ``None`` if there is no world without a skew.
 
     Args:
         worlds: all of them.
-        sets: what the sets are called, the first first.
-        shuffled: what those are called whose labels say nothing.
-        k: images retrieved.
+        sets: names of the sets, in order.
+        shuffled: name of the sets with shuffled labels.
+        k: number of retrieved images.
     """
     own = worlds.nothing
     if not own:
@@ -81,7 +81,7 @@ def _placements(own: Sequence[WorldRun], sets: str, k: int | None) -> Alarms:
 
 
 def _blind(own: Sequence[WorldRun], sets: str, k: int | None) -> Iterable[tuple[str, Alarms]]:
-    """Yield what a reader of the page sees, who does not know what was planted."""
+    """Yield the alarms for a reader of the page who does not know what was planted."""
     asked = [
         (one.answers[sets], question)
         for one in own

@@ -1,4 +1,4 @@
-"""Figures 2 and 5 of the paper: how MaxSkew is distributed over subjects, model by model."""
+"""Figures 2 and 5 of the paper: the distribution of MaxSkew over subjects, model by model."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class DistributionFigure(SkewTable):
     """Box plots over subjects; on the right of Figure 2 bars by a second attribute.
 
     Args:
-        grid: whose images; ``None`` is every grid that was asked, a panel each.
-        subject_type: of the subjects; ``None`` is every type, a panel each.
-        k: images retrieved; ``None``, or where it was not asked, is the number of labels.
+        grid: whose images; ``None`` for every grid with answers, a panel each.
+        subject_type: of the subjects; ``None`` for every type, a panel each.
+        k: number of retrieved images; if ``None`` or not asked, the number of labels.
         conditional: ``gender|race``: mean skew of the first attribute by values of the second;
-            ``None`` has no bars.
-        conditional_k: images retrieved for the bars, as ``k``.
+            ``None`` for no bars.
+        conditional_k: number of retrieved images for the bars, as for ``k``.
     """
 
     grid: str | None = None
@@ -45,10 +45,10 @@ class DistributionFigure(SkewTable):
     conditional_k: int | None = None
 
     def build(self, runs: Runs) -> Document:
-        """Return a table and box plots a panel, then the bars.
+        """Return a table and box plots for each panel, then the bars.
 
         Raises:
-            MissingError: if no model was asked, unless ``partial``.
+            MissingError: if no model has answers, unless ``partial``.
             UserError: if items cannot be read.
         """
         models = self.read(runs)
@@ -72,7 +72,7 @@ class DistributionFigure(SkewTable):
         )
 
     def _panels(self, models: Sequence[ModelAnswers]) -> list[tuple[Question, str | None]]:
-        """Return each intersectional question and type of subjects that any model was asked."""
+        """Return each intersectional question and type of subjects with answers of any model."""
         found: dict[tuple[Question, str | None], None] = {}
         for model in models:
             first = model.checkpoints[0]
@@ -110,7 +110,7 @@ class DistributionFigure(SkewTable):
         return BoxPlot(title[:1].upper() + title[1:], axis, rows, note, "nats", chance)
 
     def _conditional(self, models: Sequence[ModelAnswers]) -> tuple[Part, BarPlot] | None:
-        """Return the table and the bars by values of a second attribute, if any was asked."""
+        """Return the table and the bars by values of a second attribute, if there are answers."""
         if self.conditional is None:
             return None
         asked: dict[Question, None] = {}
@@ -178,7 +178,7 @@ def _bars(
 
 
 def _ranges(means: Mapping[str, Sequence[float]]) -> str:
-    """Say by how much the largest mean exceeds the smallest, model by model."""
+    """Say how much the largest mean exceeds the smallest, model by model."""
     told = [
         f"{name} {100 * (max(own) / min(own) - 1):.0f} %"
         for name, own in means.items()

@@ -1,7 +1,7 @@
-"""Which labels are ranked higher than the rest of their own set: what matched sets can say.
+"""Which labels are ranked higher than the rest of their set? Comparisons within matched sets.
 
-Images of a set share everything but the label, so a label's place among them, set by set, is a
-paired comparison that a count of the first K images throws away.
+Images of a set share everything but the label, so a label's rank among them, set by set, is a
+paired comparison, which counts of the first K images discard.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ NOTE = (
 
 @dataclass(frozen=True, kw_only=True)
 class GapsFigure(SkewTable):
-    """A row a label, a column a model, for each labelling of all images.
+    """A row per label, a column per model, for each labelling of all images.
 
     Args:
-        grid: whose images; ``None`` is every grid that was asked.
-        subject_type: of the subjects; ``None`` is all together.
-        labellings: which; ``None`` is every one that has no condition.
+        grid: whose images; ``None`` for every grid with answers.
+        subject_type: of the subjects; ``None`` for all together.
+        labellings: to show; ``None`` for all without a condition.
     """
 
     grid: str | None = None
@@ -42,10 +42,10 @@ class GapsFigure(SkewTable):
     labellings: Sequence[str] | None = None
 
     def build(self, runs: Runs) -> Document:
-        """Return a table and bars a labelling.
+        """Return a table and bars for each labelling.
 
         Raises:
-            MissingError: if no model was asked, unless ``partial``.
+            MissingError: if no model has answers, unless ``partial``.
             UserError: if items cannot be read.
         """
         models = self.read(runs)
@@ -68,7 +68,7 @@ class GapsFigure(SkewTable):
         return self.document(*parts, bars=bars, notes=[NOTE] if parts else [])
 
     def _asked(self, models: Sequence[ModelAnswers]) -> list[Question]:
-        """Return one question a labelling: places within sets do not depend on K."""
+        """Return one question per labelling, as ranks within sets do not depend on K."""
         found: dict[tuple[str, str], Question] = {}
         for model in models:
             for one in model.checkpoints[0].questions:

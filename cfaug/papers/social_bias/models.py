@@ -1,4 +1,4 @@
-"""Models side by side on every labelling, and MaxSkew by K: what the paper does not print."""
+"""Models side by side on every labelling, and MaxSkew by K, which are not in the paper."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ CHANCE = "by chance"
 
 @dataclass(frozen=True, kw_only=True)
 class SkewModelsTable(SkewTable):
-    """A row a labelling and model, and a curve where several K were asked.
+    """A row per labelling and model, and a curve if there are several K.
 
     Args:
-        grid: whose images; ``None`` is every grid that was asked.
-        subject_type: of the subjects; ``None`` is all together.
-        conditional: whether labellings among the images of one value have rows as well.
+        grid: whose images; ``None`` for every grid with answers.
+        subject_type: of the subjects; ``None`` for all together.
+        conditional: whether conditional labellings have rows as well.
     """
 
     grid: str | None = None
@@ -43,10 +43,10 @@ class SkewModelsTable(SkewTable):
     conditional: bool = False
 
     def build(self, runs: Runs) -> Document:
-        """Return a table a grid, with the curves.
+        """Return a table for each grid, with the curves.
 
         Raises:
-            MissingError: if no model was asked, unless ``partial``.
+            MissingError: if no model has answers, unless ``partial``.
             UserError: if items cannot be read.
         """
         models = self.read(runs)
@@ -90,7 +90,7 @@ class SkewModelsTable(SkewTable):
         )
 
     def _gap_parts(self, models: Sequence[ModelAnswers], asked: Sequence[Question]) -> list[Part]:
-        """Return a table a grid of places within sets, which do not depend on K."""
+        """Return a table for each grid of ranks within sets, which do not depend on K."""
         once = {(one.grid, one.labelling): one for one in reversed(asked)}
         questions = [(one, self.subject_type) for one in reversed(once.values())]
         found = compare_models(models, questions, RANK_GAP)
@@ -113,7 +113,7 @@ class SkewModelsTable(SkewTable):
         return parts
 
     def _curves(self, grid: str, models: Sequence[ModelAnswers]) -> list[Curve]:
-        """Return MaxSkew by K, beside chance, of each labelling of which several K were asked."""
+        """Return MaxSkew by K, beside chance, for each labelling with several K."""
         asked: dict[str, dict[Question, None]] = {}
         for one in self._asked(models):
             if one.grid == grid:

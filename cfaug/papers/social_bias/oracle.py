@@ -1,7 +1,7 @@
-"""What the oracle says of MaxSkew in ShapeScapes: is a planted skew found, and how often is none?
+"""MaxSkew on ShapeScapes, by an oracle: is a planted skew found, and how often a false one?
 
-The tiny CLIPs were each trained in a world where some subjects were shown with planted labels, or
-in one without; which, and how strongly, is known.
+Each of the tiny CLIPs was trained in a world where some subjects were shown with planted labels, or
+in one without; the labels and their strength are known.
 """
 
 from __future__ import annotations
@@ -41,22 +41,23 @@ ORDER = (
 )
 
 Point = tuple[float, int, Found]
-"""Strength, seed, and what was found."""
+"""Strength, seed, and the finding."""
 
 
 SHUFFLED = "Shuffled"
-"""As ``Oracle`` and ``Generated`` of the settings: how titles and rows begin."""
+"""First word of titles and rows, like ``Oracle`` and ``Generated`` in the settings."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlantedSkewTable(PaperTable):
-    """Strength by strength what is found, the order, false alarms, and curves.
+    """Findings by strength, the recovered order, false alarms, and curves.
 
     Args:
-        experiments: of the runs, each trained in a world of its own.
+        experiments: of the runs, each trained in its own world.
         sets: {as printed: benchmark of the answers}.
-        shuffled: benchmark of the answers about sets whose labels say nothing; ``None`` is none.
-        k: images retrieved; ``None``, or where it was not asked, is the number of labels.
+        shuffled: benchmark of the answers about sets with shuffled labels; ``None`` for no such
+            sets.
+        k: number of retrieved images; if ``None`` or not asked, the number of labels.
     """
 
     experiments: Sequence[str]
@@ -68,7 +69,7 @@ class PlantedSkewTable(PaperTable):
         """Return the parts and a curve for each kind of label.
 
         Raises:
-            MissingError: if no model was asked, unless ``partial``.
+            MissingError: if no model has answers, unless ``partial``.
             UserError: if runs or items cannot be read.
         """
         shuffled = {} if self.shuffled is None else {SHUFFLED: self.shuffled}
@@ -167,13 +168,13 @@ class PlantedSkewTable(PaperTable):
 
 
 def _band(run: WorldRun, sets: str, found: Found) -> Band:
-    """Return where the mean of as many subjects lies by chance, whichever they are."""
+    """Return the chance band of the mean over this many subjects."""
     chance = run.answers[sets].chance(found.question)
     return chance_of_mean(chance[: len(found.planted)])
 
 
 def _measures(points: Sequence[Point]) -> list[Sequence[tuple[float, int, float]]]:
-    """Return (strength, seed, value) of what is ordered, one list for each of ``ORDERED``."""
+    """Return (strength, seed, value) of the ordered measures, one list for each of ``ORDERED``."""
     twins = {seed: found.excess for strength, seed, found in points if strength == 0}
     return [
         [(strength, seed, found.excess) for strength, seed, found in points],

@@ -1,4 +1,4 @@
-"""Models that were trained in worlds with a planted skew, and what a question finds of it."""
+"""Models trained in worlds with a planted skew, and how well questions find it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from cfaug.shapescapes.world import World
 
 @dataclass(frozen=True)
 class Found:
-    """What was found of one kind of label in one world by one source of sets.
+    """The finding about one kind of label in one world with one source of sets.
 
     Attributes:
-        question: which labels, and how many images are retrieved.
+        question: the labels and the number of retrieved images.
         planted: MaxSkew of the subjects with a planted label, by subject.
         others: that of the other subjects.
         chance: the expected MaxSkew of a random ranking, mean over planted subjects.
-        placement: of the gaps of rank within sets.
+        placement: test of the gaps of rank within sets.
     """
 
     question: Question
@@ -39,17 +39,17 @@ class Found:
 
     @property
     def max_skew(self) -> float:
-        """MaxSkew of planted subjects, their mean."""
+        """Mean MaxSkew of planted subjects."""
         return float(np.mean(list(self.planted.values())))
 
     @property
     def excess(self) -> float:
-        """The same less what chance gives."""
+        """The same minus the value by chance."""
         return self.max_skew - self.chance
 
     @property
     def max_skew_of_others(self) -> float:
-        """MaxSkew of the subjects without a planted label; ``nan`` if there is none."""
+        """Mean MaxSkew of the subjects without a planted label; ``nan`` without any."""
         return float(np.mean(list(self.others.values()))) if self.others else float("nan")
 
 
@@ -59,10 +59,10 @@ class WorldRun:
 
     Attributes:
         folder: of the run.
-        world: as the run had it.
+        world: in which it was trained.
         seed: of the run.
         trained: whether it took a step.
-        answers: by what the sets are called.
+        answers: by name of the sets.
     """
 
     folder: Path
@@ -78,18 +78,18 @@ class WorldRun:
 
     @property
     def kind(self) -> str:
-        """What a planted label is of."""
+        """The kind of the planted labels."""
         return self.world.settings.skewed
 
     def find(self, sets: str, kind: str, k: int | None) -> Found | None:
-        """Look for labels of a kind; ``None`` if that was not asked.
+        """Test for planted labels of a kind; ``None`` if that was not asked.
 
-        In a world in which nothing was planted it is where labels of that kind would have been.
+        In a world where nothing was planted, the labels are those that would have been planted.
 
         Args:
-            sets: what the sets are called.
+            sets: name of the sets.
             kind: ``colour``, ``background`` or ``both``.
-            k: images retrieved, as ``SkewItems.choose`` takes it.
+            k: number of retrieved images, as for ``SkewItems.choose``.
         """
         answers = self.answers.get(sets)
         question = None if answers is None else choose_question(answers, kind, k)
@@ -98,7 +98,7 @@ class WorldRun:
         return find_labels(answers, question, self.labels(kind))
 
     def labels(self, kind: str) -> dict[str, str]:
-        """Return the label that is, or would have been, planted on each such subject."""
+        """Return the label that was, or would have been, planted on each such subject."""
         world = (
             self.world if kind == self.kind else World(replace(self.world.settings, skewed=kind))
         )
@@ -114,7 +114,7 @@ def choose_question(answers: SkewItems, kind: str, k: int | None) -> Question | 
 
 
 def find_labels(answers: SkewItems, question: Question, labels: Mapping[str, str]) -> Found:
-    """Hold the answers to a question against the labels that were planted.
+    """Compare the answers to a question with the planted labels.
 
     Args:
         answers: of one model.
@@ -122,7 +122,7 @@ def find_labels(answers: SkewItems, question: Question, labels: Mapping[str, str
         labels: by subject; the others have none.
 
     Raises:
-        UserError: if the answers have no gaps, or none of a planted label or subject.
+        UserError: if the answers have no gaps, or none for a planted label or subject.
     """
     rows, subjects = answers.rows(question), answers.texts("subject")
     gaps, numbers, names = [], [], None
@@ -164,23 +164,23 @@ class WorldRuns:
     """The models of experiments.
 
     Attributes:
-        runs: those that are finished and were asked, in the order of their folders.
+        runs: finished ones with answers, in the order of their folders.
     """
 
     runs: Sequence[WorldRun]
 
     @cached_property
     def nothing(self) -> list[WorldRun]:
-        """Those trained where nothing was planted."""
+        """Runs trained in worlds where nothing was planted."""
         return [one for one in self.runs if one.trained and one.strength == 0]
 
     @cached_property
     def before(self) -> list[WorldRun]:
-        """Those that were not trained."""
+        """Runs without training."""
         return [one for one in self.runs if not one.trained]
 
     def planted(self, kind: str) -> dict[float, list[WorldRun]]:
-        """Return the trained ones by the strength of a kind; at 0 those of the same seeds."""
+        """Return the trained runs by strength of a kind; at 0 those with the same seeds."""
         found: dict[float, list[WorldRun]] = {}
         for one in self.runs:
             if one.trained and one.kind == kind and one.strength > 0:
@@ -191,17 +191,17 @@ class WorldRuns:
 
     @property
     def kinds(self) -> list[str]:
-        """What was planted anywhere."""
+        """The kinds of labels planted in any world."""
         return [kind for kind in SKEWED if self.planted(kind)]
 
 
 def read_world_runs(root: Path, experiments: Sequence[str], sets: Mapping[str, str]) -> WorldRuns:
-    """Read the models of experiments, each with its world; those not asked are left out.
+    """Read the models of experiments, each with its world; those without answers are left out.
 
     Args:
         root: the folder of all runs.
         experiments: the folders of their arms.
-        sets: {what the sets are called: the benchmark's name}.
+        sets: {name of the sets: the benchmark's name}.
 
     Raises:
         UserError: if a run or its items cannot be read, or it has no world.
@@ -229,10 +229,10 @@ def read_world(folder: Path, data_seed: int) -> WorldSettings:
 
     Args:
         folder: of the run.
-        data_seed: the world's seed, where it has none of its own.
+        data_seed: the world's seed, if it has none of its own.
 
     Raises:
-        UserError: if it was trained on something else, or its settings cannot be read.
+        UserError: if it was not trained on a world, or its settings cannot be read.
     """
     data = setting_node(read_config(folder), "data", folder)
     node = data.get("world")

@@ -1,4 +1,4 @@
-"""Figure 3 of the paper: which labels the images have that are retrieved for one subject."""
+"""Figure 3 of the paper: the labels of the images retrieved for one subject."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ NAMED = 8
 
 @dataclass(frozen=True, kw_only=True)
 class ProportionsFigure(SkewTable):
-    """Shares of labels among the K images retrieved for a subject, a panel a labelling.
+    """Shares of labels among the K images retrieved for a subject, a panel per labelling.
 
     Args:
-        subject: such as ``doctor``, in whatever case.
+        subject: such as ``doctor``; case is ignored.
         grid: whose images.
-        k: images retrieved; where it was not asked, the number of labels.
-        labellings: which labels; ``None`` is each attribute of the grid, then all together.
+        k: number of retrieved images; if not asked, the number of labels.
+        labellings: to show; ``None`` for each attribute of the grid, then all together.
     """
 
     subject: str
@@ -39,10 +39,10 @@ class ProportionsFigure(SkewTable):
     labellings: Sequence[str] | None = None
 
     def build(self, runs: Runs) -> Document:
-        """Return a table and bars a labelling.
+        """Return a table and bars for each labelling.
 
         Raises:
-            MissingError: if no model was asked about the grid, unless ``partial``.
+            MissingError: if no model has answers about the grid, unless ``partial``.
             UserError: if items cannot be read, or the grid has no such subject.
         """
         models = self.read(runs)
@@ -85,7 +85,7 @@ class ProportionsFigure(SkewTable):
         """Return the row of the subject; ``None`` if the question was not asked.
 
         Raises:
-            UserError: if it was asked of other subjects only.
+            UserError: if it was asked only about other subjects.
         """
         rows = answers.rows(question)
         subjects = {answers.texts("subject")[row].lower(): row for row in rows}
@@ -138,13 +138,13 @@ def _first(
 
 
 def _labels(found: dict[str, list[Retrieved]]) -> list[str]:
-    """Return every label; models that were asked about other sets may have others."""
+    """Return the labels of all models, which may differ if their sets do."""
     every = (label for own in found.values() for one in own for label in one.labels)
     return list(dict.fromkeys(every))
 
 
 def _band(found: dict[str, list[Retrieved]], label: str) -> Band:
-    """Return what chance gives a label among the images of the first model that has it."""
+    """Return a label's share by chance among the images of the first model that has it."""
     return next(one for own in found.values() for one in own if label in one.labels).band(label)
 
 

@@ -1,4 +1,4 @@
-"""Table 5 of the paper: how many sets and images there are of each grid."""
+"""Table 5 of the paper: the number of sets and images of each grid."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SizesTable(PaperTable):
 
     Args:
         grids: {grid or file of one: [its subjects, its attributes], as printed}.
-        candidates: images generated of each caption.
+        candidates: number of images generated per caption.
     """
 
     grids: Mapping[str, Sequence[str]]
@@ -73,7 +73,7 @@ def _lay_out(
     *,
     ours: bool,
 ) -> Part:
-    """Return a part with a last row of sums, of what can be added."""
+    """Return a part with a last row of sums where values can be added."""
     sets, images = (sum(values[at] for _, values in rows) for at in (0, 2))
     told = [(labels, tuple(map(_count, values))) for labels, values in rows]
     told.append((("Sum", ""), (_count(sets), Entry(""), _count(images))))

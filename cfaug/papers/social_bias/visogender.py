@@ -1,4 +1,4 @@
-"""What VisoGender (Hall et al., 2023) reports: pronouns resolved, and neutral retrieval."""
+"""The results of VisoGender (Hall et al., 2023): pronoun resolution and neutral retrieval."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PARTS: Mapping[str, Mapping[str, str]] = {
     "Same gender": {"context": "OP", "asked": "occupation", "pair": "same"},
     "Different gender": {"context": "OP", "asked": "occupation", "pair": "different"},
 }
-"""Of the items of resolution: the four parts of the released benchmark."""
+"""Values of the items of resolution for the four parts of the released benchmark."""
 
 RESOLVED = (
     "RA: mean of the accuracies for his and for her, percent; half is chance. Gap: that for his "
@@ -35,12 +35,12 @@ RETRIEVED = (
 
 @dataclass(frozen=True, kw_only=True)
 class VisoGenderTable(ModelsTable):
-    """A row a model: resolution accuracy and its gap, and bias of retrieval.
+    """A row per model: resolution accuracy and its gap, and bias of retrieval.
 
     Args:
-        retrieval: of the items of retrieval, the benchmark's name or the end of it.
-        context: whose retrieval is shown: ``OP`` as in the released benchmark, or ``OO``.
-        asked: whom the caption's pronoun refers to, ``occupation`` or ``participant``.
+        retrieval: the benchmark of the items of retrieval, or the end of its name.
+        context: the retrieval to show: ``OP`` as in the released benchmark, or ``OO``.
+        asked: the referent of the caption's pronoun, ``occupation`` or ``participant``.
     """
 
     benchmark: str = "visogender_resolution"
@@ -49,10 +49,10 @@ class VisoGenderTable(ModelsTable):
     asked: str = "occupation"
 
     def build(self, runs: Runs) -> Document:
-        """Return both questions' parts.
+        """Return the parts of both questions.
 
         Raises:
-            MissingError: if no model was asked, unless ``partial``.
+            MissingError: if no model has answers, unless ``partial``.
             UserError: if items cannot be read.
         """
         resolved = self.answers(runs, lambda _, items: items)
@@ -87,7 +87,7 @@ class VisoGenderTable(ModelsTable):
 
 
 def _joined(parts: Sequence[Part]) -> list[Part]:
-    """Put the rows of parts of one title and equal columns below each other."""
+    """Concatenate the rows of parts with the same title and columns."""
     found: dict[tuple[str, tuple[str, ...]], Part] = {}
     for part in parts:
         key = (part.title, part.columns)
@@ -119,7 +119,7 @@ def _resolution(model: str, answers: Sequence[Items]) -> Part:
 
 
 def _by_gender(items: Items, wanted: Mapping[str, str]) -> tuple[float, float] | None:
-    """Return the accuracies for his and for her; ``None`` if there are no photos of either."""
+    """Return the accuracies for his and for her; ``None`` without photos of both."""
     hits = items.metric("resolution_accuracy")
     own = [hits[_select(items, {**wanted, "gender": g})] for g in ("masculine", "feminine")]
     if not all(len(values) for values in own):

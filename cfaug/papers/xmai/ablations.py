@@ -1,6 +1,6 @@
-"""Tables 3 and 6 and Figures 4 to 6 of XMAI: what its settings do.
+"""Tables 3 and 6 and Figures 4 to 6 of XMAI: the effects of its settings.
 
-Which settings a folder of sets was made with is read from its record: its name says nothing.
+The settings of a folder of sets are read from its record, not from its name.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TASKS: Mapping[str, tuple[type[TextPairItems], Sequence[Column]]] = {
     "insertion": (InsertionItems, (*RETRIEVAL, *RELEVANCE)),
     "entailment": (EntailmentItems, SCORES),
 }
-"""{benchmark, or the end of its name: its items, and what is measured of them}."""
+"""{benchmark, or the end of its name: (class of its items, measured columns)}."""
 
 Setting = Mapping[str, float]
 """{as printed: number} of one folder."""
@@ -40,18 +40,18 @@ Setting = Mapping[str, float]
 
 @dataclass(frozen=True, kw_only=True)
 class Ablation(PairTable):
-    """A table or figure over settings; other arguments as of ``PairTable``.
+    """A table or figure over settings; other arguments as for ``PairTable``.
 
     Args:
-        settings: {name: key of the folders' ``run.json``} of every setting that matters.
-        held: {name: number}: what a setting must be wherever it is not the one that is varied.
+        settings: {name: key of the folders' ``run.json``} of every relevant setting.
+        held: {name: number}: the value of a setting when it is not varied.
     """
 
     settings: Mapping[str, str]
     held: Mapping[str, float] = field(default_factory=dict)
 
     def variants(self, checkpoints: Checkpoints) -> list[tuple[Setting, str]]:
-        """Return the settings of each method of the items that has them, in order of the settings.
+        """Return the settings of each method that has them, sorted by settings.
 
         Raises:
             UserError: if a folder's record cannot be read.
@@ -68,11 +68,12 @@ class Ablation(PairTable):
 
 @dataclass(frozen=True, kw_only=True)
 class AblationTable(Ablation):
-    """A row a setting (Tables 3 and 6).
+    """A row per setting (Tables 3 and 6).
 
     Args:
-        shown: settings that name a row; the others are held.
-        timing: file of ``benchmarks/insertion.py``, for a column of seconds; ``None`` has none.
+        shown: settings that name a row; the others are held fixed.
+        timing: file of ``benchmarks/insertion.py``, for a column of seconds; ``None`` for no
+            column.
         timed: the method of that file whose times are shown.
     """
 
@@ -84,7 +85,7 @@ class AblationTable(Ablation):
         """Return the paper's numbers and ours.
 
         Raises:
-            MissingError: if no folder with these settings was asked about, unless ``partial``.
+            MissingError: if no folder with these settings has answers, unless ``partial``.
             UserError: if items, records or times cannot be read.
         """
         kind, columns = TASKS["insertion"]
@@ -103,7 +104,7 @@ class AblationTable(Ablation):
         return self.document(self._theirs(), *parts)
 
     def _rows(self, checkpoints: Checkpoints) -> list[tuple[Setting, str]]:
-        """Return what is shown of each method, of those made with what is held."""
+        """Return the shown settings of each method with the fixed settings."""
         held = {name: value for name, value in self.held.items() if name not in self.shown}
         return [
             ({name: settings[name] for name in self.shown}, method)
@@ -147,7 +148,7 @@ class AblationTable(Ablation):
         )  # fmt: skip
 
     def _time(self, settings: Setting, times: Sequence[Timing]) -> Entry:
-        """Return the seconds of a row of the file that was measured with these settings."""
+        """Return the seconds in the file's row with these settings."""
         for one in times:
             own = {name: one.settings.get(name) for name in settings}
             if one.method == self.timed and all(
@@ -161,13 +162,13 @@ class AblationTable(Ablation):
 
 @dataclass(frozen=True, kw_only=True)
 class AblationFigure(Ablation):
-    """What one setting does while the others stay as they are (Figures 4 to 6).
+    """The effect of one setting while the others stay fixed (Figures 4 to 6).
 
     Args:
-        vary: settings that have a line each.
-        x_title: what the varied setting is called below the axis.
-        tasks: {as printed: end of the benchmark's name}, in order, a panel for each number of each.
-        metrics: which numbers, as tables head them; ``None`` is all.
+        vary: settings with one line each.
+        x_title: name of the varied setting below the axis.
+        tasks: {as printed: end of the benchmark's name}, in order, with a panel for each metric.
+        metrics: the numbers to show, by their headers in tables; ``None`` for all.
     """
 
     vary: Sequence[str]
@@ -176,11 +177,10 @@ class AblationFigure(Ablation):
     metrics: Sequence[str] | None = None
 
     def build(self, runs: Runs) -> Document:
-        """Return a panel for each number of each task and model.
+        """Return a panel for each task, model and metric.
 
         Raises:
-            MissingError: if no folders that differ in one setting were asked about, unless
-                ``partial``.
+            MissingError: if no folders that differ in one setting have answers, unless ``partial``.
             UserError: if items or records cannot be read.
         """
         curves: list[Curve] = []
@@ -225,7 +225,7 @@ class AblationFigure(Ablation):
         return found
 
     def _line(self, name: str, checkpoints: Checkpoints) -> dict[float, str]:
-        """Return {value of a setting: method} where every other setting is at its default."""
+        """Return {value of a setting: method}, with every other setting at its default."""
         return {
             settings[name]: method
             for settings, method in self.variants(checkpoints)
@@ -241,7 +241,7 @@ def _by_checkpoint(column: Column, checkpoints: Checkpoints, method: str) -> dic
 
 
 def _task(benchmark: str) -> tuple[type[TextPairItems], Sequence[Column]]:
-    """Return the items of a benchmark by the end of its name, and what is measured of them.
+    """Return the items' class and columns of a benchmark, found by the end of its name.
 
     Raises:
         UserError: if there is no such benchmark.
@@ -253,7 +253,7 @@ def _task(benchmark: str) -> tuple[type[TextPairItems], Sequence[Column]]:
 
 
 def _letter(name: str) -> str:
-    """Return how the paper writes a setting.
+    """Return a setting in the paper's notation.
 
     >>> _letter("lambda_2"), _letter("k")
     ('λ2', 'k')

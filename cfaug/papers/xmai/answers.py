@@ -1,4 +1,4 @@
-"""What models answered to texts before and after a change: what the paper's tables are of."""
+"""Models' answers to texts before and after a change, for the paper's tables."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ Checkpoints = Sequence[TextPairItems]
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: what is measured of a method's texts.
+    """A column of a table: a measure of a method's texts.
 
     Attributes:
         title: its header.
         metric: column of the items with the value of the changed text.
-        original: column with that of the original text; empty where a text is compared with itself.
-        better: its direction as the paper marks it: a fall of MRR is what a method is after.
+        original: column with that of the original text; empty if a text is compared with itself.
+        better: its direction as marked in the paper: methods aim at a fall of MRR.
         group: header above it.
     """
 
@@ -50,7 +50,7 @@ class Column:
     group: str = ""
 
     def is_known(self, one: TextPairItems) -> bool:
-        """Say whether a model's items have what it needs."""
+        """Return whether a model's items have the columns it needs."""
         return one.has(self.metric)
 
     def values(self, one: TextPairItems, method: str) -> Mapping[str, float]:
@@ -58,7 +58,7 @@ class Column:
         return one.by_key(self.metric, method)
 
     def measure(self, checkpoints: Checkpoints, method: str) -> Entry:
-        """Return the mean over a method's texts, of several checkpoints their mean and spread."""
+        """Return the mean over a method's texts; for several checkpoints their mean and spread."""
         found = [self.values(one, method) for one in checkpoints if one.has(self.metric)]
         return mean_entry([list(own.values()) for own in found if own])
 
@@ -91,7 +91,7 @@ def mean_entry(values: Sequence[Sequence[float]]) -> Entry:
     """Return the mean of a number over texts.
 
     Args:
-        values: of the texts, a list a checkpoint; none is a dash.
+        values: of the texts, a list per checkpoint; a dash is printed without any.
     """
     if not values:
         return Entry(DASH)
@@ -99,11 +99,11 @@ def mean_entry(values: Sequence[Sequence[float]]) -> Entry:
 
 
 def number_entry(values: Sequence[float], n: int) -> Entry:
-    """Return a number as the paper prints it, with its spread over checkpoints.
+    """Return a number in the paper's format, with its spread over checkpoints.
 
     Args:
-        values: one a checkpoint, at least one.
-        n: texts that it is of.
+        values: one per checkpoint, at least one.
+        n: number of texts.
     """
     found = summarise(values)
     known = not math.isnan(found.sd)
@@ -115,7 +115,7 @@ def number_entry(values: Sequence[float], n: int) -> Entry:
 
 
 def known_columns(columns: Sequence[Column], found: Mapping[str, Checkpoints]) -> list[Column]:
-    """Return the columns that any model has values of."""
+    """Return the columns with values of any model."""
     return [
         column
         for column in columns
@@ -125,7 +125,7 @@ def known_columns(columns: Sequence[Column], found: Mapping[str, Checkpoints]) -
 
 @dataclass(frozen=True, kw_only=True)
 class PairTable(ModelsTable):
-    """A table of texts before and after a change; other arguments as of ``ModelsTable``.
+    """A table of texts before and after a change; other arguments as for ``ModelsTable``.
 
     Args:
         methods: {as printed: method of the items}, in order; others follow under their own names.
@@ -145,12 +145,12 @@ class PairTable(ModelsTable):
             wrap: the kind of items.
 
         Raises:
-            UserError: if items cannot be read or are of another kind.
+            UserError: if items cannot be read or are of the wrong kind.
         """
         return {name: [one for _, one in own] for name, own in self.answers(runs, wrap).items()}
 
     def named(self, checkpoints: Checkpoints) -> dict[str, str]:
-        """Return {as printed: method} of the methods that every checkpoint was asked about."""
+        """Return {as printed: method} of the methods of every checkpoint."""
         there = [
             name for name in checkpoints[0].methods if all(name in o.methods for o in checkpoints)
         ]
@@ -158,7 +158,7 @@ class PairTable(ModelsTable):
         return known | {name: name for name in there if name not in known.values()}
 
     def theirs(self) -> Part:
-        """Return the paper's numbers, the best and second best method marked."""
+        """Return the paper's numbers, with the best and second-best method marked."""
         found = published(self.name)
         rows: list[Row] = [
             ((row["method"],), tuple(_printed(value) for value in row["values"]))
@@ -179,7 +179,7 @@ class PairTable(ModelsTable):
         Args:
             model: as printed.
             checkpoints: its answers.
-            columns: what is measured.
+            columns: the measures.
         """
         named = self.named(checkpoints)
         original = tuple(one.measure_original(checkpoints, [*named.values()]) for one in columns)
@@ -194,10 +194,10 @@ class PairTable(ModelsTable):
         )  # fmt: skip
 
     def nothing(self, found: object) -> Document | None:
-        """Refuse a table of nothing; a partial one is that of the paper alone.
+        """Refuse a table without data; a partial one has only the paper's numbers.
 
         Raises:
-            MissingError: if nothing was found, unless ``partial``.
+            MissingError: if there are no answers, unless ``partial``.
         """
         self.require(found, f"answers to benchmark={self.benchmark}")
         return None if found else self.document(self.theirs())

@@ -1,4 +1,4 @@
-"""Tables 4 and 5 of XMAI: how many words are inserted, and how many texts are changed."""
+"""Tables 4 and 5 of XMAI: the number of inserted words and of changed texts."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ NEW_WORDS = (
 
 @dataclass(frozen=True, kw_only=True)
 class CountTable(PairTable):
-    """A row a method; what is counted needs no model, so a column of ours is whatever was asked."""
+    """A row per method; counts need no model, so each of our columns is one set of answers."""
 
     commands: Sequence[str] = COMMANDS
     benchmark: str = "text_overlap"
 
     def read_all(self, runs: Runs) -> dict[str, Checkpoints]:
-        """Return what was counted, by what was asked."""
+        """Return the counts of every set of answers."""
         return self.read(runs, OverlapItems)
 
     def rows_of(self, found: Mapping[str, Checkpoints]) -> dict[str, list[tuple[Any, str]]]:
@@ -57,7 +57,7 @@ class InsertedWordsTable(CountTable):
         """Return the paper's numbers and ours.
 
         Raises:
-            MissingError: if nothing was asked, unless ``partial``.
+            MissingError: if there are no answers, unless ``partial``.
             UserError: if items cannot be read.
         """
         found = self.read_all(runs)
@@ -94,7 +94,7 @@ class ModifiedTable(CountTable):
         """Return the paper's numbers and ours.
 
         Raises:
-            MissingError: if nothing was asked, unless ``partial``.
+            MissingError: if there are no answers, unless ``partial``.
             UserError: if items cannot be read.
         """
         found = self.read_all(runs)

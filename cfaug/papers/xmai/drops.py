@@ -1,4 +1,4 @@
-"""Are answers to changed texts worse? The tests that the paper has not, as parts of its tables."""
+"""Are answers to changed texts worse? Tests that are not in the paper, as parts of its tables."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ METHODS_NOTE = (
 def change_part(
     title: str, checkpoints: Checkpoints, methods: Mapping[str, str], columns: tuple[str, str]
 ) -> Part:
-    """Return the tests of each method's texts against what they were.
+    """Return the tests of each method's texts against the originals.
 
     Args:
         title: of the part.
@@ -73,7 +73,7 @@ def methods_part(
         checkpoints: of one model.
         methods: {as printed: method}.
         column: of the value of the changed text.
-        first: the method that is compared, as printed.
+        first: the method to compare, as printed.
     """
     if first not in methods or len(methods) < 2:
         return None
@@ -140,7 +140,7 @@ def change_entry(one: PairedTest, sign: int) -> Entry:
 
     Args:
         one: the test.
-        sign: 1 of the first value less the second; -1 of the second less the first.
+        sign: 1 for the first value minus the second; -1 for the second minus the first.
     """
     mean = one.test.mean
     low, high = sorted((sign * mean.low, sign * mean.high))

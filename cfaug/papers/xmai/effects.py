@@ -28,14 +28,14 @@ ALL_TEXTS, TRUE_TEXTS = "all texts", "texts kept true"
 
 @dataclass(frozen=True)
 class Effect:
-    """What one setting does.
+    """The effect of one setting.
 
     Attributes:
-        settings: its numbers, in order.
+        settings: its values, in order.
         words: share of inserted words that are true.
         kept: share of texts whose right answer is kept.
         all_texts: the change of MRR.
-        kept_texts: that of texts whose right answer is kept; ``None`` if there is none.
+        kept_texts: that of texts whose right answer is kept; ``None`` without any.
         by_seed: {line of the figure: {checkpoint: change of MRR}}.
     """
 
@@ -48,7 +48,7 @@ class Effect:
 
 
 def measure_effects(checkpoints: Checkpoints, keys: Mapping[str, str]) -> list[Effect]:
-    """Return truth and effect of every folder that was made with these settings, in their order.
+    """Return truth and effect of every folder that has these settings, in their order.
 
     Args:
         checkpoints: answers of one model.
@@ -83,7 +83,7 @@ def _by_seed(checkpoints: Checkpoints, method: str, *, kept_only: bool) -> dict[
 
 
 def effects_part(title: str, names: Sequence[str], effects: Sequence[Effect]) -> Part:
-    """Return a row a setting.
+    """Return a row per setting.
 
     Args:
         title: of the part.
@@ -112,8 +112,8 @@ def effects_part(title: str, names: Sequence[str], effects: Sequence[Effect]) ->
 def effect_curves(title: str, names: Sequence[str], effects: Sequence[Effect]) -> list[Curve]:
     """Return curves of truth and of effect over the first setting.
 
-    Of several settings there is a line for each value of the others, of all texts; of one there are
-    lines of inserted words and of texts, and of all texts and of those that stayed true.
+    With several settings there is a line for each value of the others, over all texts; with one
+    there are lines for inserted words and texts, and for all texts and those that stayed true.
 
     Args:
         title: of both.

@@ -1,4 +1,4 @@
-"""Table 2 of XMAI: entailment and likeness before and after; and paired tests."""
+"""Table 2 of XMAI: entailment and similarity before and after; and paired tests."""
 
 from __future__ import annotations
 
@@ -58,17 +58,17 @@ class ScoreColumn(Column):
     score: str = "accuracy"
 
     def is_known(self, one: TextPairItems) -> bool:
-        """Say whether a model's items have what it needs."""
+        """Return whether a model's items have the columns it needs."""
         return isinstance(one, EntailmentItems)
 
     def measure(self, checkpoints: Checkpoints, method: str) -> Entry:
-        """Return the score of a method's hypotheses, of several checkpoints mean and spread."""
+        """Return the score of a method's hypotheses, or for several checkpoints mean and spread."""
         return self._entry([_entailed(one).matrix(method, before=False) for one in checkpoints])
 
     def measure_original(self, checkpoints: Checkpoints, methods: Sequence[str]) -> Entry:
-        """Return the score of the original hypotheses of the first of some methods.
+        """Return the score of the original hypotheses, from the first method.
 
-        All methods were asked about the same hypotheses.
+        All methods have the same original hypotheses.
         """
         return self._entry([_entailed(one).matrix(methods[0], before=True) for one in checkpoints])
 
@@ -92,12 +92,13 @@ SCORES = tuple(
 
 @dataclass(frozen=True, kw_only=True)
 class EntailmentTable(PairTable):
-    """A row a method, a part a model; then each method against its originals and the others.
+    """A row per method, a part per model; then each method against its originals and the others.
 
     Args:
-        relevance: of the items with likenesses of the same hypotheses, or the end of its name.
-        relevance_models: the one dual encoder that answered; ``None`` where there is only one.
-        first: the method that is compared with each other, as printed.
+        relevance: benchmark of the items with similarities of the same hypotheses, or the end of
+            its name.
+        relevance_models: the dual encoder to use; ``None`` if only one has answers.
+        first: the method to compare with each other one, as printed.
     """
 
     benchmark: str = "entailment"
@@ -107,11 +108,11 @@ class EntailmentTable(PairTable):
     commands: Sequence[str] = COMMANDS
 
     def build(self, runs: Runs) -> Document:
-        """Return the paper's numbers, and ours as the paper lays them out and tested.
+        """Return the paper's numbers, and ours in the paper's layout and with tests.
 
         Raises:
-            MissingError: if no model was asked, unless ``partial``.
-            UserError: if items cannot be read, or several models gave likenesses.
+            MissingError: if no model has answers, unless ``partial``.
+            UserError: if items cannot be read, or several models have similarities.
         """
         found = {
             model: own
@@ -134,7 +135,7 @@ class EntailmentTable(PairTable):
         return self.document(*(part for part in parts if part is not None))
 
     def _likeness(self, runs: Runs) -> Checkpoints:
-        """Return the answers of the dual encoder, none where none was asked."""
+        """Return the answers of the dual encoder; empty without any."""
         found = read_answers(runs.root, self.relevance, self.relevance_models, InsertionItems)
         if len(found) > 1:
             raise UserError(
@@ -171,7 +172,7 @@ class EntailmentTable(PairTable):
 
 
 def _f1_part(title: str, checkpoints: Checkpoints, methods: Mapping[str, str]) -> Part:
-    """Return the change of macro F1 of each method; of several checkpoints a row each."""
+    """Return the change of macro F1 of each method, a row per checkpoint if there are several."""
     found: list[tuple[str, ScoreDrop, int]] = []
     for printed, method in methods.items():
         for number, one in enumerate(map(_entailed, checkpoints), 1):

@@ -1,8 +1,8 @@
-"""What the oracle says of XMAI in ShapeScapes: are insertions true, and whose fault is a drop?
+"""XMAI on ShapeScapes, by an oracle: are insertions true, and what causes a drop?
 
-The paper changes a text and sees a model answer worse. Where the changed text is no longer true of
-its photo, the model is right to do so. The scenes of ShapeScapes are known: every inserted word and
-every text is judged, and the answers to texts that stayed true are counted by themselves, beside
+In the paper, models answer worse after a text was changed. If the changed text is no longer true of
+its photo, the model is right to do so. The scenes of ShapeScapes are known, so every inserted word
+and every text can be judged. The answers to texts that stayed true are reported separately, beside
 those of a reader who knows all scenes: a true attribute makes a text more specific, so that reader
 finds the photo more easily, not less.
 """
@@ -31,15 +31,15 @@ from cfaug.report.text_pairs import InsertionItems, TextPairItems
 class OracleTable(PairTable):
     """Truth of texts by method, drops of models, weights of the scores, errors of the detector.
 
-    Other arguments as of ``PairTable``; a benchmark that nobody asked leaves out its part.
+    Other arguments as for ``PairTable``; the part of a benchmark without answers is left out.
 
     Args:
         entailment: benchmark of the answers to hypotheses.
-        entailers: models that were asked them, as ``models``.
+        entailers: models that answered them, as for ``models``.
         tradeoff: benchmark of the answers to sets made with several weights.
-        weights: {name: key of the folders' ``run.json``}: the first is the axis, the second has
-            a line for each of its values.
-        errors: benchmark of the answers to sets made with a detector that errs.
+        weights: {name: key of the folders' ``run.json``}: the first is the axis; each value of the
+            second has a line.
+        errors: benchmark of the answers to sets made with a detector that makes errors.
         error_rate: key of the folders' ``run.json``.
     """
 
@@ -54,7 +54,7 @@ class OracleTable(PairTable):
         """Return the parts and figures.
 
         Raises:
-            MissingError: if no model was asked, unless ``partial``.
+            MissingError: if no model has answers, unless ``partial``.
             UserError: if items, sets or records cannot be read.
         """
         found = self.read(runs, InsertionItems)
@@ -113,7 +113,7 @@ def _checkpoints(
 
 
 def _by_words(model: str, checkpoints: Checkpoints, method: str) -> Part:
-    """Return how far a model falls short of the reader, by how many attributes were inserted."""
+    """Return how far a model falls short of the reader, by number of inserted attributes."""
     first = checkpoints[0]
     before, after = first.texts("text_before"), first.texts("text")
     rows = first.rows(method, kept_only=True).tolist()
@@ -130,7 +130,7 @@ def _bars(
     methods: Mapping[str, str],
     compared: Mapping[str, ReaderComparison | None],
 ) -> BarPlot:
-    """Return the change of MRR by method: of all texts, of those that stayed true, the reader's."""
+    """Return the change of MRR by method: over all texts, over true ones, and the reader's."""
     columns = ("mrr_original", "mrr")
     every = {one.method: one for one in compare_changes(checkpoints, *columns)}
     kept = {one.method: one for one in compare_changes(checkpoints, *columns, kept_only=True)}

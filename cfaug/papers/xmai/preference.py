@@ -1,4 +1,4 @@
-"""What people say of XMAI's captions (section 5.1): which is better, and are they as good?"""
+"""People's judgements of XMAI's captions (section 5.1): preference and quality."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ QUALITY_NOTE = (
 
 @dataclass(frozen=True, kw_only=True)
 class PreferenceTable(PaperTable):
-    """The paper's numbers with the tests that it has not, and ours.
+    """The paper's numbers with additional tests, and ours.
 
     Args:
-        preference: where the answers to ``annotate/question=preference`` were read to, below
-            ``paths.runs``.
-        quality: where those to ``annotate/question=quality`` were read to.
-        margin: of the scale: two means that differ by less are called equal.
+        preference: folder, below ``paths.runs``, of the answers to
+            ``annotate/question=preference``.
+        quality: folder of those to ``annotate/question=quality``.
+        margin: on the scale: two means that differ by less count as equal.
     """
 
     preference: str = "preference"
@@ -55,10 +55,10 @@ class PreferenceTable(PaperTable):
             raise UserError(f"table.margin={self.margin} is invalid: choose a number above 0")
 
     def build(self, runs: Runs) -> Document:
-        """Return which caption people prefer, and whether quality is the same.
+        """Return the parts on which caption people prefer, and on whether quality is the same.
 
         Raises:
-            MissingError: if nobody was asked either, unless ``partial``.
+            MissingError: if there are no answers, unless ``partial``.
             UserError: if their answers cannot be read.
         """
         record, ratings = (

@@ -1,4 +1,4 @@
-"""Models beside a reader who knows every scene: what of a change of ranks is the model's fault."""
+"""Models compared with a reader who knows every scene: the part of a drop that is their fault."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class ReaderComparison:
 
     Attributes:
         model: mean reciprocal rank before and after.
-        reader: the same of the reader.
-        change: of the reader less the model's, by photo: above 0 the model loses more.
+        reader: the same for the reader.
+        change: the reader's minus the model's, by photo: above 0 the model loses more.
     """
 
     model: tuple[float, float]
@@ -46,13 +46,13 @@ class ReaderComparison:
 def against_reader(
     checkpoints: Checkpoints, method: str, inserted: int | None = None
 ) -> ReaderComparison | None:
-    """Hold a model's ranks against those of a reader who knows all scenes.
+    """Compare a model's ranks with those of a reader who knows all scenes.
 
     Args:
         checkpoints: answers of one model, averaged by text.
-        method: whose texts; only those that stayed true.
-        inserted: only texts with so many inserted words that claim something, articles not counted;
-            ``None`` is all.
+        method: whose texts are used, only those that stayed true.
+        inserted: use only texts with this many inserted words that claim something, not counting
+            articles; ``None`` uses all.
 
     Returns:
         ``None`` if there is no such text.
@@ -97,7 +97,7 @@ def against_reader(
 
 
 def count_inserted(before: str, after: str) -> int:
-    """Return how many words that claim something a text has and the original has not.
+    """Return the number of words that claim something in a text but not in its original.
 
     >>> count_inserted("a ball on the grass", "an orange ball on the green grass")
     2
@@ -106,7 +106,7 @@ def count_inserted(before: str, after: str) -> int:
 
 
 def reciprocal_ranks(photos: Sequence[Factors]) -> Callable[[str, Factors], float | None]:
-    """Return what gives the expected reciprocal rank that a perfect reader of a text has.
+    """Return a function that gives a perfect reader's expected reciprocal rank for a text.
 
     >>> red, blue = Factors("ball", "red", "beach"), Factors("ball", "blue", "beach")
     >>> rank = reciprocal_ranks([red, blue])
@@ -114,7 +114,7 @@ def reciprocal_ranks(photos: Sequence[Factors]) -> Callable[[str, Factors], floa
     (0.75, 1.0, None)
 
     Args:
-        photos: all that there are; a text's own is among them.
+        photos: all photos, including the text's own.
     """
 
     @cache
@@ -133,7 +133,7 @@ def reader_part(title: str, compared: Mapping[str, ReaderComparison | None]) -> 
 
     Args:
         title: of the part.
-        compared: {method as printed: what was found}; ``None`` without a text that stayed true.
+        compared: {method as printed: comparison}; ``None`` without a text that stayed true.
     """
     rows = list[tuple[tuple[str], tuple[Entry, ...]]]()
     for printed, one in compared.items():

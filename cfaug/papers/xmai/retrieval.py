@@ -1,4 +1,4 @@
-"""Table 1 of XMAI: retrieval and likeness before and after; and paired tests."""
+"""Table 1 of XMAI: retrieval and similarity before and after; and paired tests."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from cfaug.report.text_pairs import InsertionItems
 
 @dataclass(frozen=True, kw_only=True)
 class RetrievalTable(PairTable):
-    """A row a method, a part a model; then each method against its originals and the others.
+    """A row per method, a part per model; then each method against its originals and the others.
 
     Args:
-        first: the method that is compared with each other, as printed.
+        first: the method to compare with each other one, as printed.
     """
 
     first: str = "XMAI"
 
     def build(self, runs: Runs) -> Document:
-        """Return the paper's numbers, and ours as the paper lays them out and tested.
+        """Return the paper's numbers, and ours in the paper's layout and with tests.
 
         Raises:
-            MissingError: if no model was asked, unless ``partial``.
+            MissingError: if no model has answers, unless ``partial``.
             UserError: if items cannot be read.
         """
         found = self.read(runs, InsertionItems)

@@ -1,4 +1,4 @@
-"""With which settings a folder of changed texts was made, and how long that took."""
+"""The settings with which a folder of changed texts was made, and the time it took."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ NEEDED = ("method", "seconds_per_caption", "captions", "machine")
 
 
 def read_settings(folder: str | Path, names: Mapping[str, str]) -> dict[str, float] | None:
-    """Return numbers that a folder was made with, by its record and not by its name.
+    """Return numeric settings of a folder, from its record and not from its name.
 
     Args:
-        folder: of shards or of captions that were changed.
+        folder: of shards or of changed captions.
         names: {name: dotted key of ``run.json``, with ``[n]`` for an element of a list}.
 
     Returns:
@@ -62,10 +62,10 @@ class Timing:
 
     Attributes:
         method: its name.
-        seconds: a caption, mean.
-        captions: over how many.
+        seconds: mean per caption.
+        captions: number of captions.
         machine: in words.
-        settings: what else the file says of the row, as text, such as ``k``.
+        settings: other columns of the row, as text, such as ``k``.
     """
 
     method: str
@@ -76,13 +76,13 @@ class Timing:
 
 
 def read_timings(file: str | Path) -> list[Timing]:
-    """Read what ``benchmarks/insertion.py --out`` writes.
+    """Read the output of ``benchmarks/insertion.py --out``.
 
     Args:
         file: ``timing.csv``.
 
     Raises:
-        UserError: naming file and line of a row that is invalid, or that there is none.
+        UserError: naming file and line of an invalid row, or if there are no rows.
     """
     path = require_regular(Path(file)) if Path(file).exists() else None
     if path is None:

@@ -1,4 +1,4 @@
-"""Figure 7 of XMAI: seconds a caption, method by method, on a logarithmic scale."""
+"""Figure 7 of XMAI: seconds per caption, method by method, on a logarithmic scale."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ COMMANDS = ("python benchmarks/insertion.py --out FOLDER",)
 
 @dataclass(frozen=True, kw_only=True)
 class TimingFigure(PaperTable):
-    """A group of bars a data set, a bar a method.
+    """A group of bars per data set, a bar per method.
 
     Args:
-        timings: {data set as printed: file that ``benchmarks/insertion.py`` wrote}, or ``None``.
+        timings: {data set as printed: file from ``benchmarks/insertion.py``}, or ``None``.
         methods: {as printed: method of the files}, in order; others follow under their own names.
         slower: the method, as printed, whose time is divided by that of ``faster``.
-        faster: the other one.
+        faster: the other method.
     """
 
     timings: Mapping[str, str] | None = None
@@ -35,7 +35,7 @@ class TimingFigure(PaperTable):
         """Return the paper's numbers, ours, and the bars.
 
         Raises:
-            MissingError: if no file is named, unless ``partial``.
+            MissingError: if no file is given, unless ``partial``.
             UserError: if a file cannot be read.
         """
         self.require(self.timings, "table.timings={DATA: timing.csv}")

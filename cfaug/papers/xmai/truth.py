@@ -1,4 +1,4 @@
-"""What the oracle says of texts that methods changed: shares that are true, as parts of tables."""
+"""The oracle's judgements of changed texts: shares that are true, as parts of tables."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TEXTS_NOTE = (
 
 
 def texts_part(one: TextPairItems, methods: Mapping[str, str]) -> Part:
-    """Return what the oracle says of the texts of each method.
+    """Return the oracle's judgements of each method's texts.
 
     Args:
         one: items about them.
@@ -56,7 +56,7 @@ def texts_part(one: TextPairItems, methods: Mapping[str, str]) -> Part:
 
 
 def words_true(one: TextPairItems, method: str) -> MeanDifference | None:
-    """Return the share of a method's inserted words that are true; ``None`` if none was judged."""
+    """Return the share of a method's inserted words that are true; ``None`` if none is known."""
     scores = _scores(one, method)
     known = {key: own[INSERTED_TRUE] for key, own in scores.items() if INSERTED_TRUE in own}
     return bootstrap_photos(list(known.values()), [one.clusters[key] for key in known], method)
@@ -72,10 +72,10 @@ def texts_kept(one: TextPairItems, method: str) -> MeanDifference | None:
 def bootstrap_photos(
     values: Sequence[float], clusters: Sequence[str], name: str
 ) -> MeanDifference | None:
-    """Return the mean of values of texts with an interval over photos; ``None`` of no text.
+    """Return the mean of values of texts with an interval over photos; ``None`` without texts.
 
     Args:
-        values: one a text.
+        values: one per text.
         clusters: the photo of each.
         name: of the random stream.
     """
@@ -85,7 +85,7 @@ def bootstrap_photos(
 
 
 def _scores(one: TextPairItems, method: str) -> dict[str, Mapping[str, float]]:
-    """Return the oracle's scores of the sets that a model was asked about."""
+    """Return the oracle's scores of a model's sets."""
     every: dict[str, Mapping[str, float]] = {}
     for source in one.sources(method):
         every |= read_scores(Path(source))
@@ -95,7 +95,7 @@ def _scores(one: TextPairItems, method: str) -> dict[str, Mapping[str, float]]:
 
 
 def interval_entry(found: MeanDifference | None, *, sign: bool = False) -> Entry:
-    """Return a mean with its interval; a dash where there is none.
+    """Return a mean with its interval; a dash without one.
 
     Args:
         found: the mean.
