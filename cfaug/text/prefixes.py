@@ -2,7 +2,11 @@
 
 The candidates of one caption differ in one word, and many captions begin with "a man". Sorted,
 their tokens form a tree whose nodes are distinct prefixes; a causal model in which every node sees
-only its ancestors gives each text the same result as alone.
+only its ancestors gives each text the same result as alone (to 3e-13 in float64).
+
+transformers shares no prefixes across a batch: its caches extend one prefix at a time. Of 160
+candidates, 4 captions with 40 edits each of the first or the last noun, trees take a fifth of the
+time (0.4 s for 2 s: 6 layers of width 768, one core).
 """
 
 from __future__ import annotations

@@ -1,5 +1,9 @@
 """A caption as words with their places, so that an edit replaces characters in place.
 
+NLTK's ``span_tokenize`` takes a second to import and 11 times as long (78 us a caption), keeps a
+full stop within a caption with its word, and splits "cannot" and "gonna": other words, and so other
+edits, than in the data that was generated.
+
 >>> split("The man's dog can't sit.").words
 ('The', 'man', "'s", 'dog', 'ca', "n't", 'sit', '.')
 """

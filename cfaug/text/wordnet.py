@@ -1,7 +1,9 @@
 """WordNet's nouns (Miller, 1995), read from its own files: hypernyms, and sister terms.
 
-The files are what NLTK's downloader fetches and what Debian's ``wordnet-base`` installs; NLTK's
-reader is not used: it needs a third file that the Debian package lacks, and 8 s to build its maps.
+The files are what NLTK's downloader fetches and what Debian's ``wordnet-base`` installs. NLTK's
+reader finds the same senses, but needs two files that the Debian package lacks, and 2.5 s to its
+first answer (NLTK 3.10), where this one takes 0.2 s; ``wn`` needs a database of its own, which it
+downloads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,10 @@
-"""The members of a tar shard and their offsets, from its headers; nothing is extracted."""
+"""The members of a tar shard and their offsets, from its headers; nothing is extracted.
+
+webdataset reads samples in their order only, keeps a member that leads out of the shard, and
+unpickles ``.pyd`` and ``.pkl`` when it decodes. It takes 1 s to import and 1.5 times as long to
+list a shard, and its writer by default stores the time in every member, so that the same sets give
+other bytes.
+"""
 
 from __future__ import annotations
 
