@@ -167,7 +167,9 @@ def test_every_experiment_composes_and_builds(experiment):
 def test_every_sweep_is_a_wandb_grid_and_a_multirun(sweep):
     content = yaml.safe_load((ROOT / "sweeps" / sweep).read_text())
     program = content["program"].removesuffix(".py")
-    assert content["command"] == ["${env}", "${interpreter}", "${program}", "${args_no_hyphens}"]
+    # The module, not the program: there is no train.py where cfaug is installed.
+    command = ["${env}", "${interpreter}", "-m", "cfaug", program, "${args_no_hyphens}"]
+    assert content["command"] == command
     points = {key: len(spec.get("values", [0])) for key, spec in content["parameters"].items()}
     assert math.prod(points.values()) > 1
     words = sweep_overrides(ROOT / "sweeps" / sweep)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
+
+from cfaug.errors import UserError
 
 EXTRAS = {
     "diffusers": "generate",
@@ -15,6 +18,9 @@ EXTRAS = {
     "hydra_plugins": "slurm",
 }
 """The extra that has each module, as ``pyproject.toml`` lists them."""
+
+LOGGERS = {"wandb": ("wandb",), "tensorboard": ("tensorboard", "tensorboardX")}
+"""The modules of a logger, any of which will do."""
 
 
 def explain_missing(error: Exception) -> str | None:
@@ -30,4 +36,23 @@ def explain_missing(error: Exception) -> str | None:
     module = next((word for word in words if word in EXTRAS), None)
     if module is None:
         return None
+    return _say_missing(module)
+
+
+def check_logger(kind: str) -> None:
+    """Refuse a logger whose package is missing, before there is anything to log.
+
+    Args:
+        kind: of the logger; one that needs no package of its own passes.
+
+    Raises:
+        UserError: naming the package and the extra that installs it.
+    """
+    modules = LOGGERS.get(kind, ())
+    # A folder ./wandb of earlier runs is found as well, as a namespace package without a file.
+    if modules and not any((spec := find_spec(one)) and spec.origin for one in modules):
+        raise UserError(_say_missing(modules[0]))
+
+
+def _say_missing(module: str) -> str:
     return f"{module} is missing, which this command needs: pip install 'cfaug[{EXTRAS[module]}]'"

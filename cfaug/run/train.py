@@ -19,6 +19,7 @@ from cfaug.report.results import read_record
 from cfaug.run import provenance
 from cfaug.run.dry_run import describe, to_lines
 from cfaug.run.extending import set_results_aside
+from cfaug.run.extras import check_logger
 from cfaug.run.identity import EXTENDED
 from cfaug.run.image_cache import shared_pixels
 from cfaug.run.launch import DONE, GOES_ON, Jobs, report
@@ -41,6 +42,8 @@ def run_jobs(jobs: Jobs) -> int:
     if not jobs:
         say("nothing to do: there are more parts than runs")
         return DONE
+    for kind in {str(config["logger"].get("kind")): None for config, _ in jobs}:
+        check_logger(kind)
     prepare_data(jobs)
     planned = [plan_run(TrainSettings(**config, overrides=words)) for config, words in jobs]
     if speaks():

@@ -26,7 +26,7 @@ def sweep_file(folder, place):
         "program": "train.py",
         "method": "grid",
         "command": [
-            "${env}", "${interpreter}", "${program}", "${args_no_hyphens}",
+            "${env}", "${interpreter}", "-m", "cfaug", "train", "${args_no_hyphens}",
             "--data.cf_ratio=0.6", "--logger=csv",
         ],
         "parameters": {

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import sys
 import tomllib
+from importlib import invalidate_caches
 
 import pytest
 
-from cfaug.run.extras import EXTRAS, explain_missing
+from cfaug.errors import UserError
+from cfaug.run import extras, train
+from cfaug.run.extras import EXTRAS, LOGGERS, check_logger, explain_missing
 from cfaug.run.launch import report
 from tests.scripts import ROOT
 
@@ -42,3 +46,38 @@ def test_a_librarys_own_check_is_understood():
 def test_another_error_is_left_alone():
     assert explain_missing(ModuleNotFoundError("No module named 'mine'", name="mine")) is None
     assert explain_missing(ValueError("diffusers")) is None
+
+
+@pytest.fixture
+def without_loggers(monkeypatch):
+    """Have no module of any logger to be found."""
+    hidden = {module for modules in LOGGERS.values() for module in modules}
+    find = extras.find_spec
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name in hidden else find(name))
+
+
+@pytest.mark.parametrize("kind", LOGGERS)
+def test_a_run_whose_logger_is_missing_fails_before_it_draws_or_claims_anything(
+    place, without_loggers, kind, capfd, monkeypatch
+):
+    monkeypatch.setattr(train, "prepare_data", lambda jobs: pytest.fail("data were drawn"))
+    assert place.train(f"logger={kind}") == 2
+    assert f"{kind} is missing" in capfd.readouterr().err
+    assert not list(place.root.rglob("*"))
+
+
+def test_a_folder_of_an_earlier_run_is_no_package(monkeypatch, tmp_path):
+    (tmp_path / "wandb").mkdir()
+    monkeypatch.setattr("sys.path", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "wandb", raising=False)
+    with pytest.raises(UserError, match=re.escape("pip install 'cfaug[loggers]'")):
+        check_logger("wandb")
+    (tmp_path / "wandb" / "__init__.py").touch()
+    invalidate_caches()
+    check_logger("wandb")
+
+
+def test_a_logger_without_a_package_of_its_own_passes(without_loggers):
+    check_logger("csv")
+    with pytest.raises(UserError, match="tensorboard is missing"):
+        check_logger("tensorboard")
