@@ -1,4 +1,11 @@
-"""Locks that processes of one machine hold on files.
+"""Locks that processes of one machine hold on files: ``flock``, in twenty lines of code.
+
+filelock (4.2, its source read) is not used. It has no shared lock that is converted to an exclusive
+one, which generation asks for: its read-write lock is an SQLite file without conversion. It falls
+back to a file whose existence is the lock, with a warning, where the system has no ``flock``
+(pull request 480; opting out came with 622), and such a lock outlives a process that is killed. It
+refuses a lock file that is a link, asks every 50 ms instead of waiting (a lock changes hands in
+34 ms instead of 0.2 ms) and takes 25 ms to import.
 
 The kernel releases a lock when its process ends, however it ends, so no lock is ever stale. The
 file itself is never removed or emptied: in a folder that was received it may be a link, and a

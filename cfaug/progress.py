@@ -107,7 +107,9 @@ class Progress:
     def _amount(self, number: float) -> str:
         if self.unit == "bytes":
             return f"{number / MIB:.1f}"
-        return f"{number}" if isinstance(number, int) else f"{number:.1f}"
+        if isinstance(number, int):
+            return f"{number}"
+        return f"{number:.1f}" if number >= 0.1 else f"{number:.2g}"
 
 
 def watch(

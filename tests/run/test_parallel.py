@@ -10,6 +10,8 @@ import signal
 
 import pytest
 
+from cfaug import progress
+from cfaug.progress import on_terminal
 from cfaug.run.launch import DONE, FAILED
 from cfaug.run.parallel import run_at_once
 
@@ -125,3 +127,36 @@ def test_a_dry_run_lists_what_became_of_every_run(place, capfd):
         fcntl.flock(handle, fcntl.LOCK_EX)
         states, _ = dry_run()
     assert "at work" in states
+
+
+def ask_for_bars(_):
+    return FAILED if on_terminal() else DONE
+
+
+def test_the_parent_alone_draws_a_bar(monkeypatch):
+    """Children whose stderr is the same terminal print lines; ours shows how many runs are done."""
+    ours, theirs = os.openpty()
+    before = os.dup(2)
+    os.dup2(theirs, 2)
+    try:
+        with os.fdopen(os.dup(2), "w") as terminal:
+            monkeypatch.setattr("sys.stderr", terminal)
+            monkeypatch.setenv("TERM", "xterm")
+            monkeypatch.setattr(progress, "QUIET_SECONDS", 0.0)
+            assert run_at_once(range(2), ask_for_bars, 2) == [(0, DONE), (1, DONE)]
+        assert b"the sweep" in os.read(ours, 2**16)
+    finally:
+        os.dup2(before, 2)
+        for number in (before, ours, theirs):
+            os.close(number)
+
+
+def test_children_share_the_cores_and_the_environment_is_as_before(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    before = dict(os.environ)
+    assert run_at_once([1], read_threads, 1) == [(1, len(os.sched_getaffinity(0)))]
+    assert dict(os.environ) == before
+
+
+def read_threads(_):
+    return int(os.environ["OMP_NUM_THREADS"])

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cfaug.files import replace_file
+from cfaug.messages import say
+from cfaug.progress import watch
 from cfaug.rng import derive, generator
 from cfaug.shapescapes.vocabulary import Factors
 from cfaug.zoo.diffusion.data import wordings
@@ -144,8 +146,6 @@ def train_denoiser(
     """
     import torch
     from diffusers.models.attention_processor import AttnProcessor
-    from rich.console import Console
-    from rich.progress import track
 
     denoiser = start or build_denoiser(settings.seed)
     # Fused attention is several times slower backwards in bfloat16.
@@ -158,9 +158,8 @@ def train_denoiser(
     average = Average(denoiser)
     state = Path(settings.work) / "state.pt" if settings.work else None
     first = _resume(state, denoiser, optimizer, average) if state else 0
-    console = Console(stderr=True)
     recent: list[float] = []
-    for step in track(range(first, settings.steps), "denoiser", console=console):
+    for step in watch(range(first, settings.steps), "denoiser", settings.steps - first, "steps"):
         for group in optimizer.param_groups:
             warmup = min(WARMUP, settings.steps)
             group["lr"] = settings.lr * one_cycle(step, settings.steps, warmup)
@@ -174,7 +173,7 @@ def train_denoiser(
         average.update(denoiser, min(settings.decay, (1 + step) / (10 + step)))
         recent.append(float(loss.detach()))
         if (step + 1) % settings.save_every == 0:
-            console.print(f"step {step + 1}: loss {np.mean(recent[-500:]):.4f}")
+            say(f"step {step + 1}: loss {np.mean(recent[-500:]):.4f}")
             on_save(average.denoiser(denoiser), step + 1)
             if state:
                 _save_state(state, step + 1, denoiser, optimizer, average)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from cfaug.messages import say
+from cfaug.progress import watch
 from cfaug.rng import derive, generator
 from cfaug.zoo.diffusion.data import IMAGE_SIZE, Pixels
 from cfaug.zoo.diffusion.settings import DiffusionSettings
@@ -130,8 +132,6 @@ def _fit(
 ) -> None:
     """Minimise a loss of batches; bfloat16 where autocast allows it, weights float32."""
     import torch
-    from rich.console import Console
-    from rich.progress import track
 
     optimizer = torch.optim.AdamW(
         module.parameters(), lr=settings.vae_lr, betas=(0.9, 0.99), weight_decay=1e-4
@@ -141,9 +141,8 @@ def _fit(
         optimizer, lambda step: one_cycle(step, steps, warmup)
     )
     order = generator(settings.seed, "zoo", name, "order")
-    console = Console(stderr=True)
     recent: list[float] = []
-    for step in track(range(steps), name, console=console):
+    for step in watch(range(steps), name, steps, "steps"):
         rows = order.choice(len(pixels), settings.vae_batch, replace=False)
         loss = loss_of(to_unit(pixels[rows]))
         if not torch.isfinite(loss):
@@ -155,7 +154,7 @@ def _fit(
         schedule.step()
         recent.append(float(loss.detach()))
         if (step + 1) % 500 == 0:
-            console.print(f"{name}, step {step + 1}: loss {np.mean(recent[-500:]):.5f}")
+            say(f"{name}, step {step + 1}: loss {np.mean(recent[-500:]):.5f}")
 
 
 def standardise(vae: AutoencoderKL, pixels: Pixels) -> AutoencoderKL:
