@@ -1,4 +1,4 @@
-"""A vision-language model as an entailer: it is asked, and the three answers are ranked."""
+"""A vision-language model as an entailer: it is asked a question, and three answers are ranked."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class AskedEntailer(nn.Module):
 
     Args:
         answerer: the model.
-        transform: of images, before the model's own.
-        question: with ``{hypothesis}`` where the hypothesis goes.
-        options: the answer that stands for each label.
-        reduction: what an answer's likelihood is, of its tokens': ``sum`` or ``token_mean``.
+        transform: transform of images, before the model's own.
+        question: the question, with the placeholder ``{hypothesis}``.
+        options: the answer for each label.
+        reduction: of the log-likelihoods of an answer's tokens: ``sum`` or ``token_mean``.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class AskedEntailer(nn.Module):
 
         Args:
             folder: of weights and processor.
-            geometry: of images; ``None`` is the processor's own.
+            geometry: geometry of images; ``None`` is the processor's own.
             prompt: the model's template, with ``{image}`` and ``{question}``; ``None`` is its chat
                 template.
             question: as for the class.
@@ -72,7 +72,7 @@ class AskedEntailer(nn.Module):
             reduction: as for the class.
 
         Raises:
-            UserError: if the folder holds no such model.
+            UserError: if the folder does not contain such a model.
         """
         answerer = VisionLanguageModel.load(folder, prompt=prompt)
         transform = image_transform(answerer.processor.image_processor, folder, geometry)
@@ -100,5 +100,5 @@ class AskedEntailer(nn.Module):
 
 
 def _picture(pixels: Tensor) -> Image.Image:
-    """Return uint8 pixels (3, size, size) as the image that a processor takes."""
+    """Convert uint8 pixels (3, size, size) to an image for a processor."""
     return Image.fromarray(pixels.permute(1, 2, 0).cpu().numpy())

@@ -1,4 +1,4 @@
-"""BridgeTower (Xu et al., 2023): two towers to retrieve, a cross encoder for the rest."""
+"""BridgeTower (Xu et al., 2023): two towers for retrieval, a cross encoder for everything else."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TEXT_TYPE, IMAGE_TYPE = 0, 1
 class BridgeTowerEncoder(HFEncoder):
     """``BridgeTowerForContrastiveLearning`` as a dual encoder that can also train.
 
-    Embeddings of images and texts are those the whole model gives, found without its cross encoder.
+    Embeddings of images and texts equal those of the whole model, but need no cross encoder.
     """
 
     transformers_class = "BridgeTowerForContrastiveLearning"
@@ -35,7 +35,7 @@ class BridgeTowerEncoder(HFEncoder):
         """Refuse a model with separate transforms for each layer.
 
         Raises:
-            UserError: if there are; transformers' own class cannot run such a model either.
+            UserError: if it has them; transformers' own class cannot run such a model either.
         """
         if not model.config.share_cross_modal_transformer_layers:
             raise UserError(
@@ -48,7 +48,7 @@ class BridgeTowerEncoder(HFEncoder):
         body = self.model.bridgetower
         visual = body.vision_model.visual
         hidden = visual.forward_pre(pixels)
-        # The whole model goes through both towers in step, as far as the text's goes.
+        # The whole model runs both towers in parallel, up to the depth of the text tower.
         for block in visual.transformer.resblocks[: len(body.text_model.encoder.layer)]:
             hidden = block(hidden)
         summary = visual.forward_post(hidden)[:, 0]
@@ -76,7 +76,7 @@ class BridgeTowerEncoder(HFEncoder):
         negatives: Negatives | None = None,
     ) -> Tensor:
         """Return the mean of the authors' three cross-entropies over a whole batch, a scalar."""
-        assert negatives is None  # a text or an image alone has no feature of a pair
+        assert negatives is None  # a single text or image has no feature of a pair
         images, texts, crossed = features
         return three_way_loss(images, texts, crossed, self.logit_scale(), log_weights)
 
@@ -96,8 +96,8 @@ class BridgeTowerMatcher(PairMatcher):
 class BridgeTowerEntailer(TowerEntailer):
     """``BridgeTowerModel`` with a head of three logits on both pooled first tokens.
 
-    Its cross encoder reads the image tower's upper layers, which no text changes: they are computed
-    once for all hypotheses about an image.
+    Its cross encoder reads the image tower's upper layers, which do not depend on the text: they
+    are computed once for all hypotheses about an image.
     """
 
     transformers_class = "BridgeTowerModel"
@@ -128,7 +128,7 @@ class BridgeTowerEntailer(TowerEntailer):
         body = self.encoder
         layers = body.text_model.encoder.layer
         text = body.text_model.embeddings(input_ids=tokens["input_ids"])
-        # As transformers has it: one mask for a text that asks and for an image that asks of it.
+        # As in transformers: the same mask for queries from the text and from the image.
         shown = create_bidirectional_mask(
             config=body.config,
             inputs_embeds=text[:, :1],
@@ -158,7 +158,7 @@ class BridgeTowerEntailer(TowerEntailer):
 
     @property
     def _depth(self) -> int:
-        """Layers of the text tower: the whole model goes through both towers that far."""
+        """Number of layers of the text tower: the whole model runs both towers to this depth."""
         return len(self.encoder.text_model.encoder.layer)
 
     @property

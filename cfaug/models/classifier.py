@@ -21,11 +21,11 @@ class HFClassifier(Wrapped):
         processor: its image processor.
         folder: where both come from, for errors.
         geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
-        classes: what they are called; ``None`` is what the model's configuration says.
+        classes: names of the classes; ``None`` takes them from the model's configuration.
 
     Raises:
-        UserError: for an image processor that cannot be expressed, or as many class names as there
-            are not logits.
+        UserError: for an unsupported image processor, or if the numbers of class names and logits
+            differ.
     """
 
     transformers_class = "AutoModelForImageClassification"

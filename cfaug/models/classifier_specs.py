@@ -13,7 +13,7 @@ from cfaug.protocols import Classifier, FeatureExtractor
 
 
 def class_names(file: str | None) -> tuple[str, ...] | None:
-    """Return what a file calls the classes.
+    """Return the names of classes in a file.
 
     Raises:
         UserError: if it cannot be read or is empty.
@@ -22,7 +22,7 @@ def class_names(file: str | None) -> tuple[str, ...] | None:
 
 
 def with_names(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings with what the file of class names says in place of where it lies."""
+    """Return settings with the content of the file of class names in place of its path."""
     if settings.get("classes") is None:
         return settings
     return {**settings, "classes": class_names(settings["classes"])}
@@ -30,17 +30,18 @@ def with_names(settings: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class TimmClassification(Checkpoint):
-    """An image classifier of timm; or its features, those that the last layer reads.
+    """An image classifier of timm, or its features: the input of the last layer.
 
     Args:
         name_or_path: a folder as timm saves it (``config.json``, ``model.safetensors``); a Hub id;
             timm's own name of its weights, such as ``resnet50.a1_in1k``; or, with ``architecture``,
             a file of weights, safetensors or a ``.pth`` of nothing but tensors.
         revision: commit of a Hub id.
-        architecture: timm's name of it, for a file of weights; images are prepared as for timm's
-            own weights of that name, which may have a tag. ``None`` is what the folder says.
-        classes: a file that says what the classes are called, a line for each logit: a name or a
-            WordNet id; ``None`` is what the folder says, or ImageNet's where there are as many.
+        architecture: timm's name of the architecture, for a file of weights; images are prepared as
+            for timm's weights of that name, which may have a tag. ``None`` takes it from the
+            folder.
+        classes: a file of class names, a line for each logit: a name or a WordNet id; ``None``
+            takes them from the folder, or ImageNet's if the number fits.
     """
 
     architecture: str | None = None
@@ -52,28 +53,28 @@ class TimmClassification(Checkpoint):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the loaded model is told besides its folder."""
+        """Arguments of the model besides its folder."""
         return {"architecture": self.architecture, "classes": class_names(self.classes)}
 
     def answering(self) -> dict[str, Any]:
-        """Return the settings that change what the model answers: of the file, what it says."""
+        """Return the settings that change the model's answers, with the content of the file."""
         return with_names(super().answering())
 
     def folder(self) -> Path:
-        """Return where the weights lie, fetched if need be: a folder, or a file.
+        """Return the folder or file of the weights, downloaded if necessary.
 
         Raises:
-            UserError: if there are none, or a file's architecture is not said.
+            UserError: if there are none, or a file's architecture is missing.
         """
         from cfaug.weights import resolve
 
         return self._file() or resolve(self._place(), self.revision)
 
     def _file(self) -> Path | None:
-        """Return the file of weights, where it is one.
+        """Return the file of weights, if it is a file.
 
         Raises:
-            UserError: if its architecture is not said.
+            UserError: if its architecture is missing.
         """
         file = Path(self.name_or_path).expanduser()
         if not file.is_file():
@@ -86,7 +87,7 @@ class TimmClassification(Checkpoint):
         return file
 
     def _place(self) -> str:
-        """Return the folder or Hub id; timm's own weights lie in ``timm/NAME.TAG``."""
+        """Return the folder or Hub id; timm's own weights are in ``timm/NAME.TAG``."""
         name = self.name_or_path
         if "/" in name or ":" in name or Path(name).expanduser().is_dir():
             return name
@@ -117,16 +118,16 @@ class TimmClassification(Checkpoint):
         return sha256_text(" ".join(map(str, [type(self).__qualname__, *self.settings_words()])))
 
     def parameters(self) -> int | None:
-        """Return how many numbers the weight files hold; None if they are not safetensors."""
+        """Return the number of parameters; ``None`` if the files are not safetensors."""
         from cfaug.weights import parameter_count
 
         return parameter_count(self._files())
 
     def on_this_machine(self) -> TimmClassification:
-        """Return the same weights by where they lie, without fetching any.
+        """Return the same weights by their local path, without a download.
 
         Raises:
-            UserError: if they were never fetched.
+            UserError: if they were never downloaded.
         """
         from cfaug.weights import resolve
 
@@ -140,14 +141,14 @@ class TorchvisionClassification:
     """An image classifier of torchvision.
 
     Args:
-        architecture: a name as ``torchvision.models.list_models(module=torchvision.models)`` gives
-            them, such as ``resnet50``.
-        pretrained: the tag of its weights, such as ``IMAGENET1K_V2``, which torchvision fetches; or
-            a file of them, safetensors or a ``.pth`` of nothing but tensors.
-        prepared_as: of a file: the tag as for whose weights images are prepared; ``None`` is the
+        architecture: a name from ``torchvision.models.list_models(module=torchvision.models)``,
+            such as ``resnet50``.
+        pretrained: the tag of its weights, such as ``IMAGENET1K_V2``, which torchvision downloads;
+            or a file of weights, safetensors or a ``.pth`` of only tensors.
+        prepared_as: for a file, the tag whose preparation of images is used; ``None`` is the
             architecture's default.
-        classes: a file that says what the classes are called, a line for each logit: a name or a
-            WordNet id; ``None`` is ImageNet's 1,000, as torchvision calls them.
+        classes: a file of class names, a line for each logit: a name or a WordNet id; ``None`` is
+            torchvision's names of ImageNet's 1,000 classes.
     """
 
     architecture: str
@@ -165,7 +166,7 @@ class TorchvisionClassification:
             protocol: ``Classifier``; ``None`` is the same.
 
         Raises:
-            UserError: if torchvision knows no such architecture or tag, the file holds a pickle or
+            UserError: if torchvision has no such architecture or tag, the file is a pickle or has
                 other weights, or the model does not provide the protocol.
         """
         from cfaug.models.torchvision_classifier import TorchvisionClassifier
@@ -191,10 +192,10 @@ class TorchvisionClassification:
         return file if file.is_file() else None
 
     def weights_hash(self) -> str:
-        """Return the sha256 of the weight file; of the names for a tag, which torchvision fetches.
+        """Return the sha256 of the weight file; for a tag, which torchvision resolves, of its name.
 
         Raises:
-            UserError: if the weights are neither a file nor look like a tag.
+            UserError: if the weights are not a file and do not look like a tag.
         """
         from cfaug.weights import sha256, sha256_text
 
@@ -209,7 +210,7 @@ class TorchvisionClassification:
         return sha256_text(f"torchvision:{self.architecture}:{self.pretrained}")
 
     def answering(self) -> dict[str, Any]:
-        """Return the settings that change what the model answers: of the file, what it says."""
+        """Return the settings that change the model's answers, with the content of the file."""
         told = {
             "architecture": self.architecture,
             "prepared_as": self.prepared_as,
@@ -218,7 +219,7 @@ class TorchvisionClassification:
         return with_names(told)
 
     def identity(self) -> str:
-        """Return what a result is a result of: see ``cfaug.weights.model_identity``."""
+        """Return the identity of the model's results: see ``cfaug.weights.model_identity``."""
         from cfaug.weights import model_identity
 
         return model_identity(self.weights_hash(), self.answering())
@@ -230,14 +231,14 @@ class TorchvisionClassification:
         return sha256_text(f"{type(self).__qualname__} {sorted(self.answering().items())}")
 
     def parameters(self) -> int | None:
-        """Return how many numbers the weight file holds; None for a tag, or another file."""
+        """Return the number of parameters; ``None`` for a tag or a file of another format."""
         from cfaug.weights import parameter_count
 
         file = self._file()
         return None if file is None else parameter_count([file])
 
     def on_this_machine(self) -> TorchvisionClassification:
-        """Return the same: what a tag stands for is known to torchvision alone."""
+        """Return the same: only torchvision can resolve a tag."""
         return self
 
     def at(self, checkpoint: str) -> TorchvisionClassification:
@@ -255,7 +256,7 @@ class InceptionFeatures:
     """The Inception of the original FID, by torch-fidelity (``pip install 'cfaug[fid]'``).
 
     Args:
-        weights: file of its weights, as torch-fidelity converted them.
+        weights: file of its weights, as converted by torch-fidelity.
     """
 
     weights: str
@@ -270,8 +271,8 @@ class InceptionFeatures:
             protocol: ``FeatureExtractor``; ``None`` is the same.
 
         Raises:
-            UserError: if torch-fidelity is not installed, the file is missing or holds something
-                else, or the model does not provide the protocol.
+            UserError: if torch-fidelity is not installed, the file is missing or has other content,
+                or the model does not provide the protocol.
         """
         from cfaug.models.inception import Inception
 
@@ -290,7 +291,7 @@ class InceptionFeatures:
         """Return the sha256 of the weight file.
 
         Raises:
-            UserError: if there is none.
+            UserError: if the file does not exist.
         """
         from cfaug.weights import sha256
 
@@ -300,7 +301,7 @@ class InceptionFeatures:
         return sha256([file])
 
     def identity(self) -> str:
-        """Return what a result is a result of: the weights."""
+        """Return the identity of the model's results: that of the weights."""
         return self.weights_hash()
 
     def settings_hash(self) -> str:
@@ -310,7 +311,7 @@ class InceptionFeatures:
         return sha256_text(type(self).__qualname__)
 
     def parameters(self) -> int | None:
-        """Return how many numbers the weight file holds, where it is safetensors."""
+        """Return the number of parameters in the weight file, if it is safetensors."""
         from cfaug.weights import parameter_count
 
         return parameter_count([Path(self.weights).expanduser()])

@@ -19,9 +19,8 @@ DIGITS = 5
 class HFDetector(Wrapped):
     """``AutoModelForObjectDetection`` as a :class:`cfaug.protocols.Detector`.
 
-    Images keep their shape, as the folder's image processor resizes them. Those that come to the
-    same size go through the model together, so that nothing is padded and what is found in an image
-    does not depend on the others.
+    Images keep their aspect ratio, resized by the folder's image processor. Images of equal resized
+    size form a batch, so that nothing is padded and detections do not depend on other images.
 
     Args:
         model: as transformers loads it.

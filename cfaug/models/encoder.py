@@ -1,4 +1,4 @@
-"""What every dual encoder does alike: normalise pixels, read and bound the learnt scale."""
+"""Shared code of dual encoders: normalises pixels, reads and bounds the learnt scale."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Bounds = tuple[float | None, float | None]
 
 
 class Tunable(nn.Module):
-    """A module around a library's ``model``, as training takes it: see ``cfaug.train.task``."""
+    """A trainable module around a library's ``model``: see ``cfaug.train.task``."""
 
-    model: Any  # whatever methods the home library gave it
+    model: Any  # any methods of its library
     held_in_evaluation: tuple[nn.Module, ...] = ()
 
     def train(self, mode: bool = True) -> Self:
-        """Set the mode of every module but those held in evaluation (frozen statistics)."""
+        """Set the mode of every module except those fixed in evaluation (frozen statistics)."""
         super().train(mode)
         for module in self.held_in_evaluation:
             module.eval()
@@ -34,12 +34,12 @@ class Tunable(nn.Module):
 
 
 class Encoder(Tunable, ABC):
-    """A home library's ``model`` as a :class:`cfaug.protocols.DualEncoder`.
+    """A library's ``model`` as a :class:`cfaug.protocols.DualEncoder`.
 
     Args:
-        model: has a parameter ``logit_scale``, the log of the factor on the cosine.
+        model: a model with a parameter ``logit_scale``, the log of the factor on the cosine.
         transform: the model's image transform.
-        log_scale_bounds: what ``clamp_logit_scale`` bounds that parameter to; ``None`` is open.
+        log_scale_bounds: bounds of that parameter for ``clamp_logit_scale``; ``None`` is unbounded.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Encoder(Tunable, ABC):
         return self.log_scale.exp().squeeze()
 
     def clamp_logit_scale(self) -> None:
-        """Bound the learnt log scale, where the configuration says so."""
+        """Clamp the learnt log scale to its configured bounds."""
         lower, upper = self.log_scale_bounds
         if lower is not None or upper is not None:
             with torch.no_grad():
@@ -82,24 +82,24 @@ class Encoder(Tunable, ABC):
 
     @abstractmethod
     def encode_pixels(self, pixels: Tensor) -> Tensor:
-        """Map normalised float32 pixels to (batch, dim): what ``encode_image`` does after that."""
+        """Map normalised float32 pixels to (batch, dim): the second part of ``encode_image``."""
 
     @abstractmethod
     def encode_text(self, tokens: dict[str, Tensor]) -> Tensor:
-        """Map what ``tokenize`` gives to (batch, dim)."""
+        """Map the output of ``tokenize`` to (batch, dim)."""
 
     def features(self, pixels: Tensor, texts: Sequence[str]) -> tuple[Tensor, ...]:
-        """Return what ``contrastive`` compares, each (n, dim): here images and texts.
+        """Return the features for ``contrastive``, each (n, dim): here of images and texts.
 
         Args:
             pixels: uint8 (n, 3, size, size).
-            texts: n captions, one an image.
+            texts: n captions, one for each image.
         """
         tokens = self.tokenize(texts)
         return self.encode_image(pixels), self.encode_text(tokens)
 
     takes_negatives = True
-    """Whether ``contrastive`` has a place for texts and images that are wrong answers alone."""
+    """Whether ``contrastive`` accepts texts and images that are only wrong answers."""
 
     def contrastive(
         self,
@@ -109,12 +109,12 @@ class Encoder(Tunable, ABC):
     ) -> Tensor:
         """Return the authors' loss of a whole batch, a scalar.
 
-        CLIP's, and SigLIP's where the model has learnt a bias on its logits.
+        CLIP's, or SigLIP's if the model has a learnt bias on its logits.
 
         Args:
-            features: what ``features`` gives, of every process, rows in the same order.
+            features: outputs of ``features`` from every process, with rows in the same order.
             log_weights: (n, n), see ``cfaug.models.losses``.
-            negatives: features of what is a wrong answer alone, of every process.
+            negatives: features of texts and images that are only wrong answers, from every process.
         """
         images, texts = features
         bias = getattr(self.model, "logit_bias", None)
@@ -125,14 +125,14 @@ class Encoder(Tunable, ABC):
 
     @abstractmethod
     def save(self, folder: Path) -> None:
-        """Write the folder that the home library loads, whole or not at all."""
+        """Write a folder for the model's library, atomically."""
 
 
 def channels(values: object, name: str, owner: object) -> tuple[float, float, float]:
-    """Return what a model's files give for red, green and blue.
+    """Return a model's normalisation values for red, green and blue.
 
     Args:
-        values: as the file has them.
+        values: the values in the file.
         name: ``mean`` or ``std``; none of the latter may be 0.
         owner: the folder, for errors.
 

@@ -22,10 +22,10 @@ class HFEntailer(Wrapped):
         model: as transformers loads it.
         processor: its tokenizer.
         folder: where both come from, for errors.
-        max_length: premise and hypothesis together are cut to this many tokens; ``None`` is what
-            the model can take.
-        labels: names of the logits in their order; ``None`` is what the folder's ``config.json``
-            says. Models differ in this order.
+        max_length: premise and hypothesis together are truncated to this many tokens; ``None`` is
+            the model's limit.
+        labels: names of the logits in their order, which differs between models; ``None`` takes
+            them from the folder's ``config.json``.
 
     Raises:
         UserError: if the labels are not entailment, neutral and contradiction, or ``max_length`` is
@@ -76,12 +76,12 @@ def label_columns(labels: Sequence[str], logits: int, owner: object) -> list[int
     [2, 1, 0]
 
     Args:
-        labels: names of the logits, in their order; case does not count.
-        logits: how many there are.
+        labels: names of the logits, in their order; case is ignored.
+        logits: number of logits.
         owner: the folder, for the error.
 
     Raises:
-        UserError: if these are not three names, one for each.
+        UserError: if these are not the three names.
     """
     known = [str(label).strip().lower() for label in labels]
     if logits != len(ENTAILMENT) or sorted(known) != sorted(ENTAILMENT):

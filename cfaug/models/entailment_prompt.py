@@ -1,4 +1,4 @@
-"""How a model is asked whether a statement follows from an image: files of a question. No torch."""
+"""Prompts that ask a model whether a statement follows from an image, from files. No torch."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Reduction = Literal["sum", "token_mean"]
 
 @dataclass(frozen=True)
 class EntailmentPrompt:
-    """A question, and the answer that stands for each label.
+    """A question, and the answer for each label.
 
     Attributes:
-        question: with ``{hypothesis}`` once, where the hypothesis goes.
+        question: the question, with the placeholder ``{hypothesis}`` once.
         options: {label: answer}, one for each of ``cfaug.types.ENTAILMENT``.
     """
 
@@ -31,7 +31,7 @@ class EntailmentPrompt:
 
 
 def read_prompt(name: str) -> EntailmentPrompt:
-    """Read a prompt that is shipped, or a YAML file with ``question`` and ``options``.
+    """Read a shipped prompt, or a YAML file with ``question`` and ``options``.
 
     >>> read_prompt("yes_maybe_no").options["neutral"]
     'maybe'

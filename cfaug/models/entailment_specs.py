@@ -44,16 +44,16 @@ class FlavaEntailment(Fusion):
 
 @dataclass(frozen=True)
 class AskedEntailment(ImageCheckpoint):
-    """A vision-language model that is asked for one of three answers: LLaVA and its like.
+    """A vision-language model that is asked for one of three answers, such as LLaVA.
 
     Args:
         name_or_path: a ``save_pretrained`` folder or a Hub id.
         revision: commit of a Hub id.
-        geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
+        geometry: geometry of images, ``crop`` or ``squash``; ``None`` is the processor's own.
         prompt: the model's template, with ``{image}`` and ``{question}``; the answer follows after
             a space. The default is LLaVA-1.5's; ``None`` is the chat template of the folder.
         asked: the question and the three answers: ``yes_maybe_no``, ``labels``, or a YAML file.
-        reduction: what an answer's likelihood is, of its tokens': ``sum``, or ``token_mean``, which
+        reduction: of the log-likelihoods of an answer's tokens: ``sum``, or ``token_mean``, which
             does not favour short answers.
     """
 
@@ -74,13 +74,13 @@ class AskedEntailment(ImageCheckpoint):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the loaded model is told besides its folder: of the prompt's file, what it says."""
+        """Arguments of the model besides its folder, with the content of the prompt's file."""
         told = super().settings
         asked = read_prompt(told.pop("asked"))
         return {**told, "question": asked.question, "options": dict(asked.options)}
 
     def answering(self) -> dict[str, Any]:
-        """Return the settings that change what the model answers: of the file, what it says."""
+        """Return the settings that change the model's answers, with the content of the file."""
         asked = read_prompt(self.asked)
         told = {name: value for name, value in super().answering().items() if name != "asked"}
         return {**told, "asked": [asked.question, dict(sorted(asked.options.items()))]}

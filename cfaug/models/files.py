@@ -1,4 +1,4 @@
-"""A checkpoint's folder appears complete or not at all."""
+"""Writes the folder of a checkpoint atomically."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from cfaug.files import replace_folder
 
 @contextmanager
 def replace_checkpoint(folder: Path) -> Iterator[Path]:
-    """Give an empty folder for a checkpoint, as ``cfaug.files.replace_folder`` does.
+    """Provide an empty folder for a checkpoint, like ``cfaug.files.replace_folder``.
 
-    A model card that lies in the old folder is in the new one as well: somebody may have edited it.
+    A model card in the old folder is kept in the new one, because the user may have edited it.
 
     Raises:
-        OSError: naming ``folder``, if the disk is full, also where safetensors met it.
+        OSError: naming ``folder``, if the disk is full, even if safetensors reports it.
     """
     from safetensors import SafetensorError
 
@@ -29,7 +29,7 @@ def replace_checkpoint(folder: Path) -> Iterator[Path]:
             yield fresh
             if (folder / CARD).is_file():
                 shutil.copy2(folder / CARD, fresh / CARD)
-        except SafetensorError as error:  # says only in words what the disk refused
+        except SafetensorError as error:  # has the disk's error only as text
             refused = re.search(r"\(os error (\d+)\)", str(error))
             if refused is None:
                 raise

@@ -13,9 +13,9 @@ from cfaug.models.fusion import TowerEntailer
 class FlavaEntailer(TowerEntailer):
     """``FlavaModel`` with a head of three logits on the multimodal encoder's first token.
 
-    That token, after the last layer norm, is what its authors classify by
-    (``FLAVAForClassification`` of torchmultimodal). The image tower knows no text: it runs once for
-    all hypotheses about an image.
+    Its authors classify by that token after the last layer norm (``FLAVAForClassification`` of
+    torchmultimodal). The image tower does not depend on the text: it runs once for all hypotheses
+    about an image.
     """
 
     transformers_class = "FlavaModel"

@@ -1,4 +1,4 @@
-"""Settings of a ``save_pretrained`` folder: what the models of ``specs`` share. No torch."""
+"""Settings of a ``save_pretrained`` folder, shared by the models of ``specs``. No torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cfaug.protocols import Entailer
 
 
 def check_geometry(geometry: object) -> None:
-    """Refuse what is not a geometry of images.
+    """Refuse an invalid geometry of images.
 
     Raises:
         UserError: naming the choices.
@@ -48,11 +48,11 @@ class Folder(Checkpoint):
     Args:
         name_or_path: a folder, a Hub id, or ``zoo:NAME`` for one shipped here.
         revision: commit of a Hub id.
-        max_length: captions are cut to this many tokens; ``None`` is what the model can take
-            (77 for CLIP; run_clip.py's own default of 128 does not fit it).
-        geometry: of images: ``crop`` keeps proportions and cuts the long side, as run_clip.py does
-            for every model; ``squash`` does not keep them; ``None`` is what the folder's image
-            processor does.
+        max_length: captions are truncated to this many tokens; ``None`` is the model's limit (77
+            for CLIP; run_clip.py's own default of 128 does not fit it).
+        geometry: of images: ``crop`` keeps the aspect ratio and crops the long side, as run_clip.py
+            does for every model; ``squash`` changes the aspect ratio; ``None`` follows the folder's
+            image processor.
     """
 
     max_length: int | None = None
@@ -63,9 +63,9 @@ class Folder(Checkpoint):
         check_positive("max_length", self.max_length)
 
     def settings_words(self) -> list[object]:
-        """Return the settings as ``settings_hash`` writes them.
+        """Return the settings in the form for ``settings_hash``.
 
-        As it always was for these two, so that what was computed before is found again.
+        The form of these two never changes, so that earlier results are found again.
         """
         told = {"max_length", "geometry"}
         more = [f"{k}={v!r}" for k, v in sorted(self.answering().items()) if k not in told]
@@ -74,16 +74,16 @@ class Folder(Checkpoint):
 
 @dataclass(frozen=True)
 class Fusion(Folder):
-    """An encoder of image and text together, with a head that says whether the text follows.
+    """A fusion encoder of image and text, with a head that tells whether the text follows.
 
     Args:
-        name_or_path: a folder, a Hub id, or ``zoo:NAME`` for one shipped here; to train, any
-            checkpoint of the encoder, whatever it was trained for.
+        name_or_path: a folder, a Hub id, or ``zoo:NAME`` for one shipped here; for training, any
+            checkpoint of the encoder.
         revision: commit of a Hub id.
-        max_length: hypotheses are cut to this many tokens; ``None`` is what the model can take.
+        max_length: hypotheses are truncated to this many tokens; ``None`` is the model's limit.
         geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
         labels: entailment, neutral and contradiction in the order of the head's logits, which
-            differs between models; ``None`` is what ``config.json`` says.
+            differs between models; ``None`` takes it from ``config.json``.
     """
 
     labels: tuple[str, ...] | None = None
@@ -91,23 +91,23 @@ class Fusion(Folder):
     provides = (Entailer,)
 
     def load_to_train(self, seed: int) -> Any:
-        """Load the encoder with its head, or with one drawn from a seed where it has none of three.
+        """Load the encoder with its head, or with a random one if it has no head of three logits.
 
         Args:
-            seed: of the run.
+            seed: seed of the run.
 
         Raises:
-            UserError: what ``load`` raises, but for a head that is missing.
+            UserError: as ``load``, except for a missing head.
         """
         module, _, name = self.implementation.rpartition(".")
         kind = getattr(import_module(module), name)
         return kind.load(self.folder(), **self.settings, head_seed=seed)
 
     def check_trainable(self) -> None:
-        """Refuse it as a dual encoder.
+        """Refuse training as a dual encoder.
 
         Raises:
-            UserError: naming the training that it is for.
+            UserError: naming the supported training.
         """
         raise UserError(
             f"{self.owner} cannot be fine-tuned on images and their captions: it learns whether a "

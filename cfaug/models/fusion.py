@@ -1,8 +1,8 @@
 """Entailers that read image and hypothesis together: a fusion encoder with a head of three logits.
 
-A checkpoint is an ordinary ``save_pretrained`` folder: the encoder's weights under the names that
-transformers gives them, those of the head as ``classifier.*``, and a ``config.json`` that names the
-encoder's class and the three labels. transformers loads the encoder of such a folder by itself, and
+A checkpoint is an ordinary ``save_pretrained`` folder: the encoder's weights under transformers'
+names, the head's as ``classifier.*``, and a ``config.json`` that names the encoder's class and the
+three labels. transformers loads the encoder of such a folder by itself, and
 ``ViltForQuestionAnswering`` a ViLT's with its head.
 """
 
@@ -35,7 +35,7 @@ from cfaug.weights import find_weights
 
 HEAD = "classifier"
 SPREAD = 0.02
-"""Deviation of a fresh head's weights, as METER's ``init_weights`` draws them."""
+"""Standard deviation of a new head's weights, as in METER's ``init_weights``."""
 
 
 class FusionEntailer(FromFolder, Tunable, ABC):
@@ -48,14 +48,14 @@ class FusionEntailer(FromFolder, Tunable, ABC):
         model: the encoder, as transformers loads it.
         processor: its own.
         folder: where both come from.
-        max_length: hypotheses are cut to this many tokens; ``None`` is what the model can take.
+        max_length: hypotheses are truncated to this many tokens; ``None`` is the model's limit.
         geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
-        labels: names of the head's logits in their order; ``None`` is what ``config.json`` says.
-        head_seed: draws a head where the folder has none; ``None`` refuses such a folder.
+        labels: names of the head's logits in their order; ``None`` takes them from ``config.json``.
+        head_seed: seed of a random head if the folder has none; ``None`` refuses such a folder.
 
     Raises:
-        UserError: if there is no head and none is asked for, its labels are not entailment, neutral
-            and contradiction, or weights are not numbers.
+        UserError: if there is no head and no ``head_seed``, its labels are not entailment, neutral
+            and contradiction, or weights are not finite.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class FusionEntailer(FromFolder, Tunable, ABC):
             settings: of the constructor.
 
         Raises:
-            UserError: if the folder holds another kind of encoder, or cannot be loaded.
+            UserError: if the folder has another kind of encoder, or cannot be loaded.
         """
         import transformers
 
@@ -115,7 +115,7 @@ class FusionEntailer(FromFolder, Tunable, ABC):
 
     @classmethod
     def pooled_width(cls, model: Any) -> int:
-        """Return the width of what the head reads."""
+        """Return the width of the head's input."""
         return cls.hidden_size(model)
 
     @property
@@ -125,7 +125,7 @@ class FusionEntailer(FromFolder, Tunable, ABC):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights lie."""
+        """The device of the weights."""
         return next(self.model.parameters()).device
 
     def entail(
@@ -154,14 +154,14 @@ class FusionEntailer(FromFolder, Tunable, ABC):
 
     @abstractmethod
     def pool(self, pixels: Tensor, tokens: dict[str, Tensor]) -> Tensor:
-        """Map normalised float32 (n, 3, size, size) and n tokenised texts to what the head reads.
+        """Map normalised float32 (n, 3, size, size) and n tokenised texts to the head's input.
 
         Returns:
             (n, width).
         """
 
     def save(self, folder: Path) -> None:
-        """Write a ``save_pretrained`` folder with head and processor, whole or not at all."""
+        """Write a ``save_pretrained`` folder with head and processor, atomically."""
         from safetensors.torch import save_file
 
         encoder = self.encoder
@@ -178,31 +178,31 @@ class FusionEntailer(FromFolder, Tunable, ABC):
 
 
 class TowerEntailer(FusionEntailer):
-    """A fusion encoder with an image tower of its own: several hypotheses share its work."""
+    """A fusion encoder with a separate image tower, whose output several hypotheses share."""
 
     @abstractmethod
     def image_states(self, pixels: Tensor) -> Tensor:
-        """Map normalised float32 (n, 3, size, size) to what ``fuse`` reads of them, (n, ...)."""
+        """Map normalised float32 (n, 3, size, size) to the image input of ``fuse``, (n, ...)."""
 
     @abstractmethod
     def fuse(self, states: Tensor, tokens: dict[str, Tensor]) -> Tensor:
-        """Map states of images and n tokenised texts to what the head reads, (n, width)."""
+        """Map states of images and n tokenised texts to the head's input, (n, width)."""
 
     def pool(self, pixels: Tensor, tokens: dict[str, Tensor]) -> Tensor:
-        """Map images and texts to what the head reads, (n, width)."""
+        """Map images and texts to the head's input, (n, width)."""
         return self.fuse(self.image_states(pixels), tokens)
 
     def encode_images(self, pixels: Tensor) -> Tensor:
-        """Map uint8 pixels (n, 3, size, size) to what ``entail_encoded`` reads, (n, ...)."""
+        """Map uint8 pixels (n, 3, size, size) to the input of ``entail_encoded``, (n, ...)."""
         return self.image_states(self._normalize(pixels))
 
     def entail_encoded(self, images: Tensor, hypotheses: Sequence[str]) -> Tensor:
-        """Return the probabilities of ``entail`` for images as ``encode_images`` gave them."""
+        """Return the probabilities of ``entail`` for outputs of ``encode_images``."""
         return F.softmax(self._answer(self.fuse(images, self._tokens(hypotheses))), dim=-1)
 
 
 class _Assembled(nn.Module):
-    """Encoder and head, under the names that a checkpoint of transformers has for them.
+    """Encoder and head, under their names in a checkpoint of transformers.
 
     Args:
         encoder: of transformers.
@@ -244,7 +244,7 @@ def _head(width: int, inner: int) -> nn.Sequential:
 
 
 def _draw_head(width: int, inner: int, seed: int) -> nn.Sequential:
-    """Return a fresh head; the same seed gives the same, whatever was drawn before."""
+    """Return a random head that depends only on the seed."""
     chance = torch.Generator().manual_seed(derive(seed, "entailment_head") % 2**63)
     head = _head(width, inner)
     with torch.no_grad():
@@ -256,7 +256,7 @@ def _draw_head(width: int, inner: int, seed: int) -> nn.Sequential:
 
 
 def _read_head(folder: Path) -> dict[str, Tensor]:
-    """Return the weights of a folder's head by their names in it; none where it has none."""
+    """Return the weights of a folder's head by their names in it; empty if it has none."""
     found: dict[str, Tensor] = {}
     for file in find_weights(folder):
         if file.suffix == ".safetensors":

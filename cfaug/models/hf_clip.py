@@ -1,4 +1,4 @@
-"""Dual encoders of transformers: whatever has ``get_image_features`` and ``get_text_features``."""
+"""Dual encoders of transformers: any model with ``get_image_features``, ``get_text_features``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class HFEncoder(FromFolder, Encoder):
         model: as transformers loads it.
         processor: its own.
         folder: where both come from, for errors.
-        max_length: captions are cut to this many tokens; ``None`` is what the model can take.
+        max_length: captions are truncated to this many tokens; ``None`` is the model's limit.
         log_scale_bounds: see :class:`Encoder`.
         geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
     """
@@ -67,7 +67,7 @@ class HFEncoder(FromFolder, Encoder):
 
 
 def _pool(features: Any) -> Tensor:
-    """Return one projected vector an example, (batch, dim).
+    """Return one projected vector for each example, (batch, dim).
 
     Transformers 5 returns an output object, 4 and remote classes the tensor itself. FLAVA projects
     the whole sequence; its contrastive head takes the first token, the CLS.

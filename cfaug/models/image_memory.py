@@ -1,4 +1,4 @@
-"""An image processor that makes the same images only once, for prompts that differ."""
+"""An image processor that processes the same images only once for different prompts."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 
 class ImageMemory:
-    """What an image processor made of the images that it was given last.
+    """A cache of an image processor's output for its last images.
 
-    A processor of images and text makes both anew for every text, and most of that time goes into
-    the images. Everything but a call is the image processor's own.
+    A processor of images and text repeats both for every text, and most of the time goes into the
+    images. Everything except calls is delegated to the image processor.
 
     Args:
         processor: of transformers, for images.
@@ -23,13 +23,13 @@ class ImageMemory:
         self._made: Any = None
 
     def __getattr__(self, name: str) -> Any:
-        """Return what is the image processor's own."""
-        if name.startswith("__") or name == "_processor":  # neither copying nor pickling asks it
+        """Return an attribute of the image processor."""
+        if name.startswith("__") or name == "_processor":  # not for copying and pickling
             raise AttributeError(name)
         return getattr(self._processor, name)
 
     def __call__(self, images: Any, **settings: Any) -> Any:
-        """Return what the image processor makes of images; the last ones are remembered.
+        """Return the image processor's output for images; the last output is cached.
 
         Args:
             images: as a processor hands them over.
@@ -42,7 +42,7 @@ class ImageMemory:
         if self._made is None or not same or settings != self._settings:
             self._made = self._processor(images, **settings)
             self._images, self._settings = asked, settings
-        return self._made.copy()  # processors take entries out
+        return self._made.copy()  # processors remove entries
 
 
 def _flatten(images: Any) -> list[Any]:

@@ -13,7 +13,7 @@ from cfaug.models.pretrained import Wrapped, image_transform
 from cfaug.pixels import Geometry
 
 IMAGE = "{image}"
-"""What stands in a prompt for the image."""
+"""The placeholder of the image in a prompt."""
 
 
 class ImageTextModel(Wrapped):
@@ -26,7 +26,7 @@ class ImageTextModel(Wrapped):
         geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
 
     Raises:
-        UserError: for an image processor that cannot be expressed.
+        UserError: for an unsupported image processor.
     """
 
     transformers_class = "AutoModelForImageTextToText"
@@ -37,12 +37,12 @@ class ImageTextModel(Wrapped):
         super().__init__(model)
         self.processor = processor
         self.transform = image_transform(processor.image_processor, folder, geometry)
-        # Behind the text, where padding is never looked at: the models are causal.
+        # Padding after the text is never seen, because the models are causal.
         processor.tokenizer.padding_side = "right"
         self.image_token = _own_token(processor)
 
     def _inputs(self, pixels: Tensor, texts: Sequence[str] | None) -> dict[str, Tensor]:
-        """Return what the model takes of images, uint8 (n, 3, size, size), and n texts."""
+        """Return the model's inputs for images, uint8 (n, 3, size, size), and n texts."""
         options = {"do_resize": False, "do_center_crop": False, "return_tensors": "pt"}
         images = list(pixels.cpu())
         if texts is None:
@@ -52,9 +52,9 @@ class ImageTextModel(Wrapped):
         return {name: tensor.to(self.device) for name, tensor in made.items()}
 
     def _without_end(self, tokens: dict[str, Tensor]) -> list[list[int]]:
-        """Return the tokens of each text, padding and the tokenizer's end-of-text token left out.
+        """Return the tokens of each text, without padding and the tokenizer's end-of-text token.
 
-        Some tokenizers end every text; here texts go on.
+        Some tokenizers end every text; here texts are continued.
         """
         tokenizer = self.processor.tokenizer
         ends = {tokenizer.eos_token_id, tokenizer.sep_token_id} - {None}
@@ -73,13 +73,13 @@ class HFCaptioner(ImageTextModel):
         processor: its own.
         folder: where both come from, for errors.
         geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
-        prompt: what the model continues, with ``{image}`` where the image stands; without it the
+        prompt: text that the model continues, with the placeholder ``{image}``; without it the
             image comes first. It is not part of the caption.
         prefix: put before every caption.
         generation: settings of ``generate``, such as ``num_beams``.
 
     Raises:
-        UserError: for an image processor that cannot be expressed.
+        UserError: for an unsupported image processor.
     """
 
     def __init__(
@@ -119,9 +119,9 @@ class HFCaptioner(ImageTextModel):
 
 
 def _own_token(processor: Any) -> str | None:
-    """Return the token that stands for the image where a prompt says so; ``None`` if none does.
+    """Return the token of the image in a prompt; ``None`` if there is none.
 
-    BLIP-2's processor puts its queries before every text itself.
+    BLIP-2's processor itself puts its queries before every text.
     """
     token = getattr(processor, "image_token", None)
     if token is None or getattr(processor, "num_query_tokens", None) is not None:

@@ -14,7 +14,7 @@ from cfaug.weights import refuse_pickles
 
 SIDE = 299
 FEATURES = "2048"
-"""What FID compares: the last average pool."""
+"""The features of FID: the last average pool."""
 
 WEIGHTS = (
     "https://github.com/toshas/torch-fidelity/releases/download/v0.2.0/"
@@ -25,8 +25,8 @@ WEIGHTS = (
 class Inception(nn.Module):
     """A :class:`cfaug.protocols.FeatureExtractor` of 2,048 features.
 
-    Images are brought to 299 pixels by Pillow, antialiased, not by TensorFlow 1's bilinear filter,
-    which leaves pixels out: the distances differ a little from those of papers that did so.
+    Images are resized to 299 pixels by Pillow with antialiasing, not by TensorFlow 1's bilinear
+    filter, which skips pixels: the distances differ slightly from those of papers that used it.
 
     Args:
         network: torch-fidelity's, which normalises uint8 pixels itself.
@@ -43,8 +43,8 @@ class Inception(nn.Module):
         """Load a file of weights.
 
         Raises:
-            UserError: if torch-fidelity is not installed, or the file is missing, a pickle, or
-                holds other weights.
+            UserError: if torch-fidelity is not installed, or the file is missing, a pickle, or has
+                other weights.
         """
         try:
             from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3

@@ -1,4 +1,4 @@
-"""A model between two checkpoints of one architecture: WiSE-FT (Wortsman et al., 2022, section 3).
+"""Interpolation between two checkpoints: WiSE-FT (Wortsman et al., 2022, section 3).
 
 No torch at import.
 """
@@ -18,17 +18,18 @@ if TYPE_CHECKING:
     from cfaug.models.specs import ModelSpec
 
 NAMED = 3
-"""Differences between two checkpoints that a message names."""
+"""Number of differences between two checkpoints that a message names."""
 
 
 @dataclass
 class Ends:
-    """Two checkpoints of one architecture, read once for all models between them.
+    """Two checkpoints of one architecture, read once for all interpolations.
 
     Args:
-        initial: before fine-tuning, the end at factor 0.
-        tuned: after it, the end at factor 1; its tokenizer, processor and settings are used.
-        owner: of the two, for errors.
+        initial: the checkpoint before fine-tuning, at factor 0.
+        tuned: the fine-tuned checkpoint, at factor 1; its tokenizer, processor and settings are
+            used.
+        owner: name of the two, for errors.
     """
 
     initial: ModelSpec
@@ -39,17 +40,17 @@ class Ends:
     )
 
     def load(self, factor: float, protocol: type | None = None) -> Any:
-        """Return the one model with weights (1 - factor) * initial + factor * tuned.
+        """Return the shared model with weights (1 - factor) * initial + factor * tuned.
 
-        It is the same object at every factor: what was loaded before is given the new weights.
+        It is the same object at every factor: an earlier result gets the new weights.
 
         Args:
             factor: in [0, 1].
-            protocol: what to load the model as; ``None`` is the main one that it provides.
+            protocol: the protocol to load; ``None`` is the main one that the model provides.
 
         Raises:
-            UserError: if a checkpoint cannot be loaded, or the two have not the same weights by
-                name and shape.
+            UserError: if a checkpoint cannot be loaded, or the names or shapes of the weights
+                differ.
         """
         import torch
 
@@ -83,8 +84,9 @@ class Ends:
 def interpolate(first: Tensor, last: Tensor, factor: float) -> Tensor:
     """Return (1 - factor) * first + factor * last, computed in float32 or wider.
 
-    As the authors' code, every number is interpolated: parameters, the log of the scale among them,
-    and statistics. Whole numbers and truth values, such as positions, are those of the nearer end.
+    As in the authors' code, all floats are interpolated: parameters, including the log of the
+    scale, and statistics. Integers and booleans, such as positions, are taken from the nearer
+    checkpoint.
 
     Args:
         first: of the initial checkpoint.
@@ -100,7 +102,7 @@ def interpolate(first: Tensor, last: Tensor, factor: float) -> Tensor:
 
 
 def _module(model: Any) -> nn.Module:
-    """Return what holds a model's weights."""
+    """Return the module with a model's weights."""
     from torch import nn
 
     found = model if isinstance(model, nn.Module) else getattr(model, "model", None)
@@ -111,11 +113,11 @@ def _module(model: Any) -> nn.Module:
 
 @dataclass(frozen=True)
 class Interpolated:
-    """The specification of a model between two checkpoints; its ends are those themselves.
+    """The specification of an interpolated model; factors 0 and 1 are the checkpoints themselves.
 
     Args:
         ends: the two checkpoints.
-        factor: of the fine-tuned one, in [0, 1].
+        factor: weight of the fine-tuned one, in [0, 1].
     """
 
     ends: Ends
@@ -131,18 +133,18 @@ class Interpolated:
         return self.ends.tuned.provides
 
     def load(self, protocol: type | None = None) -> Any:
-        """Return the model as a protocol; the object is shared by all factors between the ends.
+        """Return the model as a protocol; the object is shared by all factors between 0 and 1.
 
         Args:
             protocol: one of ``cfaug.protocols``; ``None`` is the main one.
 
         Raises:
-            UserError: if a checkpoint cannot be loaded, or the two do not go together.
+            UserError: if a checkpoint cannot be loaded, or the two do not match.
         """
         return self.ends.load(self.factor, protocol)
 
     def check_trainable(self) -> None:
-        """Refuse to train it: it is in no folder.
+        """Refuse training: the model has no folder.
 
         Raises:
             UserError: always.
@@ -150,14 +152,14 @@ class Interpolated:
         raise UserError("interpolated weights are evaluated only: there is no folder of them")
 
     def weights_hash(self) -> str:
-        """Return the sha256 of both checkpoints' hashes and the factor; of an end, its own."""
+        """Return the sha256 of both hashes and the factor; at 0 and 1, the checkpoint's own."""
         if self._end is not None:
             return self._end.weights_hash()
         both = self.ends.initial.weights_hash(), self.ends.tuned.weights_hash()
         return sha256_text(f"wise_ft {' '.join(both)} {self.factor!r}")
 
     def identity(self) -> str:
-        """Return what a result is a result of; at an end, what that end's results are of."""
+        """Return the identity of the model's results; at 0 and 1, that of the checkpoint."""
         if self._end is not None:
             return self._end.identity()
         both = self.ends.initial.identity(), self.ends.tuned.identity()
@@ -168,11 +170,11 @@ class Interpolated:
         return (self._end or self.ends.tuned).settings_hash()
 
     def parameters(self) -> int | None:
-        """Return how many numbers the weights hold."""
+        """Return the number of parameters."""
         return self.ends.tuned.parameters()
 
     def on_this_machine(self) -> Interpolated:
-        """Return the same, both ends by the folders they lie in."""
+        """Return the same, with both checkpoints by their local folders."""
         ends = self.ends
         local = Ends(ends.initial.on_this_machine(), ends.tuned.on_this_machine(), ends.owner)
         return Interpolated(local, self.factor)

@@ -1,8 +1,9 @@
-"""How unequally a model takes the images of a counterfactual set for their neutral prompt.
+"""A loss on unequal similarities of a counterfactual set's images to their neutral prompt.
 
 A set shows one subject with every combination of some attributes, and its neutral prompt names none
-of them: "a photo of a doctor". A model without a preference gives all of its images one similarity
-to that prompt. Measured in a batch, it is a term of the loss that lowers the preference.
+of them: "a photo of a doctor". A model without a preference gives all images of the set the same
+similarity to that prompt. The difference in a batch is a term of the loss that reduces the
+preference.
 """
 
 from __future__ import annotations
@@ -17,21 +18,21 @@ from torch import Tensor
 def set_invariance(
     images: Tensor, prompts: Tensor, shown: Tensor, sets: Tensor, logit_scale: Tensor, kind: str
 ) -> Tensor:
-    """Return the mean over sets of how much their logits with the neutral prompt differ, a scalar.
+    """Return the mean over sets of the spread of their logits with the neutral prompt, a scalar.
 
-    Computed in float32 whatever the surrounding precision. A set counts with two of its images or
-    more; a batch without such a set gives 0.
+    Computed in float32 whatever the surrounding precision. A set counts if the batch has at least
+    two of its images; without such a set the result is 0.
 
     Args:
         images: (n, dim), not normalised.
         prompts: (m, dim), features of the neutral prompts, not normalised.
-        shown: number of each row's neutral prompt, int64 (n,); -1 for a row that has none.
+        shown: number of each row's neutral prompt, int64 (n,); -1 for a row without one.
         sets: number of each row's set, int64 (n,).
-        logit_scale: the factor on the cosine, a scalar. Give it detached: a model should not lower
-            the term by lowering its scale.
+        logit_scale: the factor on the cosine, a scalar, detached: a model should not reduce the
+            term by reducing its scale.
         kind: ``variance`` of a set's logits, divided by the number of images; or ``kl``, the
             Kullback-Leibler divergence of the softmax over a set's logits from the uniform
-            distribution, in nats. Of small differences the former is twice the latter.
+            distribution, in nats. For small differences the former is twice the latter.
     """
     with torch.autocast(images.device.type, enabled=False):
         rows = torch.nonzero(shown >= 0).squeeze(1)

@@ -1,4 +1,4 @@
-"""Contrastive losses of a batch as the models' authors wrote them: pure functions of features.
+"""The models' authors' contrastive losses of a batch, as pure functions of features.
 
 Row i of every feature tensor belongs to example i. All are computed in float32 whatever the
 surrounding precision: bfloat16 has 8 bits for a cosine.
@@ -29,14 +29,14 @@ def symmetric_loss(
     Also FLAVA's global contrastive term (Singh et al., 2022, section 3.2). With negative texts it
     is NegCLIP's (Yuksekgonul et al., 2023, section 4.1) and TROHN-Text's (Miranda et al., 2024,
     section 5): an image finds its text among all texts and negatives, a text its image among the
-    images of the batch. Negative images are the same the other way round.
+    images of the batch. Negative images are used in the same way, with the roles exchanged.
 
     Args:
         images: (n, dim), not normalised.
         texts: (n, dim), not normalised.
         logit_scale: the factor on the cosine, a scalar.
         log_weights: (n, n), see above.
-        negatives: texts and images that are wrong answers alone.
+        negatives: texts and images that are only wrong answers.
     """
     wrong = negatives or Negatives()
     with torch.autocast(images.device.type, enabled=False):
@@ -84,18 +84,18 @@ def sigmoid_loss(
     log_weights: Tensor | None = None,
     negatives: Negatives | None = None,
 ) -> Tensor:
-    """Return SigLIP's loss: every pair of the batch is its own question (Zhai et al., 2023, 3.2).
+    """Return SigLIP's loss: every pair of the batch is a binary question (Zhai et al., 2023, 3.2).
 
-    So is every image with every negative text, and every text with every negative image, whose
-    answer is no.
+    Every image with every negative text, and every text with every negative image, is such a
+    question with the answer no.
 
     Args:
         images: (n, dim), not normalised.
         texts: (n, dim), not normalised.
         logit_scale: the factor on the cosine, a scalar.
-        logit_bias: what is added to that, a scalar.
+        logit_bias: bias added to the logits, a scalar.
         log_weights: (n, n), see above.
-        negatives: texts and images that are wrong answers alone.
+        negatives: texts and images that are only wrong answers.
     """
     wrong = negatives or Negatives()
     with torch.autocast(images.device.type, enabled=False):
@@ -134,7 +134,7 @@ def _diagonal(logits: Tensor, log_weights: Tensor | None, more: Tensor | None = 
     Args:
         logits: (n, n).
         log_weights: (n, n), added to them.
-        more: (n, m), logits of wrong answers alone.
+        more: (n, m), logits of further wrong answers.
     """
     if log_weights is not None:
         logits = logits + log_weights

@@ -1,4 +1,4 @@
-"""How well an image and a text belong together, by models of any kind: the score G of the paper.
+"""Matching scores of an image and a text by models of any kind: the paper's score G.
 
 COCO-Counterfactuals, section 4.2.2. Every matcher is a ``torch.nn.Module``, so that ``.to(device)``
 moves it.
@@ -31,7 +31,7 @@ class DualMatcher(nn.Module):
         self.transform = encoder.transform
 
     def tokenize(self, texts: Sequence[str]) -> dict[str, Tensor]:
-        """Return int64 tensors (n, length), as the encoder does."""
+        """Return int64 tensors (n, length), like the encoder."""
         return self.encoder.tokenize(texts)
 
     def match(self, pixels: Tensor, texts: Sequence[str]) -> Tensor:
@@ -49,11 +49,11 @@ class PairMatcher(FromFolder, nn.Module, ABC):
         model: in evaluation mode.
         processor: its own.
         folder: where both come from, for errors.
-        max_length: captions are cut to this many tokens; ``None`` is what the model can take.
+        max_length: captions are truncated to this many tokens; ``None`` is the model's limit.
         geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
 
     Raises:
-        UserError: for an image processor that cannot be expressed, or too large a ``max_length``.
+        UserError: for an unsupported image processor, or a ``max_length`` that is too large.
     """
 
     kind: str
@@ -72,7 +72,7 @@ class PairMatcher(FromFolder, nn.Module, ABC):
         self.transform, self.tokenizer = inputs(model, processor, folder, max_length, geometry)
 
     def tokenize(self, texts: Sequence[str]) -> dict[str, Tensor]:
-        """Return int64 tensors (n, length), padded and cut as the model was trained."""
+        """Return int64 tensors (n, length), padded and truncated as in the model's training."""
         return self.tokenizer(texts)
 
     def match(self, pixels: Tensor, texts: Sequence[str]) -> Tensor:
@@ -83,4 +83,4 @@ class PairMatcher(FromFolder, nn.Module, ABC):
 
     @abstractmethod
     def score(self, pixels: Tensor, tokens: dict[str, Tensor]) -> Tensor:
-        """Score normalised float32 (n, 3, size, size) with what the tokenizer gave: (n,)."""
+        """Score normalised float32 (n, 3, size, size) with the tokenizer's output: (n,)."""

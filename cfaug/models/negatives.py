@@ -1,4 +1,4 @@
-"""How much each pair of a batch counts as a negative in a contrastive loss."""
+"""Weights of a batch's pairs as negatives in a contrastive loss."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Negatives:
-    """Features that are in a batch as wrong answers alone, not normalised.
+    """Features of texts and images that are only wrong answers in a batch, not normalised.
 
     Attributes:
-        texts: (m, dim), which every image has among its choices; ``None`` is no text.
-        images: (k, dim), which every text has among its choices; ``None`` is no image.
-        text_log_weights: (n, m), log of what each text counts for each image; ``None``: 1.
+        texts: (m, dim), added to every image's choices; ``None`` is no text.
+        images: (k, dim), added to every text's choices; ``None`` is no image.
+        text_log_weights: (n, m), log of the weight of each text for each image; ``None``: weight 1.
         image_log_weights: (n, k), the same of each image for each text.
     """
 
@@ -55,9 +55,9 @@ def log_negative_weights(
     - 0 if j has the same image as i and ``mask_same_image``: a photo's other captions describe it
       too, so they are not negatives;
     - ``hard_negative_weight`` if j is of the same set as i but has another image: the other side of
-      an edit is the hardest negative there is. Weights on the exponentials are those of Robinson
-      et al. (2021, Contrastive learning with hard negative samples, section 3), given by the set
-      instead of by the current similarity;
+      an edit is the hardest negative. Weights on the exponentials are those of Robinson et al.
+      (2021, Contrastive learning with hard negative samples, section 3), given by the set instead
+      of by the current similarity;
     - 1 otherwise, and on the diagonal. With all of them 1 this is CLIP's loss.
 
     W is symmetric: it serves images against texts and texts against images alike.
@@ -65,7 +65,7 @@ def log_negative_weights(
     Args:
         images: number of each row's image, int64 (n,); equal numbers are the same image.
         sets: number of each row's counterfactual set, int64 (n,).
-        mask_same_image: whether another caption of one's own image is left out.
+        mask_same_image: whether other captions of the same image are left out.
         hard_negative_weight: above 0.
     """
     same_image = images[:, None] == images[None, :]

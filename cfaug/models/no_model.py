@@ -1,4 +1,4 @@
-"""No model, where one is usually named: for benchmarks that ask none."""
+"""A placeholder for benchmarks that need no model."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from cfaug.weights import sha256_text
 
 @dataclass(frozen=True)
 class NoModelSpec:
-    """What is asked in place of a model: it provides ``NoModel`` alone."""
+    """The specification of no model: it provides only ``NoModel``."""
 
     provides = (NoModel,)
     weights = "no-model"
 
     def load(self, protocol: type | None = None) -> Any:
-        """Return what stands for a model."""
+        """Return the placeholder."""
         return NoModel()
 
     def check_trainable(self) -> None:
-        """Refuse to be trained.
+        """Refuse training.
 
         Raises:
             UserError: always.
@@ -42,7 +42,7 @@ class NoModelSpec:
         return self.weights_hash()
 
     def parameters(self) -> int | None:
-        """Return none: there are no weights."""
+        """Return ``None``: there are no weights."""
         return None
 
     def on_this_machine(self) -> NoModelSpec:

@@ -1,4 +1,4 @@
-"""Dual encoders of open_clip: any of its architectures, its own file format."""
+"""Dual encoders of open_clip: all its architectures, in its own file format."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class OpenClipEncoder(Encoder):
         from safetensors.torch import save_file
 
         with replace_checkpoint(folder) as fresh:
-            # Cloned, for safetensors refuses two names on one storage (tied embeddings).
+            # Cloned, because safetensors refuses two names for one storage (tied embeddings).
             weights = {k: v.detach().cpu().clone() for k, v in self.model.state_dict().items()}
             save_file(weights, fresh / HF_SAFE_WEIGHTS_NAME, metadata={"format": "pt"})
             (fresh / CONFIG).write_text(json.dumps(self.config, indent=2) + "\n")
@@ -64,7 +64,7 @@ class OpenClipEncoder(Encoder):
             self._save_text_tower(folder, fresh)
 
     def _save_text_tower(self, folder: Path, fresh: Path) -> None:
-        """Keep the configuration of a text model that no list of open_clip's names."""
+        """Save the configuration of a text model that is not in open_clip's lists."""
         text = self.config["model_cfg"]["text_cfg"]
         name = text.get("hf_model_name")
         if not name or name in HF_TEXT_TOWERS:
@@ -81,8 +81,8 @@ def load(architecture: str, pretrained: str | None, *, log_scale_bounds: Bounds)
     """Load an open_clip model in float32, evaluation mode.
 
     Raises:
-        UserError: if the name, tag, folder or file cannot be loaded or holds a pickle, or a
-            folder's configuration asks for more than its weights hold, or than it may.
+        UserError: if the name, tag, folder or file cannot be loaded or is a pickle, or a folder's
+            configuration does not fit its weights or has settings that are not allowed.
     """
     file = open_clip_weights(architecture, pretrained)
     if file is not None:
@@ -111,7 +111,7 @@ def load(architecture: str, pretrained: str | None, *, log_scale_bounds: Bounds)
 
 
 def _build(source: str, told: Mapping[str, Any], **options: Any) -> Any:
-    """Build what open_clip builds of a name, or of a folder whose text tower was found in it."""
+    """Build open_clip's model of a name, or of a folder with its text tower."""
     import open_clip
 
     text = told.get("text_cfg", {})
@@ -132,7 +132,7 @@ def _check_size(source: str, told: Mapping[str, Any], folder: Path, file: Path) 
 
 
 def _tokenizer(source: str, folder: Path | None, told: Mapping[str, Any]) -> Any:
-    """Return the tokenizer of a name, or a folder's own, of nothing but what lies in it."""
+    """Return the tokenizer of a name, or a folder's own, built only from files in the folder."""
     import open_clip
     from open_clip.tokenizer import HFTokenizer, SimpleTokenizer
 

@@ -1,7 +1,7 @@
-"""What an open_clip folder's ``open_clip_config.json`` may say: lists of ours, of plain values.
+"""Allowlists for the settings in an open_clip folder's ``open_clip_config.json``.
 
-open_clip itself passes on whatever stands there: arguments of a tokenizer (``trust_remote_code``
-among them), a path of merges, the name of any repository. No torch.
+open_clip itself passes on every setting there: arguments of a tokenizer (such as
+``trust_remote_code``), a path of merges, the name of any repository. No torch.
 """
 
 from __future__ import annotations
@@ -51,23 +51,23 @@ ALLOWED: Mapping[str, frozenset[str]] = {
     "act_kwargs": frozenset({"approximate"}),
     "norm_kwargs": frozenset({"eps"}),
 }  # fmt: skip
-"""Settings that are passed on, by the node they stand in."""
+"""Settings that are passed on, by their node."""
 
 HF_TEXT_TOWERS = (
     "roberta-base", "xlm-roberta-base", "xlm-roberta-large", "google/mt5-base", "google/mt5-xl",
     "facebook/nllb-200-distilled-600M", "facebook/nllb-200-distilled-1.3B",
 )  # fmt: skip
-"""Text models of the Hub that open_clip's own architectures name: a folder may name these alone."""
+"""Text models of the Hub in open_clip's own architectures: a folder may name only these."""
 
 LONGEST = 8192
-"""Tokens a caption may be padded to."""
+"""Limit of the tokens to which a caption is padded."""
 
 
 def read_config(folder: Path) -> dict[str, Any]:
     """Return the file's ``model_cfg`` with a text tower's place within the folder resolved.
 
     Raises:
-        UserError: if there is none, or it says more than the lists here allow.
+        UserError: if there is none, or it has settings that the lists do not allow.
     """
     file = folder / CONFIG
     content = read_json(file) if file.is_file() else None
@@ -90,7 +90,7 @@ def check_config(config: Mapping[str, Any], file: Path) -> None:
 
     Args:
         config: a ``model_cfg``.
-        file: where it stands, for the error.
+        file: its file, for the error.
 
     Raises:
         UserError: naming the setting.
@@ -123,7 +123,7 @@ def _check_node(node: str, settings: Mapping[str, Any], file: Path) -> None:
 
 
 def _text_tower(folder: Path, name: str) -> str:
-    """Return what open_clip is told: a listed name, or the text model's own folder in this one."""
+    """Return the text model for open_clip: a listed name, or a folder inside this one."""
     if name in HF_TEXT_TOWERS:
         return name
     inside = folder / Path(name).name

@@ -1,7 +1,7 @@
-"""Options as rows of a batch: what a model reads of each, and which tokens are its own.
+"""Answer options as rows of a batch: the model's inputs, and the tokens of each option.
 
-For training, where every row is read whole and its gradient is wanted; ``option_scores`` asks the
-same of models that are tested, with all that rows share read once.
+For training, where every row is processed completely for its gradient; ``option_scores`` computes
+the same for evaluation, with shared prefixes processed once.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from cfaug.models.prompts import Option
 from cfaug.models.translated import Translated
 
 IGNORED = -100
-"""Stands for a place that says nothing of the option."""
+"""Marks a place that does not predict a token of the option."""
 
 DECODED = "decoder_input_ids"
-"""What a decoder of its own reads."""
+"""The input of a separate decoder."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class OptionRow:
     """A question with one option.
 
     Attributes:
-        inputs: what the model takes, each of one row.
-        targets: of every place that the model says something of, the token of the option that
-            comes next, or ``IGNORED``: of the image, the prompt and what is padded.
+        inputs: the model's inputs, each of one row.
+        targets: for every place with an output, the next token of the option, or ``IGNORED`` in the
+            image, the prompt and the padding.
     """
 
     inputs: dict[str, Tensor]
@@ -40,7 +40,7 @@ class OptionRow:
 
     @property
     def shapes(self) -> tuple[tuple[str, object], ...]:
-        """What must be equal for rows to be read together: all but their length."""
+        """The shapes that must be equal for rows of one batch: all except their length."""
         length = self.inputs["input_ids"].shape
         return tuple(
             (name, "text" if one.shape == length or name == DECODED else tuple(one.shape))
@@ -54,7 +54,7 @@ def option_row(asked: Asked, option: Option, scoring: Continued | Translated) ->
     Args:
         asked: the question.
         option: one of ``asked.options``.
-        scoring: how the model reads options: behind the prompt, or by a decoder of its own.
+        scoring: how the model reads options: after the prompt, or by a separate decoder.
     """
     wanted = option.ids[option.start :]
     if isinstance(scoring, Translated):
@@ -62,7 +62,7 @@ def option_row(asked: Asked, option: Option, scoring: Continued | Translated) ->
         return OptionRow({**asked.inputs, DECODED: said}, list(wanted))
     inputs = asked.whole(option)
     targets = [IGNORED] * inputs["input_ids"].shape[1]
-    first = asked.head + option.start - 1  # which says the option's first token
+    first = asked.head + option.start - 1  # which predicts the option's first token
     targets[first : first + len(wanted)] = wanted
     return OptionRow(inputs, targets)
 
@@ -95,7 +95,7 @@ def stack_rows(rows: Sequence[OptionRow], fill: int) -> dict[str, Any]:
 def mean_costs(
     scoring: Continued | Translated, inputs: dict[str, Tensor], targets: Tensor
 ) -> Tensor:
-    """Return the mean negative log-likelihood of each row's option: (rows,), float32, nats a token.
+    """Return the mean negative log-likelihood of each option: (rows,), float32, nats per token.
 
     Args:
         scoring: the model.

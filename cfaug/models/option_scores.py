@@ -1,4 +1,4 @@
-"""Log-likelihoods of options behind a prompt: read whole, one by one, or with all they share."""
+"""Log-likelihoods of options after a prompt: processed one by one, or with shared prefixes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cfaug.models.shared_prefix import Decoder, Read
 from cfaug.types import OptionScore
 
 AHEAD = 1e-3
-"""What log-probabilities of a prompt may differ by, whatever stands behind it: rounding."""
+"""Tolerance of a prompt's log-probabilities with different texts after it: rounding."""
 
 
 Shape: TypeAlias = tuple[Any, ...]
@@ -23,13 +23,13 @@ Shape: TypeAlias = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Asked:
-    """A question as a model reads it.
+    """A question as a model's input.
 
     Attributes:
-        inputs: what the processor makes of images and prompt, one row.
-        head: how many tokens there are up to the last of an image, that included; of a prompt
-            without images, one.
-        options: tokens of prompt and option behind the head; none begins within the head.
+        inputs: the processor's output for images and prompt, one row.
+        head: number of tokens up to and including the last one of an image; 1 for a prompt without
+            images.
+        options: tokens of prompt and option after the head; no option begins within the head.
     """
 
     inputs: dict[str, Tensor]
@@ -38,7 +38,7 @@ class Asked:
 
     @property
     def common(self) -> list[int]:
-        """What all options have before them, behind the head."""
+        """The common tokens before all options, after the head."""
         first = self.options[0].ids
         length = min(one.start for one in self.options)
         for one in self.options:
@@ -47,7 +47,7 @@ class Asked:
         return first[:length]
 
     def whole(self, option: Option) -> dict[str, Tensor]:
-        """Return what the model takes of prompt and option together."""
+        """Return the model's inputs for prompt and option together."""
         ids = self.inputs["input_ids"]
         behind = torch.tensor([option.ids], dtype=ids.dtype, device=ids.device)
         made = {}
@@ -62,7 +62,7 @@ class Asked:
 
 
 class Continued:
-    """Options as texts that go on from a prompt: decoders such as LLaVA's.
+    """Options as continuations of a prompt, for decoders such as LLaVA's.
 
     Args:
         model: of transformers.
@@ -74,24 +74,24 @@ class Continued:
         self.decoder = Decoder(model)
 
     def model_of(self, inputs: dict[str, Tensor]) -> Any:
-        """Without an image, a model with a Q-Former is its language model alone."""
+        """Without an image, only the language model of a model with a Q-Former is used."""
         return self.decoder.model_of(inputs)
 
     def shape(self, asked: Asked) -> Shape:
-        """Return what must be equal for questions to be read together."""
+        """Return the values that must be equal for questions of one batch."""
         ids = asked.inputs["input_ids"].shape
         rest = sorted((n, tuple(t.shape)) for n, t in asked.inputs.items() if t.shape != ids)
         return (asked.head, *rest)
 
     def check(self, asked: Asked, owner: object) -> None:
-        """Refuse a model whose prompt looks different with an option behind it.
+        """Refuse a model whose outputs for the prompt depend on the option after it.
 
         Args:
-            asked: any question.
+            asked: a question.
             owner: the folder, for the error.
 
         Raises:
-            UserError: if what it says of the prompt depends on the option.
+            UserError: if its outputs for the prompt depend on the option.
         """
         option = max(asked.options, key=lambda one: len(one.ids))
         prompt = Option(option.ids[: option.start], option.start)
@@ -105,7 +105,7 @@ class Continued:
             )
 
     def whole(self, asked: Asked) -> list[OptionScore]:
-        """Score options one at a time, all read anew for each: slow and simple."""
+        """Score options one at a time, without sharing: slow and simple."""
         scores = []
         for option in asked.options:
             told = self.decoder.tell(asked.whole(option))[0]
@@ -117,19 +117,18 @@ class Continued:
     def shared(
         self, images: Sequence[Sequence[Asked]], tokens_at_once: int
     ) -> list[list[list[OptionScore]]]:
-        """Score all options of several images' questions; an image is read once.
+        """Score all options of several images' questions; an image is processed once.
 
         Args:
-            images: of each its questions, which are the same up to the head; of all of them the
-                inputs have the same shapes up to the head.
-            tokens_at_once: places in the caches of what is read together; a text alone may have
-                more.
+            images: for each image its questions, which are equal up to the head; the inputs of all
+                have the same shapes up to the head.
+            tokens_at_once: limit of places in the caches of a batch; a single text may have more.
 
         Returns:
             For each image, for each question, for each option its score.
 
         Raises:
-            ValueError: if options differ in their first token behind the image.
+            ValueError: if options differ in their first token after the image.
         """
         head = images[0][0].head
         firsts = [own[0].inputs for own in images]
@@ -175,7 +174,7 @@ class Continued:
         known: Sequence[int],
         tokens_at_once: int,
     ) -> dict[int, Tensor]:
-        """Return what is told behind the tokens of each option; one of one token needs none."""
+        """Return the log-probabilities after the tokens of each option; one token needs none."""
         rest = [(row, option.ids[known[row] : -1]) for row, option in options]
         longer = [number for number, (_, ids) in enumerate(rest) if ids]
         width = before.mask.shape[1] + max((len(ids) for _, ids in rest), default=0)
@@ -188,7 +187,7 @@ class Continued:
 
 
 def score(log_p: Tensor, wanted: Sequence[int]) -> OptionScore:
-    """Add up log-probabilities (places, words) of the wanted word of each place."""
+    """Add up the log-probabilities (places, words) of the wanted word at each place."""
     index = torch.tensor(list(wanted), device=log_p.device)[:, None]
     return OptionScore(float(-log_p.gather(-1, index).double().sum()), len(wanted))
 

@@ -1,4 +1,4 @@
-"""What every ``save_pretrained`` folder has alike: weights, processor, image transform."""
+"""Loads ``save_pretrained`` folders: weights, processor, image transform."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 class FromFolder:
-    """A class that wraps a model of transformers and is made of a ``save_pretrained`` folder.
+    """A wrapper of a transformers model that is loaded from a ``save_pretrained`` folder.
 
     Attributes:
         transformers_class: the class that reads the folder's weights.
-        processor_class: the class that reads what turns images and texts into tensors.
+        processor_class: the class that reads the processor of images and texts.
         required: attributes that the model must have to be a dual encoder.
     """
 
@@ -42,7 +42,7 @@ class FromFolder:
             settings: of the constructor.
 
         Raises:
-            UserError: if something is missing, such as a head, or is a pickle, or the folder holds
+            UserError: if something is missing, such as a head, or is a pickle, or the folder has
                 another kind of model.
         """
         processor = load_processor(folder, cls.processor_class)
@@ -54,11 +54,11 @@ class FromFolder:
 
     @classmethod
     def check_model(cls, model: Any, folder: Path) -> None:
-        """Accept every model that has what is required."""
+        """Accept every model with the required attributes."""
 
 
 class Wrapped(FromFolder, nn.Module):
-    """A model of transformers for one task, all of whose weights take part.
+    """A model of transformers for one task that uses all its weights.
 
     Args:
         model: as transformers loads it.
@@ -70,7 +70,7 @@ class Wrapped(FromFolder, nn.Module):
 
     @classmethod
     def check_model(cls, model: Any, folder: Path) -> None:
-        """Refuse weights that are infinite or not numbers.
+        """Refuse weights that are infinite or NaN.
 
         Raises:
             UserError: naming the first such tensor.
@@ -79,19 +79,19 @@ class Wrapped(FromFolder, nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights lie."""
+        """The device of the weights."""
         return next(self.model.parameters()).device
 
 
 def label_names(model: Any, owner: object) -> list[str]:
-    """Return what ``config.json`` calls the classes of a model, in the order of its logits.
+    """Return the names of a model's classes in ``config.json``, in the order of its logits.
 
     Args:
         model: has a ``config`` of transformers.
         owner: the folder, for errors.
 
     Raises:
-        UserError: if a logit has no name: the others would be called as their neighbours are.
+        UserError: if a logit has no name, because the other names would be shifted.
     """
     names = model.config.id2label
     for number in range(len(names)):
@@ -108,14 +108,14 @@ PARTS = {
     "AutoImageProcessor": (),
     "AutoTokenizer": (),
 }
-"""What may turn images and texts into tensors, and the parts that it must have."""
+"""Classes of processors, and the parts that each must have."""
 
 
 def load_processor(folder: Path, kind: str = "AutoProcessor") -> Any:
-    """Load what turns a folder's images and texts into tensors.
+    """Load the processor in a folder.
 
     Args:
-        folder: of a ``save_pretrained``.
+        folder: a ``save_pretrained`` folder.
         kind: ``AutoProcessor``, which has a ``tokenizer`` and an ``image_processor``,
             ``AutoImageProcessor`` or ``AutoTokenizer``.
 
@@ -148,17 +148,17 @@ def inputs(
     max_length: int | None,
     geometry: Geometry | None,
 ) -> tuple[ImageTransform, Tokenizer]:
-    """Return how images and texts reach a model that reads both.
+    """Return the image transform and the tokenizer of a model that reads both.
 
     Args:
         model: as transformers loads it.
         processor: its own.
         folder: where both come from, for errors.
-        max_length: texts are cut to this many tokens; ``None`` is what the model can take.
+        max_length: texts are truncated to this many tokens; ``None`` is the model's limit.
         geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
 
     Raises:
-        UserError: for an image processor that cannot be expressed, or too large a ``max_length``.
+        UserError: for an unsupported image processor, or a ``max_length`` that is too large.
     """
     transform = image_transform(processor.image_processor, folder, geometry)
     length = text_length(model, processor.tokenizer, max_length, folder)
@@ -166,16 +166,16 @@ def inputs(
 
 
 def text_length(model: nn.Module, tokenizer: Any, asked: int | None, owner: object) -> int:
-    """Return how many tokens captions are cut to, special ones counted.
+    """Return the length to which captions are truncated, in tokens with special ones.
 
     Args:
         model: has a ``config`` of transformers.
         tokenizer: its own.
-        asked: by the configuration; ``None`` is as many as the model can take.
+        asked: the configured length; ``None`` is the model's limit.
         owner: the folder, for errors.
 
     Raises:
-        UserError: if more are asked for than the model can take.
+        UserError: if it exceeds the model's limit.
     """
     longest = longest_text(model, tokenizer)
     if longest < 1:
@@ -191,18 +191,18 @@ def text_length(model: nn.Module, tokenizer: Any, asked: int | None, owner: obje
 def image_transform(
     processor: Any, owner: object, geometry: Geometry | None = None
 ) -> ImageTransform:
-    """Read size, mean, deviation, filter and geometry from a saved image processor.
+    """Read size, mean, standard deviation, filter and geometry from a saved image processor.
 
-    One that pads (ViLT) or rounds the long side to a multiple of 32 (BridgeTower) becomes a centre
-    crop, which differs from it on images that are not square.
+    A processor that pads (ViLT) or rounds the long side to a multiple of 32 (BridgeTower) is
+    replaced by a centre crop, which differs for images that are not square.
 
     Args:
         processor: as transformers loads it.
-        owner: for errors.
+        owner: name of its owner, for errors.
         geometry: ``crop`` or ``squash`` instead of its own.
 
     Raises:
-        UserError: for what the transform cannot express.
+        UserError: for settings that the transform does not support.
     """
     resample = _FILTERS.get(int(processor.resample))
     if resample is None:

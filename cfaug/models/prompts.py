@@ -1,4 +1,4 @@
-"""How a question reaches a vision-language model: the text of its prompt, and its tokens."""
+"""Prompts of vision-language models: the text of a question's prompt, and its tokens."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from cfaug.pretrained import continuation
 from cfaug.questions import Question
 
 IMAGE, QUESTION = "{image}", "{question}"
-"""What stands in a prompt for the image and for the question."""
+"""Placeholders of the image and of the question in a prompt."""
 
 MOST_TEMPLATE = 2**20
-"""Characters of a chat template; those of known models have up to some 10,000."""
+"""Limit of characters of a chat template; those of known models have up to about 10,000."""
 
 MOST_ADDED = 2**20
-"""Characters that a chat template may write beside the texts that it is given."""
+"""Limit of characters that a chat template may add to its texts."""
 
 LONG = 2**20
-"""Characters of the texts of a question: more are not tokenized, for no model reads them."""
+"""Limit of characters of a question's texts: no model reads longer ones."""
 
 
 @dataclass(frozen=True)
 class Option:
-    """An option behind its prompt.
+    """An option after its prompt.
 
     Attributes:
         ids: tokens of prompt and option together, where an image is one token.
@@ -41,16 +41,16 @@ class Option:
 
 
 class Prompts:
-    """Writes a question as a model expects it, and tokenizes it as the model's processor does.
+    """Writes a question in a model's format, and tokenizes it like the model's processor.
 
     Args:
         processor: of transformers, with a tokenizer.
-        prompt: with ``{question}``, and with ``{image}`` where the image stands (BLIP-2's processor
-            puts it first itself); ``None`` is the processor's chat template.
-        folder: where the processor comes from, for errors.
+        prompt: template with ``{question}`` and ``{image}`` (BLIP-2's processor itself puts the
+            image first); ``None`` is the processor's chat template.
+        folder: the processor's folder, for errors.
 
     Raises:
-        UserError: if there is neither a prompt nor a chat template, or that is too large.
+        UserError: if there is neither a prompt nor a chat template, or the template is too large.
     """
 
     def __init__(self, processor: Any, prompt: str | None, folder: Path) -> None:
@@ -77,16 +77,16 @@ class Prompts:
         self._special = {*self.tokenizer.all_special_tokens, self.image_token}
 
     def text(self, question: Question, image: bool) -> str:
-        """Return the prompt of a question, up to where the answer begins.
+        """Return the prompt of a question, up to the beginning of the answer.
 
         Args:
-            question: with its demonstrations, whose images stand where they are shown.
+            question: the question, with its demonstrations and their images.
             image: whether the question is about an image.
 
         Raises:
             RejectedError: ``special_token`` if a text holds one of the model's, such as an image's;
                 ``context`` if it is longer than any model reads.
-            UserError: if the chat template fails, or writes far more than it is given.
+            UserError: if the chat template fails, or writes far more than its input.
         """
         self._check(question)
         if self.prompt is None:
@@ -103,14 +103,14 @@ class Prompts:
         return [one for one in (*shown, image) if one is not None]
 
     def last_place(self, ids: Sequence[int], images: bool) -> int:
-        """Return the last token before which texts may differ in how an image stands among them.
+        """Return the last token of an image, up to which the inputs depend on the images.
 
         Args:
-            ids: of a prompt, where an image is one token.
-            images: whether there are any; without, it is the first token.
+            ids: tokens of a prompt, in which an image is one token.
+            images: whether there are any; otherwise the result is the first token.
 
         Returns:
-            The place of the last image's token; -1 where the processor puts the image before all.
+            The place of the last image's token; -1 if the processor puts the image first.
 
         Raises:
             UserError: if the prompt has no place for the image.
@@ -129,28 +129,28 @@ class Prompts:
         return places[-1]
 
     def tokens(self, text: str) -> list[int]:
-        """Return the tokens of a prompt as the processor makes them; an image is one token."""
+        """Return the processor's tokens of a prompt; an image is one token."""
         added = self.adds_special_tokens(text)
         ids = list(self.tokenizer(text, add_special_tokens=added)["input_ids"])
         return self.without_end(ids) if added else ids
 
     def adds_special_tokens(self, text: str) -> bool:
-        """Say whether the tokenizer should add its own: a template may have written them."""
+        """Return whether the tokenizer should add special tokens: templates may have them."""
         begin = self.tokenizer.bos_token
         return not (begin and text.startswith(begin))
 
     def without_end(self, ids: list[int]) -> list[int]:
-        """Leave out the token that some tokenizers end every text with: here texts go on."""
+        """Remove the token with which some tokenizers end every text: here texts are continued."""
         ends = {self.tokenizer.eos_token_id, self.tokenizer.sep_token_id} - {None}
         return ids[:-1] if ids and ids[-1] in ends else ids
 
     def option(self, prompt: str, asked: Sequence[int], option: str) -> Option:
-        """Return the tokens of an option behind its prompt.
+        """Return the tokens of an option after its prompt.
 
         Args:
             prompt: as ``text`` gave it.
             asked: its tokens.
-            option: set off by a space where the prompt does not end with white space.
+            option: the option, separated by a space unless the prompt ends with white space.
 
         Raises:
             RejectedError: ``no_token`` if the option has no token of its own.
@@ -179,7 +179,7 @@ class Prompts:
                     messages, add_generation_prompt=True, tokenize=False
                 )
             )
-        except Exception as error:  # of Jinja's many, or what a template does with a message
+        except Exception as error:  # one of Jinja's many errors, or any error of a template
             raise UserError(
                 f"{self.folder}: its chat template cannot write a question with image and text "
                 f"({type(error).__name__}: {error}): say how it is asked by model.prompt"
@@ -206,7 +206,7 @@ class Prompts:
 
 
 def _said(question: Question) -> list[str]:
-    """Return every text that a prompt and its options are made of."""
+    """Return all texts of a prompt and its options."""
     said = [question.text, question.opening, *question.options]
     for one in question.demonstrations:
         said += [one.question, one.answer]
@@ -214,7 +214,7 @@ def _said(question: Question) -> list[str]:
 
 
 def _go_on(prompt: str, text: str) -> str:
-    """Write a text behind a prompt, set off by a space where the prompt does not end with one."""
+    """Append a text to a prompt, separated by a space unless the prompt ends with one."""
     space = " " if text and prompt and not prompt[-1].isspace() else ""
     return f"{prompt}{space}{text}"
 

@@ -1,4 +1,4 @@
-"""How images and questions become what a vision-language model reads: tensors on the CPU."""
+"""Converts images and questions to inputs of a vision-language model: tensors on the CPU."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from cfaug.questions import Answered, Question
 
 @dataclass
 class Known:
-    """What a processor made of one image, for whoever asks about it again.
+    """A processor's outputs for one image, cached for further questions about it.
 
     Attributes:
-        prompts: inputs, and how many tokens are up to the image, by what the texts have in common.
-        pixels: what is not text, each tensor once, by its name and the images it is of.
+        prompts: inputs, and the number of tokens up to the image, by the common part of the texts.
+        pixels: tensors that are not text, each once, by its name and its images.
     """
 
     prompts: dict[object, tuple[dict[str, Tensor], int]] = field(default_factory=dict)
@@ -33,20 +33,20 @@ class Known:
 
     @property
     def bytes(self) -> int:
-        """What all tensors take in memory."""
+        """Size of all tensors in bytes."""
         every = {id(one): one for inputs, _ in self.prompts.values() for one in inputs.values()}
         return sum(one.element_size() * one.numel() for one in every.values())
 
 
 class QuestionReader:
-    """Tokenizes questions about images; nothing here needs the model's weights.
+    """Tokenizes questions about images, without the model's weights.
 
     Args:
         prompts: writes and tokenizes.
-        longest: tokens that the model reads.
-        translates: whether the model answers by a decoder of its own, apart from the prompt.
-        longest_query: tokens that what looks at the image reads of a question; ``None`` where it
-            reads none.
+        longest: the model's limit of tokens.
+        translates: whether the model answers by a separate decoder.
+        longest_query: limit of a question's tokens that the Q-Former reads; ``None`` if it reads
+            none.
     """
 
     def __init__(
@@ -63,29 +63,29 @@ class QuestionReader:
         self.folder: Path = prompts.folder
         self.longest = longest
         self.translates = translates
-        # InstructBLIP's queries, and encoders, see the question before they give anything on.
+        # InstructBLIP's queries, and encoders, see the question before producing output.
         self.reads_whole_prompt = translates or hasattr(self.processor, "qformer_tokenizer")
-        if self.reads_whole_prompt:  # a copy: what is saved is the processor as it was loaded
+        if self.reads_whole_prompt:  # a copy: the processor is saved as it was loaded
             self.processor = copy.copy(self.processor)
             self.processor.image_processor = ImageMemory(prompts.processor.image_processor)
 
     def read(
         self, image: Image | None, questions: Sequence[Question], known: Known | None = None
     ) -> list[Asked | Answered]:
-        """Tokenize an image's questions; those that begin alike share what the processor made.
+        """Tokenize an image's questions; common beginnings share the processor's output.
 
         Args:
             image: RGB, of any size; ``None`` asks without an image.
             questions: with their options.
-            known: what was made of this very image before, which is added to; ``None`` is nothing.
+            known: earlier outputs for this image, which are extended; ``None`` is nothing.
 
         Returns:
-            Of each question what the model reads, or why it was left out: ``context`` if it is too
-            long, ``special_token`` if a text holds one of the model's, ``no_token`` if an option
-            has none.
+            For each question the model's input, or why it was left out: ``context`` if it is too
+            long, ``special_token`` if a text has one of the model's, ``no_token`` if an option has
+            no token.
 
         Raises:
-            UserError: if the processor does not let questions be asked.
+            UserError: if the processor does not support questions.
         """
         known = Known() if known is None else known
         made: list[Asked | Answered] = []
@@ -104,10 +104,10 @@ class QuestionReader:
         Args:
             image: RGB, of any size; ``None`` asks without an image.
             question: its options are not looked at.
-            room: tokens that the answer may have.
+            room: number of tokens reserved for the answer.
 
         Returns:
-            What the model reads, or why it was left out, as of ``read``.
+            The model's input, or why the question was left out, as in ``read``.
         """
         try:
             asked = replace(question, options=())
@@ -129,18 +129,18 @@ class QuestionReader:
         if key not in known.prompts:
             inputs, head = self.inputs(text, images, ids[place + 1 :])
             for name, tensor in inputs.items():
-                if not is_text(tensor):  # equal pixels are one tensor: an image is seen once
+                if not is_text(tensor):  # equal pixels are one tensor
                     inputs[name] = known.pixels.setdefault((name, begin[1]), tensor)
             known.prompts[key] = inputs, head
         inputs, head = known.prompts[key]
         options = self.options(text, ids, question.options)
-        if not self.translates:  # what stands behind the image
+        if not self.translates:  # the tokens after the image
             options = [Option(o.ids[place + 1 :], o.start - place - 1) for o in options]
         asked = Asked(inputs, head, tuple(options))
         return Answered(left_out="context") if self.is_too_long(asked) else asked
 
     def options(self, text: str, ids: Sequence[int], options: Sequence[str]) -> list[Option]:
-        """Return the tokens of options: behind the prompt, or alone where a decoder writes them.
+        """Return the tokens of options: after the prompt, or alone for a separate decoder.
 
         Args:
             text: of the prompt.
@@ -163,7 +163,7 @@ class QuestionReader:
     def inputs(
         self, text: str, images: list[Image], tail: list[int]
     ) -> tuple[dict[str, Tensor], int]:
-        """Return what the processor makes of a prompt, and how many tokens are up to the tail.
+        """Return the processor's output for a prompt, and the number of tokens up to the tail.
 
         Args:
             text: of the prompt.
@@ -195,7 +195,7 @@ class QuestionReader:
         return inputs, len(ids) if self.translates else len(ids) - len(tail)
 
     def is_too_long(self, asked: Asked) -> bool:
-        """Say whether the model cannot read a question with its longest option."""
+        """Return whether a question with its longest option exceeds the model's limit."""
         query = asked.inputs.get("qformer_input_ids")
         limit = self.longest_query
         if query is not None and limit is not None and query.shape[1] > limit:
@@ -204,7 +204,7 @@ class QuestionReader:
 
 
 def longest_query(model: Any) -> int | None:
-    """Return how many tokens of a question a Q-Former reads; ``None`` of models without one.
+    """Return a Q-Former's limit of a question's tokens; ``None`` for models without one.
 
     Args:
         model: of transformers.

@@ -1,4 +1,4 @@
-"""What texts have in common is read once: a cache of keys and values that rows go on from."""
+"""Processes common prefixes of texts once, with a cache of keys and values."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Read:
-    """Rows of text that a decoder has read.
+    """Rows of text that a decoder has processed.
 
     Attributes:
-        cache: keys and values, as transformers keeps them.
-        mask: 1 where a place is text and 0 where it is padding, int64 (rows, places).
-        next: position of what follows each row, int64 (rows,).
-        ahead: log-probabilities of what follows each row, float32 (rows, words); ``None`` where
-            nobody asked.
+        cache: transformers' cache of keys and values.
+        mask: 1 for text and 0 for padding, int64 (rows, places).
+        next: position of the next token of each row, int64 (rows,).
+        ahead: log-probabilities of the next token of each row, float32 (rows, words); ``None`` if
+            not computed.
     """
 
     cache: Any
@@ -29,10 +29,10 @@ class Read:
     ahead: Tensor | None = None
 
     def take(self, rows: Sequence[int]) -> Read:
-        """Return a copy of some rows, each as often as it is named.
+        """Return a copy of some rows, repeated as often as they are named.
 
         Raises:
-            TypeError: for a cache that is not of keys and values alone.
+            TypeError: for a cache with more than keys and values.
         """
         index = torch.tensor(list(rows), device=self.mask.device)
         cache = copy_rows(self.cache, index)
@@ -41,14 +41,14 @@ class Read:
 
 
 def copy_rows(cache: Any, rows: Tensor) -> Any:
-    """Return a copy of some rows of a cache, each as often as it is named.
+    """Return a copy of some rows of a cache, repeated as often as they are named.
 
     Args:
         cache: of a decoder, or of a decoder behind an encoder.
         rows: their numbers, int64, on the cache's device.
 
     Raises:
-        TypeError: for a cache that is not of keys and values alone.
+        TypeError: for a cache with more than keys and values.
     """
     from transformers import DynamicCache, EncoderDecoderCache
     from transformers.cache_utils import DynamicLayer
@@ -65,11 +65,11 @@ def copy_rows(cache: Any, rows: Tensor) -> Any:
 
 
 class Decoder:
-    """A model that reads on from what it has read.
+    """A model that continues from a cache.
 
     Args:
-        model: of transformers, for images and text; of those with a Q-Former the language model
-            reads on.
+        model: of transformers, for images and text; for those with a Q-Former, the language model
+            continues.
     """
 
     def __init__(self, model: Any) -> None:
@@ -78,11 +78,11 @@ class Decoder:
         self._keeps = "logits_to_keep" in inspect.signature(self.reader.forward).parameters
 
     def read(self, inputs: dict[str, Tensor], length: int) -> Read:
-        """Read the first tokens of prompts, images among them.
+        """Process the first tokens of prompts, including images.
 
         Args:
-            inputs: as the processor gives them, of prompts that have the same shape.
-            length: how many tokens are read.
+            inputs: the processor's output for prompts of the same shape.
+            length: number of tokens to process.
         """
         from transformers import DynamicCache
 
@@ -92,7 +92,7 @@ class Decoder:
             for name, tensor in inputs.items()
         }
         holders = [part for part in self.model.modules() if hasattr(part, "rope_deltas")]
-        for part in holders:  # of the texts before these
+        for part in holders:  # from the texts before these
             part.rope_deltas = None
         cache = DynamicCache()
         model = self.model_of(cut)
@@ -106,17 +106,17 @@ class Decoder:
     def read_on(
         self, before: Read, texts: Sequence[Sequence[int]], pad: Literal["left", "right"]
     ) -> tuple[Read, Tensor]:
-        """Read a text behind each row; the cache of ``before`` grows and is given on.
+        """Process a text after each row; the cache of ``before`` grows and is passed on.
 
         Args:
             before: what was read.
             texts: tokens, one or more a row.
-            pad: where shorter texts are padded: on the left for what is read on from, whose last
-                token alone is looked at; on the right for what is scored.
+            pad: side of the padding: left for texts to be continued, of which only the last token
+                matters; right for texts to be scored.
 
         Returns:
-            What was read, and log-probabilities float32 (rows, places, words): of the last place
-            only (``left``), or of all.
+            The processed rows, and log-probabilities float32 (rows, places, words) of the last
+            place only (``left``), or of all places.
         """
         device = before.mask.device
         width = max(len(text) for text in texts)
@@ -139,15 +139,15 @@ class Decoder:
         return Read(before.cache, whole, before.next + mask.sum(1), ahead), told
 
     def tell(self, inputs: dict[str, Tensor]) -> Tensor:
-        """Return log-probabilities of what follows every place: float32 (rows, places, words)."""
+        """Return log-probabilities of each next token: float32 (rows, places, words)."""
         logits: Tensor = self.model_of(inputs)(**inputs).logits
         return logits.float().log_softmax(-1)
 
     def model_of(self, inputs: dict[str, Tensor]) -> Any:
-        """Without an image, a model with a Q-Former is its language model alone."""
+        """Without an image, only the language model of a model with a Q-Former is used."""
         return self.model if "pixel_values" in inputs else self.reader
 
     def _keep_last(self, model: Any) -> dict[str, int]:
         if model is self.reader:
             return {"logits_to_keep": 1} if self._keeps else {}
-        return {}  # passed on to the language model by some, and to nobody by others
+        return {}  # some models pass it on to the language model, others ignore it

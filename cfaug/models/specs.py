@@ -1,4 +1,4 @@
-"""Which model to start from: the configuration nodes of the group ``model``. No torch at import."""
+"""The initial model: configuration nodes of the group ``model``. No torch at import."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OPENAI_LOGIT_SCALE = (0.0, 4.6052)
 
 
 class ModelSpec(Protocol):
-    """What a configuration names; loading it is what costs torch and transformers."""
+    """A model named by a configuration; only loading it needs torch and transformers."""
 
     @property
     def provides(self) -> tuple[type, ...]:
@@ -26,7 +26,7 @@ class ModelSpec(Protocol):
     def load(self, protocol: type | None = None) -> Any:
         """Return the model as one of the protocols that it provides.
 
-        It is in float32 and evaluation mode, whatever its file holds.
+        It is in float32 and evaluation mode, whatever the format of its file.
 
         Args:
             protocol: one of ``cfaug.protocols``; ``None`` is the main one that it provides.
@@ -45,29 +45,29 @@ class ModelSpec(Protocol):
         ...
 
     def identity(self) -> str:
-        """Return a hash of the weights and of every setting that changes what they answer.
+        """Return a hash of the weights and of every setting that changes the model's answers.
 
-        The hash of the weights where every setting is as a plain load has it.
+        It is the hash of the weights if every setting has the value of a plain load.
         """
         ...
 
     def settings_hash(self) -> str:
-        """Return the sha256 of all else that shapes an embedding: tokenizer, processor, settings.
+        """Return the sha256 of everything else behind an embedding: tokenizer, processor, settings.
 
         Read without importing torch, as ``weights_hash``.
         """
         ...
 
     def parameters(self) -> int | None:
-        """Return how many numbers the weights hold, where their file says so without torch."""
+        """Return the number of parameters, if the file has it without torch."""
         ...
 
     def on_this_machine(self) -> ModelSpec:
-        """Return the same weights by the folder they lie in, without fetching any from the Hub."""
+        """Return the same weights by their local folder, without a download from the Hub."""
         ...
 
     def at(self, checkpoint: str) -> ModelSpec:
-        """Return the same settings for another checkpoint, such as what a run saved."""
+        """Return the same settings for another checkpoint, such as one saved by a run."""
         ...
 
 
@@ -76,7 +76,7 @@ class EntailmentLearner(ModelSpec, Protocol):
     """A specification of a model that can be taught to entail."""
 
     def load_to_train(self, seed: int) -> Any:
-        """Return the model as it starts, with a head drawn from the seed where it has none."""
+        """Return the initial model, with a random head if it has none."""
         ...
 
 
@@ -95,17 +95,17 @@ def _as_matcher(encoder: Any) -> Any:
 class HFClip(Folder):
     """Any transformers model with ``get_image_features``, ``get_text_features``, ``logit_scale``.
 
-    ``CLIPModel``, ``VisionTextDualEncoderModel``, ``SiglipModel``, ``FlavaModel``, ... : what the
-    folder's ``config.json`` says it is. It is trained on its authors' contrastive loss: CLIP's, but
-    SigLIP's where the model has a bias on its logits. A folder of ``FlavaForPreTraining`` gives the
-    ``FlavaModel`` within; its pre-training heads take no part, and saved checkpoints lack them.
+    ``CLIPModel``, ``VisionTextDualEncoderModel``, ``SiglipModel``, ``FlavaModel``, ... : the class
+    is determined by the folder's ``config.json``. It is trained with its authors' contrastive loss:
+    CLIP's, or SigLIP's if the model has a bias on its logits. A folder of ``FlavaForPreTraining``
+    gives the ``FlavaModel`` within, without its pre-training heads, which saved checkpoints lack.
 
     As a matcher its score is the cosine times the learnt scale.
 
     Args:
         name_or_path: a ``save_pretrained`` folder, a Hub id, or ``zoo:NAME`` for one shipped here.
         revision: commit of a Hub id.
-        max_length: captions are cut to this many tokens; ``None`` is what the model can take.
+        max_length: captions are truncated to this many tokens; ``None`` is the model's limit.
         geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
         logit_scale_min: lower bound of the learnt log scale after each step; ``None`` is none.
         logit_scale_max: its upper bound. Transformers' ``run_clip.py``, which the
@@ -166,9 +166,9 @@ class OpenClip:
     """Any architecture of open_clip.
 
     Args:
-        architecture: a name as ``open_clip.list_models()`` gives them, or ``local-dir:FOLDER``, or
-            ``hf-hub:OWNER/NAME``; the latter two carry their own weights.
-        pretrained: for a name: a tag as ``open_clip.list_pretrained()`` gives them, or a file.
+        architecture: a name from ``open_clip.list_models()``, or ``local-dir:FOLDER``, or
+            ``hf-hub:OWNER/NAME``; the latter two have their own weights.
+        pretrained: for a name: a tag from ``open_clip.list_pretrained()``, or a file.
         logit_scale_min: lower bound of the learnt log scale after each step; ``None`` is none.
         logit_scale_max: its upper bound; the defaults are those of open_clip's training loop.
     """
@@ -201,8 +201,8 @@ class OpenClip:
             protocol: ``DualEncoder`` or ``Matcher``; ``None`` is the former.
 
         Raises:
-            UserError: if the folder, file or tag cannot be had or holds a pickle, or the model does
-                not provide the protocol.
+            UserError: if the folder, file or tag is unavailable or a pickle, or the model does not
+                provide the protocol.
         """
         from cfaug.models.open_clip import load
 
@@ -212,10 +212,10 @@ class OpenClip:
         return _as_matcher(encoder) if wanted is Matcher else encoder
 
     def check_trainable(self) -> None:
-        """Let every architecture through."""
+        """Accept every architecture."""
 
     def weights_hash(self) -> str:
-        """Return the sha256 of the weight file; of the name for a tag, which open_clip resolves."""
+        """Return the sha256 of the weight file; for a tag of open_clip, that of its name."""
         from cfaug.weights import open_clip_weights, sha256, sha256_text
 
         file = open_clip_weights(self.architecture, self.pretrained)
@@ -224,7 +224,7 @@ class OpenClip:
         return sha256([file])
 
     def identity(self) -> str:
-        """Return what a result is a result of: see ``cfaug.weights.model_identity``."""
+        """Return the identity of the model's results: see ``cfaug.weights.model_identity``."""
         from cfaug.weights import model_identity
 
         return model_identity(self.weights_hash(), {"architecture": self.architecture})
@@ -239,17 +239,17 @@ class OpenClip:
         return sha256_text(f"{type(self).__qualname__} {self.architecture}")
 
     def parameters(self) -> int | None:
-        """Return how many numbers the weight file holds; None for a tag."""
+        """Return the number of parameters in the weight file; ``None`` for a tag."""
         from cfaug.weights import open_clip_weights, parameter_count
 
         file = open_clip_weights(self.architecture, self.pretrained)
         return None if file is None else parameter_count([file])
 
     def on_this_machine(self) -> OpenClip:
-        """Return the same weights by their folder, without fetching any; a tag is open_clip's.
+        """Return the same weights by their local folder, without a download; a tag stays a tag.
 
         Raises:
-            UserError: if they were never fetched.
+            UserError: if they were never downloaded.
         """
         from cfaug.weights import open_clip_folder
 
@@ -257,12 +257,12 @@ class OpenClip:
         return self if folder is None else self.at(str(folder))
 
     def at(self, checkpoint: str) -> OpenClip:
-        """Return the same settings for a folder that open_clip loads by itself, or for a file.
+        """Return the same settings for a folder in open_clip's format, or for a file.
 
-        A file, as open_clip_train writes them, holds the weights of the architecture alone.
+        A file written by open_clip_train has only the weights of the architecture.
 
         Raises:
-            UserError: for a file, where the architecture is not a name.
+            UserError: for a file, if the architecture is not a name.
         """
         from pathlib import Path
 
@@ -279,7 +279,7 @@ class OpenClip:
 
 
 def every() -> list[type]:
-    """Return every kind of model that a configuration can name: the dataclasses of these modules.
+    """Return all kinds of models that a configuration can name: the dataclasses of these modules.
 
     Making one touches neither the disk nor the network, so that a run's own configuration, which
     may come from anywhere, may name each of them.

@@ -1,4 +1,4 @@
-"""Weights of a library's own model, read without running anything and checked against the model."""
+"""Reads the weights of a library's model without executing anything, and checks them."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from cfaug.sizes import check_built, check_finite, count_stored
 from cfaug.weights import refuse_pickles
 
 WITHIN = ("state_dict", "model", "model_state_dict")
-"""Where training scripts keep the weights in a checkpoint, beside the optimiser's state."""
+"""Keys of the weights in training scripts' checkpoints, which also have the optimiser's state."""
 
 BEFORE = "module."
-"""Before every name in a checkpoint of ``DistributedDataParallel``."""
+"""Prefix of every name in a checkpoint of ``DistributedDataParallel``."""
 
 
 def read_state(file: Path) -> dict[str, Tensor]:
     """Return the tensors of a file by name.
 
     Args:
-        file: safetensors, or whatever ``torch.save`` wrote that holds nothing but tensors.
+        file: safetensors, or an output of ``torch.save`` with only tensors.
 
     Raises:
-        UserError: if it cannot be read, or holds something else.
+        UserError: if it cannot be read, or has other content.
     """
     refuse_pickles([file])
     try:
@@ -38,7 +38,7 @@ def read_state(file: Path) -> dict[str, Tensor]:
             import torch
 
             found = torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # safetensors and torch raise types of their own
+    except Exception as error:  # safetensors and torch have their own types of errors
         raise UserError(f"{file} cannot be read as weights: {error}") from error
     for name in WITHIN:
         if isinstance(found, Mapping) and isinstance(found.get(name), Mapping):
@@ -49,21 +49,21 @@ def read_state(file: Path) -> dict[str, Tensor]:
 
 
 def build_and_fill(build: Callable[[], nn.Module], file: Path) -> nn.Module:
-    """Build a model and give it the weights of a file, all of them, in float32.
+    """Build a model and load all weights of a file into it, in float32.
 
     Args:
-        build: makes the model with random weights; it is first called without memory.
+        build: makes the model with random weights; it is first called on the meta device.
         file: as for ``read_state``.
 
     Raises:
-        UserError: if the library cannot build it, weights are missing, left over or of another
-            shape, or are not numbers, or the model is far larger than they are.
+        UserError: if the library cannot build it; if weights are missing, left over, of another
+            shape or not finite; or if the model is far larger than the weights.
     """
     state = read_state(file)
     check_built(build, file, count_stored([file]))
     try:
         model = build()
-    except Exception as error:  # whatever the library makes of what it was told
+    except Exception as error:  # the library may raise anything
         raise UserError(f"{file}: its model cannot be built: {error}") from error
     model = model.float()
     wrong = find_differences(model.state_dict(), state)
@@ -79,7 +79,7 @@ def build_and_fill(build: Callable[[], nn.Module], file: Path) -> nn.Module:
 
 
 def find_differences(wanted: Mapping[str, Tensor], there: Mapping[str, Tensor]) -> list[str]:
-    """Say in what the names and shapes of weights differ from those that are wanted.
+    """Return the differences of names and shapes of weights from the wanted ones.
 
     Args:
         wanted: weights by name.
@@ -99,7 +99,7 @@ def find_differences(wanted: Mapping[str, Tensor], there: Mapping[str, Tensor]) 
 def choose_classes(
     told: Sequence[str] | None, own: Sequence[str] | None, logits: int, owner: object
 ) -> tuple[str, ...]:
-    """Return what the classes of a model are called.
+    """Return the names of a model's classes.
 
     Args:
         told: by the configuration; ``None`` is nothing.
@@ -108,7 +108,7 @@ def choose_classes(
         owner: of the model, for errors.
 
     Raises:
-        UserError: if nobody says it, or there are as many names as there are not logits.
+        UserError: if no names are given, or the numbers of names and logits differ.
     """
     names = own if told is None else told
     if names is None:

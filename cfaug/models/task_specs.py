@@ -23,13 +23,13 @@ LLAVA_PROMPT = "USER: {image}\n{question} ASSISTANT:"
 
 
 def check_prompt(prompt: str | None) -> None:
-    """Refuse a template without a place for the question, or with two places for one thing.
+    """Refuse a template without the placeholder of the question, or with a repeated placeholder.
 
     Args:
         prompt: ``None`` is the model's chat template.
 
     Raises:
-        UserError: naming the place.
+        UserError: naming the placeholder.
     """
     if prompt is None:
         return
@@ -47,8 +47,8 @@ class ImageClassification(ImageCheckpoint):
         name_or_path: a ``save_pretrained`` folder or a Hub id.
         revision: commit of a Hub id.
         geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
-        classes: a file that says what the classes are called, a line for each logit: a name or a
-            WordNet id; ``None`` is what ``config.json`` says.
+        classes: a file of class names, a line for each logit: a name or a WordNet id; ``None``
+            takes them from ``config.json``.
     """
 
     classes: str | None = None
@@ -58,25 +58,25 @@ class ImageClassification(ImageCheckpoint):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the loaded model is told besides its folder."""
+        """Arguments of the model besides its folder."""
         return {**super().settings, "classes": class_names(self.classes)}
 
     def answering(self) -> dict[str, Any]:
-        """Return the settings that change what the model answers: of the file, what it says."""
+        """Return the settings that change the model's answers, with the content of the file."""
         return with_names(super().answering())
 
 
 @dataclass(frozen=True)
 class TextEntailment(Checkpoint):
-    """A model of natural language inference on texts: RoBERTa on MNLI and its like.
+    """A model of natural language inference on texts, such as RoBERTa on MNLI.
 
     Args:
         name_or_path: a ``save_pretrained`` folder or a Hub id.
         revision: commit of a Hub id.
-        max_length: premise and hypothesis together are cut to this many tokens; ``None`` is what
-            the model can take.
+        max_length: premise and hypothesis together are truncated to this many tokens; ``None`` is
+            the model's limit.
         labels: entailment, neutral and contradiction in the order of the model's logits, which
-            differs between models; ``None`` is what its ``config.json`` says.
+            differs between models; ``None`` takes it from ``config.json``.
     """
 
     max_length: int | None = None
@@ -97,13 +97,13 @@ class ImageCaptioning(ImageCheckpoint):
         name_or_path: a ``save_pretrained`` folder or a Hub id.
         revision: commit of a Hub id.
         geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
-        prompt: what the model continues, with ``{image}`` where the image stands; without it the
+        prompt: text that the model continues, with the placeholder ``{image}``; without it the
             image comes first. It is not part of the caption.
-        prefix: put before every caption, as LANCE does with "a photo of".
-        num_beams: of the beam search; 1 is greedy.
-        max_new_tokens: the most tokens of a caption.
-        min_new_tokens: the fewest; ``None`` is any number.
-        repetition_penalty: as transformers' ``generate`` has it; 1.0 is none.
+        prefix: text before every caption, such as LANCE's "a photo of".
+        num_beams: number of beams; 1 is greedy.
+        max_new_tokens: upper limit of a caption's tokens.
+        min_new_tokens: lower limit; ``None`` is no limit.
+        repetition_penalty: that of transformers' ``generate``; 1.0 is none.
     """
 
     prompt: str = ""
@@ -146,19 +146,19 @@ class ObjectDetection(Checkpoint):
 
 @dataclass(frozen=True)
 class ZeroShotDetection(Checkpoint):
-    """A detector that looks for what it is told by name: Grounding DINO, OWL-ViT, OWLv2.
+    """An open-vocabulary detector: Grounding DINO, OWL-ViT, OWLv2.
 
     Args:
         name_or_path: a ``save_pretrained`` folder or a Hub id.
         revision: commit of a Hub id.
-        vocabulary: a file of names to look for, one a line; ``None`` is the shipped list. An
-            annotator that looks for the nouns of a caption does without.
-        template: what the model reads of a name; OWL's authors write "a photo of a {label}".
+        vocabulary: a file of names to detect, one a line; ``None`` is the shipped list. An
+            annotator that detects the nouns of a caption does not need it.
+        template: text for a name; OWL's authors use "a photo of a {label}".
         threshold: objects with a lower score are left out.
         overlap: intersection over union above which two boxes of one name are the same object;
             bottom-up attention, XMAI's detector, has 0.3.
-        most: objects of an image, the most certain ones; bottom-up attention has 50. ``None`` is
-            all.
+        most: limit of objects in an image, the most certain first; bottom-up attention has 50.
+            ``None`` is no limit.
     """
 
     vocabulary: str | None = None
@@ -180,12 +180,12 @@ class ZeroShotDetection(Checkpoint):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the loaded model is told besides its folder."""
+        """Arguments of the model besides its folder."""
         return {**super().settings, "vocabulary": visual_words("objects", self.vocabulary)}
 
     def answering(self) -> dict[str, Any]:
-        """Return the settings that change what the model answers: of the file, what it says.
+        """Return the settings that change the model's answers, with the content of the file.
 
-        The shipped list counts by what it says too: a later release may have another.
+        The content of the shipped list is included, because a later release may change it.
         """
         return {**super().answering(), "vocabulary": visual_words("objects", self.vocabulary)}

@@ -1,4 +1,4 @@
-"""Image classifiers of timm: any of its architectures, its own file format."""
+"""Image classifiers of timm: all its architectures, in its own file format."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class TimmClassifier(nn.Module):
 
     Args:
         model: as timm builds it, with its weights.
-        owner: where they come from, for errors.
-        classes: what they are called; ``None`` is what the model says.
+        owner: source of the weights, for errors.
+        classes: names of the classes; ``None`` takes them from the model.
 
     Raises:
-        UserError: for a preparation of images that cannot be expressed, or as many class names as
-            there are not logits.
+        UserError: for an unsupported preparation of images, or if the numbers of class names and
+            logits differ.
     """
 
     def __init__(
@@ -60,13 +60,13 @@ class TimmClassifier(nn.Module):
         """Load in float32, in evaluation mode.
 
         Args:
-            place: a folder as timm saves it, or a file of weights.
-            architecture: of a file.
-            classes: what they are called; ``None`` is what the model says.
+            place: a folder in timm's format, or a file of weights.
+            architecture: architecture of a file.
+            classes: names of the classes; ``None`` takes them from the model.
 
         Raises:
-            UserError: if timm knows no such architecture, the weights are those of another, or a
-                pickle, or the folder's configuration is absurd.
+            UserError: if timm has no such architecture, the weights belong to another one or are a
+                pickle, or the folder's configuration is invalid.
         """
         if place.is_file():
             file, name, options = place, str(architecture), _count_classes(place, str(architecture))
@@ -91,7 +91,7 @@ class TimmClassifier(nn.Module):
         return logits.float()
 
     def extract(self, pixels: Tensor) -> Tensor:
-        """Map uint8 pixels (n, 3, size, size) to what the last layer reads: float32 (n, dim)."""
+        """Map uint8 pixels (n, 3, size, size) to the last layer's input: float32 (n, dim)."""
         device = next(self.model.parameters()).device
         normal = self.transform.normalize(pixels.to(device, non_blocking=True))
         features = self.model.forward_features(normal)
@@ -100,10 +100,10 @@ class TimmClassifier(nn.Module):
 
 
 def default_weights(architecture: str) -> str:
-    """Return timm's name of the weights that it takes for an architecture: ``NAME.TAG``.
+    """Return timm's name of an architecture's default weights: ``NAME.TAG``.
 
     Raises:
-        UserError: if there is no such architecture, or none of its weights.
+        UserError: if there is no such architecture, or it has no weights.
     """
     _require_known(architecture)
     found = timm.list_pretrained(f"{architecture}.*")
@@ -114,14 +114,14 @@ def default_weights(architecture: str) -> str:
 
 
 def image_transform(config: dict[str, Any], owner: object) -> ImageTransform:
-    """Read how timm prepares images, as its ``create_transform(**config)`` does.
+    """Read timm's preparation of images, equal to its ``create_transform(**config)``.
 
     Args:
         config: what ``timm.data.resolve_model_data_config`` gives.
         owner: for errors.
 
     Raises:
-        UserError: for what the transform cannot express.
+        UserError: for settings that the transform does not support.
     """
     resample = config["interpolation"]
     if resample not in ("bicubic", "bilinear"):
@@ -148,7 +148,7 @@ def _require_known(architecture: str) -> None:
 
 
 def _count_classes(file: Path, architecture: str) -> dict[str, int]:
-    """Return the number of classes that a file of weights has, by the last layer's own name."""
+    """Return the number of classes in a file of weights, by the name of the last layer."""
     from cfaug.models.state import read_state
 
     _require_known(architecture)
@@ -161,7 +161,7 @@ def _count_classes(file: Path, architecture: str) -> dict[str, int]:
 
 
 def _own_classes(model: Any) -> Sequence[str] | None:
-    """Return what a model says its classes are, or the WordNet ids of as many in ImageNet."""
+    """Return a model's own class names, or the WordNet ids of ImageNet if the number fits."""
     told = getattr(model, "pretrained_cfg", None) or {}
     names = told.get("label_names")
     if names:

@@ -1,4 +1,4 @@
-"""Captions as a transformers tokenizer gives them to its model."""
+"""Tokenizes captions with a tokenizer of transformers."""
 
 from __future__ import annotations
 
@@ -10,28 +10,29 @@ import torch
 from torch import Tensor
 
 KEEP_CAPTIONS = 200_000
-"""Tokenised captions a process keeps of one tokenizer, about 100 MB; further ones are not kept."""
+"""Limit of cached captions of one tokenizer in a process, about 100 MB."""
 
 Row = dict[str, list[int]]
 
 _KEPT: dict[str, dict[str, Row]] = {}
-"""Tokenised captions by tokenizer: the epochs of a run, and all runs of a process, share them."""
+"""Tokenised captions by tokenizer, shared by the epochs of a run and all runs of a process."""
 
 
 class Tokenizer:
-    """A tokenizer with the padding that its model was trained on.
+    """A tokenizer with the padding that its model was trained with.
 
-    A caption is tokenised once in a process; a batch is padded from what is kept.
+    A caption is tokenised once in a process; batches are padded from the cache.
 
     Args:
         tokenizer: of transformers.
-        max_length: captions are cut to this many tokens.
+        max_length: captions are truncated to this many tokens.
     """
 
     def __init__(self, tokenizer: Any, max_length: int) -> None:
         self.tokenizer = tokenizer
         self.max_length = max_length
-        # A tokenizer that gives no attention mask trained its model on full length (SigLIP).
+        # A tokenizer without attention masks means that its model was trained on full length
+        # (SigLIP).
         masked = "attention_mask" in self.tokenizer.model_input_names
         self.padding: dict[str, Any] = (
             {"padding": "longest"}
@@ -40,17 +41,19 @@ class Tokenizer:
         )
         backend = getattr(tokenizer, "backend_tokenizer", None)
         self._kept: dict[str, Row] = {}
-        if backend is not None:  # what it does is then known by what it is
+        if backend is not None:  # its state determines its output
             what = f"{tokenizer.model_input_names} {max_length} {backend.to_str()}"
             self._kept = _KEPT.setdefault(hashlib.sha256(what.encode()).hexdigest(), {})
-            # A tokenizer saves how it was called last: so must one whose captions are all kept.
+            # A tokenizer saves the settings of its last call, which must also hold if all captions
+            # are cached.
             self.tokenizer(["a"], truncation=True, max_length=max_length)
 
     def __call__(self, texts: Sequence[str]) -> dict[str, Tensor]:
         """Return int64 tensors of shape (texts, length)."""
         rows = self._rows(texts)
         columns = {name: [row[name] for row in rows] for name in rows[0]}
-        # Said by transformers of every fast tokenizer: calling it anew would be slower here.
+        # transformers warns this way for every fast tokenizer; calling it again would be slower
+        # here.
         self.tokenizer.deprecation_warnings["Asking-to-pad-a-fast-tokenizer"] = True
         return dict(self.tokenizer.pad(columns, return_tensors="pt", **self.padding))
 
@@ -67,5 +70,5 @@ class Tokenizer:
 
 
 def on_device(tokens: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
-    """Move what a tokenizer gave to a model's device."""
+    """Move a tokenizer's output to a model's device."""
     return {name: ids.to(device, non_blocking=True) for name, ids in tokens.items()}

@@ -16,7 +16,7 @@ from cfaug.pixels import ImageTransform
 from cfaug.sizes import check_finite
 
 FROM_TENSORFLOW = ("googlenet", "inception_v3")
-"""Their weights were converted: the model itself rescales images that were normalised otherwise."""
+"""Their weights were converted: the model itself rescales images with another normalisation."""
 
 
 class TorchvisionClassifier(nn.Module):
@@ -50,13 +50,13 @@ class TorchvisionClassifier(nn.Module):
         Args:
             architecture: torchvision's name.
             pretrained: a tag, or a file of weights.
-            prepared_as: of a file: the tag as for whose weights images are prepared; ``None`` is
-                the default.
-            classes: what they are called; ``None`` is what torchvision says.
+            prepared_as: for a file, the tag whose preparation of images is used; ``None`` is the
+                default.
+            classes: names of the classes; ``None`` is torchvision's.
 
         Raises:
-            UserError: if torchvision knows no such architecture or tag, the weights are those of
-                another, or a pickle, or there are as many class names as there are not logits.
+            UserError: if torchvision has no such architecture or tag, the weights belong to another
+                one or are a pickle, or the numbers of class names and logits differ.
         """
         names = torchvision.models.list_models(module=torchvision.models)
         if architecture not in names:
@@ -69,7 +69,7 @@ class TorchvisionClassifier(nn.Module):
         of_file = file.is_file()
         prepared = _tag(tags, (prepared_as or "DEFAULT") if of_file else pretrained)
         own = prepared.meta["categories"]
-        # The file itself says whether it has as many; its layers do not say which is the last.
+        # Loading the file checks the number; its layers do not tell which is the last one.
         count = len(classes) if of_file and classes is not None else len(own)
         names = choose_classes(classes, own, count, owner)
         if of_file:
@@ -111,7 +111,7 @@ def _build(architecture: str, classes: int) -> nn.Module:
 def _fetch(architecture: str, weights: Any) -> nn.Module:
     try:
         model: nn.Module = torchvision.models.get_model(architecture, weights=weights)
-    except Exception as error:  # of the network, the disk, or a damaged file
+    except Exception as error:  # an error of the network, the disk, or a damaged file
         raise UserError(
             f"torchvision did not give {architecture} {weights.name} ({error}). Where there is a "
             f"network: fetch {weights.url}; then give that file as model.pretrained=FILE"
@@ -121,14 +121,14 @@ def _fetch(architecture: str, weights: Any) -> nn.Module:
 
 
 def image_transform(prepared: Any, owner: object) -> ImageTransform:
-    """Read how torchvision prepares images.
+    """Read torchvision's preparation of images.
 
     Args:
         prepared: what ``transforms()`` of its weights gives.
         owner: for errors.
 
     Raises:
-        UserError: for what the transform cannot express.
+        UserError: for settings that the transform does not support.
     """
     resample = prepared.interpolation.value
     if resample not in ("bicubic", "bilinear"):

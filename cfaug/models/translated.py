@@ -1,7 +1,7 @@
-"""Options scored by models that encode a prompt and decode an answer, such as BLIP-2 with T5.
+"""Scores options by encoder-decoder models, such as BLIP-2 with T5.
 
-Questions of any length are encoded together, an image once for all its questions where the model
-takes image features; what the decoder keeps of a question serves all its options.
+Questions of any length are encoded in one batch, and an image once for all its questions if the
+model takes image features; all options of a question share the decoder's cache.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from cfaug.models.shared_prefix import copy_rows
 from cfaug.types import OptionScore
 
 PIXELS, IDS = "pixel_values", "input_ids"
-"""Names of what a processor gives."""
+"""Names of a processor's outputs."""
 
 
 def is_translator(model: Any) -> bool:
-    """Say whether a model answers by a decoder of its own, behind an encoder of the prompt."""
+    """Return whether a model encodes the prompt and answers by a separate decoder."""
     text = getattr(model.config, "text_config", model.config)
     return bool(getattr(text, "is_encoder_decoder", False))
 
 
 @dataclass(frozen=True)
 class _Encoded:
-    """Questions that were encoded, and decoded up to the first token of an answer.
+    """Encoded questions, decoded up to the first token of an answer.
 
     Attributes:
-        memory: what the encoder made of them, (questions, places, features).
-        mask: 1 where a place is text or image and 0 where it is padding, int64 (questions, places).
-        cache: the decoder's keys and values, of prompts and of the token that answers begin with.
+        memory: the encoder's output, (questions, places, features).
+        mask: 1 for text or image and 0 for padding, int64 (questions, places).
+        cache: the decoder's keys and values for prompts and the first token of answers.
         ahead: log-probabilities of the first token, float32 (questions, words).
     """
 
@@ -49,7 +49,7 @@ class _Encoded:
 
 
 class Translated:
-    """Options as what a decoder says of an encoded prompt; an end-of-text token is not scored.
+    """Options as decoded answers to an encoded prompt; the end-of-text token is not scored.
 
     Args:
         model: of transformers, with a Q-Former and a language model of encoder and decoder.
@@ -66,17 +66,17 @@ class Translated:
         self._takes_features = "mm_encoder_outputs" in inspect.signature(model.forward).parameters
 
     def shape(self, asked: Asked) -> Shape:
-        """Return what must be equal for questions to be read together: all but their lengths."""
+        """Return the shapes that must be equal for questions of a batch: all but lengths."""
         return tuple(sorted(
             (name, tuple(one.shape)) if not is_text(one) else (name, ())
             for name, one in asked.inputs.items()
         ))  # fmt: skip
 
     def check(self, asked: Asked, owner: object) -> None:
-        """Accept every model: an encoder may look ahead, as options are not in its text."""
+        """Accept every model: an encoder may look ahead, because its text has no options."""
 
     def whole(self, asked: Asked) -> list[OptionScore]:
-        """Score options one at a time, image and prompt encoded anew for each."""
+        """Score options one at a time, encoding image and prompt again for each."""
         scores = []
         for option in asked.options:
             said = torch.tensor([[self.start, *option.ids[:-1]]], device=self._device(asked))
@@ -90,8 +90,8 @@ class Translated:
         """Score all options of several images' questions; each question is encoded once.
 
         Args:
-            images: of each its questions, of any length.
-            tokens_at_once: places of what is decoded together, those of the prompts included.
+            images: for each image its questions, of any length.
+            tokens_at_once: limit of places decoded at once, including those of the prompts.
 
         Returns:
             For each image, for each question, for each option its score.
@@ -124,7 +124,7 @@ class Translated:
         return _Encoded(output.encoder_last_hidden_state, mask, output.past_key_values, ahead)
 
     def _join(self, name: str, asked: Sequence[Asked]) -> Tensor:
-        """Return one input of several questions as a batch, texts padded on the right."""
+        """Return one input of several questions as a batch, with texts padded on the right."""
         rows = [one.inputs[name] for one in asked]
         if is_text(rows[0]):
             width = max(row.shape[1] for row in rows)
@@ -133,7 +133,7 @@ class Translated:
         return torch.cat(rows)
 
     def _see(self, asked: Sequence[Asked]) -> Any:
-        """Return what the model makes of each question's image; equal images are seen once."""
+        """Return the model's features of each question's image; equal images are processed once."""
         places: dict[int, int] = {}
         pixels = [one.inputs[PIXELS] for one in asked]
         rows = [places.setdefault(id(one), len(places)) for one in pixels]
@@ -147,7 +147,7 @@ class Translated:
     def _rest(
         self, encoded: _Encoded, options: Sequence[tuple[int, Option]], tokens_at_once: int
     ) -> dict[int, Tensor]:
-        """Return what is told behind the tokens of each option; one of one token needs none."""
+        """Return the log-probabilities after the tokens of each option; one token needs none."""
         longer = [number for number, (_, option) in enumerate(options) if len(option.ids) > 1]
         width = encoded.memory.shape[1] + max((len(one.ids) for _, one in options), default=0)
         told: dict[int, Tensor] = {}
@@ -156,7 +156,7 @@ class Translated:
             rows = rows.to(encoded.memory.device)
             before = [options[number][1].ids[:-1] for number in some]
             said = torch.zeros((len(some), max(map(len, before))), dtype=torch.int64)
-            for row, ids in enumerate(before):  # what is padded comes last and is not seen
+            for row, ids in enumerate(before):  # padding comes last and is not seen
                 said[row, : len(ids)] = torch.tensor(ids)
             logits: Tensor = self.language(
                 encoder_outputs=(encoded.memory[rows],),
@@ -176,10 +176,10 @@ class Translated:
 
 
 def is_text(tensor: Tensor) -> bool:
-    """Say whether an input is of tokens, (1, places): padded where questions are read together."""
+    """Return whether an input has tokens, (1, places), which are padded in a batch."""
     return tensor.ndim == 2 and not tensor.is_floating_point()
 
 
 def reads_questions(inputs: dict[str, Tensor]) -> bool:
-    """Say whether what is seen of an image depends on the question, as of InstructBLIP."""
+    """Return whether features of an image depend on the question, as in InstructBLIP."""
     return any(name.startswith("qformer") for name in inputs)

@@ -1,4 +1,4 @@
-"""ViLT (Kim et al., 2021): one transformer over words and patches, to match and to entail."""
+"""ViLT (Kim et al., 2021): one transformer over words and patches, for matching and entailment."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from cfaug.models.matching import PairMatcher
 class ViltMatcher(PairMatcher):
     """``ViltForImageAndTextRetrieval``: one logit a pair, with no softmax.
 
-    Its authors' processor keeps an image's shape and pads the batch; here every image is cut to a
-    square, as for every other model, so that no score depends on the rest of the batch.
+    Its authors' processor keeps an image's aspect ratio and pads the batch; here every image is
+    cropped to a square, as for every other model, so that no score depends on the rest of the
+    batch.
     """
 
     kind = "logit"
@@ -28,25 +29,25 @@ class ViltMatcher(PairMatcher):
 
 
 class ViltEntailer(FusionEntailer):
-    """``ViltModel`` with a head of three logits on what its pooler makes of the first token.
+    """``ViltModel`` with a head of three logits on the pooled first token.
 
-    Image and words go through the same layers, so nothing of an image can be kept for a second
-    hypothesis: every pair costs a whole pass.
+    Image and words go through the same layers, so nothing can be reused for a second hypothesis:
+    every pair costs a whole pass.
     """
 
     transformers_class = "ViltModel"
 
     def pool(self, pixels: Tensor, tokens: dict[str, Tensor]) -> Tensor:
-        """Map images and texts to what the head reads, (n, hidden)."""
+        """Map images and texts to the head's input, (n, hidden)."""
         pooled: Tensor = _run(self.encoder, pixels, tokens).pooler_output
         return pooled
 
 
 def _run(model: Any, pixels: Tensor, tokens: dict[str, Tensor]) -> Any:
-    """Return what a ViLT makes of normalised squares (n, 3, size, size) and n tokenised texts."""
+    """Run a ViLT on normalised squares (n, 3, size, size) and n tokenised texts."""
     count, _, height, width = pixels.shape
     mask = torch.ones((count, height, width), dtype=torch.long, device=pixels.device)
     with torch.random.fork_rng(devices=[]):
-        # ViLT shuffles the patches. They carry their places, so only rounding could tell.
+        # ViLT shuffles the patches. They have their positions, so that only rounding changes.
         torch.default_generator.manual_seed(0)
         return model(**tokens, pixel_values=pixels, pixel_mask=mask)

@@ -1,7 +1,7 @@
-"""Vision-language models of transformers that answer questions: options ranked, or words written.
+"""Vision-language models of transformers that answer questions, by ranking options or writing.
 
-An image is read once for all its questions, and a question once for all its options, where the
-model lets a text be read piece by piece; what a model cannot share is read whole.
+An image is processed once for all its questions, and a question once for all its options, if the
+model supports a cache; otherwise everything is processed completely.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ from cfaug.questions import Answered, Question
 from cfaug.types import OptionScore
 
 CLOSE = 1e-3
-"""What shared and whole readings of a prompt may differ by, in nats and relatively."""
+"""Tolerance between shared and complete processing of a prompt, in nats and relative."""
 
 Place: TypeAlias = tuple[int, int]
 """The number of an image, and of one of its questions."""
 
 Batch: TypeAlias = list[list[tuple[Place, Asked]]]
-"""Of each image, questions that begin alike, with their places."""
+"""For each image, questions with a common beginning, with their places."""
 
 
 class VisionLanguageModel(Wrapped):
     """``AutoModelForImageTextToText`` as a :class:`cfaug.protocols.Answerer`.
 
-    LLaVA, Qwen-VL, InternVL, SmolVLM and their like through their chat templates; BLIP-2 and
-    InstructBLIP through a prompt.
+    LLaVA, Qwen-VL, InternVL, SmolVLM and similar models by their chat templates; BLIP-2 and
+    InstructBLIP by a prompt.
 
     Args:
         model: as transformers loads it.
         processor: its own.
         folder: where both come from, for errors.
         prompt: with ``{question}`` and ``{image}``; ``None`` is the chat template.
-        sharing: ``auto``: what prompts have in common is read once, if the first question's scores
-            are the same as when it is read whole; ``none``: everything is read whole.
-        tokens_at_once: places in the caches of what is read together: bounds the memory.
+        sharing: ``auto``: common prefixes of prompts are processed once, if the first question's
+            scores equal those of complete processing; ``none``: everything is processed completely.
+        tokens_at_once: limit of places in the caches of a batch, which bounds the memory.
 
     Raises:
         UserError: if there is neither a prompt nor a chat template, or the processor has no token
@@ -97,7 +97,7 @@ class VisionLanguageModel(Wrapped):
             settings: of the constructor.
 
         Raises:
-            UserError: if something is missing or is a pickle, or the folder holds another kind of
+            UserError: if something is missing or is a pickle, or the folder has another kind of
                 model.
         """
         processor = load_processor(folder)
@@ -112,15 +112,14 @@ class VisionLanguageModel(Wrapped):
 
         Args:
             images: RGB, of any size; ``None`` asks without an image.
-            questions: of each image, in any number.
+            questions: any number of questions for each image.
 
         Returns:
-            Of each image, of each question, the scores of its options in order, or why it was left
-            out.
+            For each image and question, the scores of its options in order, or why it was left out.
 
         Raises:
-            UserError: if a score is not a number, the model looks ahead, so that no option can be
-                scored, or memory does not suffice.
+            UserError: if a score is not finite, the model looks ahead, so that options cannot be
+                scored, or there is not enough memory.
         """
         with torch.inference_mode(), self._explain_memory():
             asked = [self._ask(image, own) for image, own in zip(images, questions, strict=True)]
@@ -140,19 +139,19 @@ class VisionLanguageModel(Wrapped):
     def write(
         self, images: Sequence[Image | None], questions: Sequence[Question], max_new_tokens: int
     ) -> list[Answered]:
-        """Write an answer to each question, greedily; its options are not looked at.
+        """Write an answer to each question, greedily; its options are ignored.
 
         Args:
-            images: RGB, one a question; ``None`` asks without an image.
+            images: RGB, one for each question; ``None`` asks without an image.
             questions: with their demonstrations.
-            max_new_tokens: the most tokens of an answer.
+            max_new_tokens: limit of an answer's tokens.
 
         Returns:
-            The answers without special tokens and with plain white space, or why a question was
-            left out.
+            The answers, without special tokens and with normalised white space, or why a question
+            was left out.
 
         Raises:
-            UserError: if memory does not suffice.
+            UserError: if there is not enough memory.
         """
         by_shape: dict[object, list[tuple[int, dict[str, Tensor]]]] = {}
         answers = [Answered(left_out="context")] * len(questions)
@@ -186,7 +185,7 @@ class VisionLanguageModel(Wrapped):
         return [" ".join(text.split()) for text in texts]
 
     def _ask(self, image: Image | None, questions: Sequence[Question]) -> list[Asked | Answered]:
-        """Return an image's questions as tensors on the model's device, shared as they are read."""
+        """Return an image's questions as tensors on the model's device, with shared tensors."""
         tensors: dict[int, Tensor] = {}
         placed: dict[int, dict[str, Tensor]] = {}
         made: list[Asked | Answered] = []
@@ -204,9 +203,8 @@ class VisionLanguageModel(Wrapped):
         """Return tensors on the model's device, pixels in its number format.
 
         Args:
-            inputs: as the processor made them.
-            known: what was placed of tensors that are still there, which is added to: one that
-                several inputs share is placed once.
+            inputs: the processor's output.
+            known: tensors already on the device, which are extended: a shared tensor is moved once.
         """
         own = self.model.dtype
         for one in inputs.values():
@@ -216,7 +214,7 @@ class VisionLanguageModel(Wrapped):
         return {name: known[id(one)] for name, one in inputs.items()}
 
     def _batches(self, asked: Sequence[Sequence[Asked | Answered]]) -> Iterator[Batch]:
-        """Yield images that are read together: of each, its questions that begin alike."""
+        """Yield batches of images: for each image, its questions with a common beginning."""
         by_shape: dict[Shape, Batch] = {}
         for i, own in enumerate(asked):
             together: dict[int, list[tuple[Place, Asked]]] = {}
@@ -228,7 +226,7 @@ class VisionLanguageModel(Wrapped):
                 by_shape.setdefault(shape, []).append(questions)
         for images in by_shape.values():
             batch: Batch = []
-            for own_questions in sorted(images, key=lambda one: one[0][1].head):  # stable
+            for own_questions in sorted(images, key=lambda one: one[0][1].head):  # a stable sort
                 head = own_questions[0][1].head
                 if batch and (len(batch) + 1) * head > self.tokens_at_once:
                     yield batch
@@ -253,10 +251,10 @@ class VisionLanguageModel(Wrapped):
         }
 
     def _check(self, images: Batch, with_image: bool) -> None:
-        """Find out by the first images what this model can share, and if it can be asked at all.
+        """Check with the first images what this model can share, and whether it can be used at all.
 
         Raises:
-            UserError: if it sees an option before it has read it.
+            UserError: if it sees an option ahead of time.
         """
         self._checked.add(with_image)
         asked = [[one for _, one in own] for own in images]
@@ -283,7 +281,7 @@ class VisionLanguageModel(Wrapped):
 
     @contextmanager
     def _explain_memory(self) -> Iterator[None]:
-        """Say which setting needs less memory, where there is not enough.
+        """Name the setting that reduces memory, if there is not enough.
 
         Raises:
             UserError: naming it.

@@ -24,14 +24,13 @@ class VisionLanguage(Checkpoint):
     Args:
         name_or_path: a ``save_pretrained`` folder or a Hub id of ``AutoModelForImageTextToText``.
         revision: commit of a Hub id.
-        prompt: with ``{question}``, and ``{image}`` where the image stands, for models without a
-            chat template, such as BLIP-2 (``Question: {question} Answer:``); ``None`` is the
-            template.
+        prompt: template with ``{question}`` and ``{image}``, for models without a chat template,
+            such as BLIP-2 (``Question: {question} Answer:``); ``None`` is the template.
         dtype: number format of the weights; scores are added up in float32 and float64.
-        sharing: ``auto`` reads an image once for its questions and a question once for its options
-            where the model can; ``none`` reads everything anew.
-        tokens_at_once: places in the caches of what is read together, which bounds the memory:
-            some 0.5 MB a place for a model of 7 billion weights.
+        sharing: ``auto`` processes an image once for its questions and a question once for its
+            options if the model supports it; ``none`` processes everything completely.
+        tokens_at_once: limit of places in the caches of a batch, which bounds the memory: about 0.5
+            MB a place for a model of 7 billion weights.
     """
 
     prompt: str | None = None
@@ -52,10 +51,10 @@ class VisionLanguage(Checkpoint):
         check_prompt(self.prompt)
 
     def load_prompts(self) -> Prompts:
-        """Return how the model is asked: its processor alone, without its weights.
+        """Return the prompts of the model, from its processor alone, without its weights.
 
         Raises:
-            UserError: if the folder or Hub id cannot be had, or lacks a processor or a way to ask.
+            UserError: if the folder or Hub id is unavailable, or lacks a processor or a prompt.
         """
         from cfaug.models.pretrained import load_processor
         from cfaug.models.prompts import Prompts

@@ -1,9 +1,9 @@
-"""Detectors that look for what they are told by name: Grounding DINO and its kin, OWL-ViT, OWLv2.
+"""Open-vocabulary detectors: Grounding DINO and similar models, OWL-ViT, OWLv2.
 
-Two families of ``AutoModelForZeroShotObjectDetection``: those that read all names in one text
-(``a dog. a cat.``) and give a logit for each of its tokens, and those that read each name alone.
+Two families of ``AutoModelForZeroShotObjectDetection``: those that read all names in one text (``a
+dog. a cat.``) and return a logit for each of its tokens, and those that read each name separately.
 A name's score is the largest among its tokens; transformers' own post-processing of the former
-returns whatever tokens pass a threshold, which may be parts of two names or of none.
+returns all tokens above a threshold, which may belong to two names or to none.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from cfaug.models.pretrained import Wrapped
 from cfaug.pretrained import longest_text
 
 NAMES_AT_ONCE = 256
-"""Names that a model which reads each alone is asked for at once: it bounds the memory."""
+"""Limit of names in one call of a model that reads each separately, which bounds the memory."""
 
 
 class HFZeroShotDetector(Wrapped):
     """``AutoModelForZeroShotObjectDetection`` as an ``OpenVocabularyDetector``.
 
-    Images keep their shape, as the folder's image processor resizes them. Those that come to the
-    same size and are searched for the same names go through the model together, so that nothing is
-    padded and what is found in an image does not depend on the others. Of boxes of one name that
-    overlap, the most certain is kept; boxes are cut to the image.
+    Images keep their aspect ratio, resized by the folder's image processor. Images of equal resized
+    size with equal names form a batch, so that nothing is padded and detections do not depend on
+    other images. Of overlapping boxes of one name, the most certain is kept; boxes are clipped to
+    the image.
 
     Args:
         model: as transformers loads it.
         processor: its own.
         folder: where both come from, for errors.
-        vocabulary: names that ``detect`` looks for.
-        template: what the model reads of a name, with ``{label}`` once.
+        vocabulary: names that ``detect`` uses.
+        template: text for a name, with ``{label}`` once.
         threshold: objects with a lower score are left out.
         overlap: intersection over union above which two boxes of one name are the same object.
-        most: objects of an image, the most certain ones; ``None`` is all.
+        most: limit of objects in an image, the most certain first; ``None`` is no limit.
     """
 
     transformers_class = "AutoModelForZeroShotObjectDetection"
@@ -72,7 +72,7 @@ class HFZeroShotDetector(Wrapped):
 
     @classmethod
     def check_model(cls, model: Any, folder: Path) -> None:
-        """Refuse a model that takes neither one text nor a text a name, such as OmDet-Turbo.
+        """Refuse a model with another form of names, such as OmDet-Turbo.
 
         Raises:
             UserError: naming the folder.
@@ -85,7 +85,7 @@ class HFZeroShotDetector(Wrapped):
             )
 
     def detect(self, images: Sequence[Image]) -> list[list[dict[str, Any]]]:
-        """Return the objects of each RGB image that the vocabulary names, the most certain first.
+        """Return the objects of the vocabulary in each RGB image, the most certain first.
 
         Returns:
             For each object its ``label``, its ``score``, and its ``box``: left, top, right and
@@ -96,11 +96,11 @@ class HFZeroShotDetector(Wrapped):
     def detect_named(
         self, images: Sequence[Image], names: Sequence[Sequence[str]]
     ) -> list[list[dict[str, Any]]]:
-        """Return the objects of each RGB image that have one of its names; see ``detect``.
+        """Return the objects in each RGB image that have one of its names; see ``detect``.
 
         Args:
             images: of any size.
-            names: of each image, what is looked for in it; it may be nothing.
+            names: for each image the names to detect, possibly none.
         """
         given = [
             self.processor.image_processor(images=image, return_tensors="pt") for image in images
@@ -122,10 +122,10 @@ class HFZeroShotDetector(Wrapped):
     def _search(
         self, batch: dict[str, Tensor], names: Sequence[str], sizes: Sequence[tuple[int, int]]
     ) -> list[list[dict[str, Any]]]:
-        """Return the objects in images of one size; all are searched for the same names."""
+        """Return the objects in images of equal size, with the same names for all."""
         asked = [(first, self._ask(batch, some, sizes)) for first, some in self._portions(names)]
         if asked and not self._joined:
-            # The boxes are the same whatever is looked for: each has the best of all names.
+            # The boxes are independent of the names: each gets the best of all names.
             scores = torch.cat([scores for _, (scores, _) in asked], -1)
             asked = [(0, (scores, asked[0][1][1]))]
         parts: list[list[tuple[Tensor, Tensor, Tensor]]] = [[] for _ in sizes]
@@ -147,7 +147,7 @@ class HFZeroShotDetector(Wrapped):
         asked = {key: ids.repeat(count, 1).to(self.device) for key, ids in texts.items()}
         with torch.inference_mode():
             output = self.model(**batch, **asked)
-            # Every box passes, in order: the choice is made here, by name.
+            # Every box passes, in order; the choice is made later, by name.
             found = self.processor.image_processor.post_process_object_detection(
                 output, threshold=-1.0, target_sizes=list(sizes)
             )
@@ -157,7 +157,7 @@ class HFZeroShotDetector(Wrapped):
         return scores.cpu(), [one["boxes"].cpu() for one in found]
 
     def _texts(self, names: Sequence[str]) -> tuple[dict[str, Tensor], list[tuple[int, int]]]:
-        """Return what the model reads, and of each name its tokens there, first and end."""
+        """Return the model's text, and the tokens (first, end) of each name in it."""
         read = [self.template.format(label=name) for name in names]
         tokenize = self.processor.tokenizer
         if not self._joined:
@@ -174,7 +174,7 @@ class HFZeroShotDetector(Wrapped):
             raise UserError("the detector's tokenizer joins names: choose another detector")
         spans = []
         for one in own:
-            spans.append((at, at + len(one) - 1))  # its full stop belongs to no name
+            spans.append((at, at + len(one) - 1))  # its full stop is not part of a name
             at += len(one)
         words = {"input_ids": torch.tensor([ids])}
         words["token_type_ids"] = torch.zeros_like(words["input_ids"])
@@ -185,10 +185,10 @@ class HFZeroShotDetector(Wrapped):
         return list(self.processor.tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def _portions(self, names: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
-        """Yield names that the model can be asked for at once, with the number of the first.
+        """Yield batches of names within the model's limit, with the number of the first.
 
         Raises:
-            UserError: naming a name that is longer than what the model reads.
+            UserError: naming a name that exceeds the model's limit.
         """
         start, used = 0, 2  # the beginning and the end of a text
         for number, name in enumerate(names):
@@ -213,7 +213,7 @@ class HFZeroShotDetector(Wrapped):
         width: int,
         height: int,
     ) -> list[dict[str, Any]]:
-        """Return the objects of an image, boxes cut to it: some models see a padded square."""
+        """Return the objects of an image, boxes clipped to it: some models see a padded square."""
         if not parts:
             return []
         scores, labels, boxes = (torch.cat(column) for column in zip(*parts, strict=True))
