@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from cfaug.annotation.findings import Agreement, Tally
 from cfaug.metrics.summary import wilson_interval
 from cfaug.report.bar_figure import grouped_bars
+from cfaug.report.drawing import Drawing, style
 from cfaug.report.numbers import percent
 from cfaug.report.plots import (
     ACCENT,
@@ -15,12 +16,10 @@ from cfaug.report.plots import (
     QUIET,
     RULE,
     SMALL,
-    Drawing,
     bar,
     lines_of,
     name_rows,
     new_axes,
-    style,
     write,
 )
 

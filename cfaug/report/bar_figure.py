@@ -8,20 +8,19 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from cfaug.errors import UserError
+from cfaug.report.drawing import Drawing, style
 from cfaug.report.numbers import PERCENT, Measure
 from cfaug.report.plots import (
     INK,
     LINE,
     SERIES,
     Band,
-    Drawing,
     bar,
     draw_chance,
     lines_of,
     name_rows,
     name_series,
     new_axes,
-    style,
     value_axis,
 )
 

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cfaug.report.drawing import COLOURS, Drawing, overhang, style
 from cfaug.report.labels import printable
 from cfaug.report.numbers import PERCENT, Measure
 from cfaug.report.plots import (
-    COLOURS,
     DOT,
     INK,
     LINE,
     SMALL,
     Band,
-    Drawing,
     around,
     bar,
     draw_chance,
@@ -25,8 +24,6 @@ from cfaug.report.plots import (
     name_rows,
     new_axes,
     note,
-    overhang,
-    style,
     value_axis,
 )
 

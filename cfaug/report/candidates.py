@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cfaug.errors import UserError
+from cfaug.report.drawing import Drawing, style
 from cfaug.report.plots import (
     ACCENT,
     DOT,
@@ -23,12 +24,10 @@ from cfaug.report.plots import (
     RULE,
     SMALL,
     Colour,
-    Drawing,
     add_axes,
     name_series,
     new_figure,
     note,
-    style,
     value_axis,
     write,
 )

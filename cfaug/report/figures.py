@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from cfaug.metrics.effects import t_interval
+from cfaug.report.drawing import Drawing, style
 from cfaug.report.numbers import PERCENT, Measure
 from cfaug.report.plots import (
     ACCENT,
@@ -17,7 +18,6 @@ from cfaug.report.plots import (
     QUIET,
     SERIES,
     Band,
-    Drawing,
     around,
     bar,
     chance_text,
@@ -27,7 +27,6 @@ from cfaug.report.plots import (
     name_series,
     new_axes,
     note,
-    style,
     value_axis,
 )
 

@@ -10,6 +10,7 @@ from cfaug.metrics.significance import summarise
 from cfaug.report.arms import RATIO, Arm, read_arms
 from cfaug.report.comparable import measures
 from cfaug.report.document import Entry, Part
+from cfaug.report.drawing import Drawing, write_pdfs
 from cfaug.report.figures import curve, strip_plot
 from cfaug.report.findings import Finding
 from cfaug.report.headline import Headline
@@ -18,7 +19,6 @@ from cfaug.report.labels import full_names
 from cfaug.report.layout import benchmark_parts, full_comparison_part, item_part, legend
 from cfaug.report.numbers import DASH, Measure, p_text
 from cfaug.report.page import render, write_page
-from cfaug.report.plots import Drawing
 from cfaug.report.records import Run
 from cfaug.report.results import Cell, Result, by_seed
 from cfaug.report.samples import show_all
@@ -45,8 +45,8 @@ def write_report(
     config_text: str,
     table: Table,
     headline: Headline,
-) -> Path:
-    """Write ``report.html`` and return its path.
+) -> list[Path]:
+    """Write ``report.html``, and its figures as ``report-1.pdf`` and so on; return the paths.
 
     Args:
         folder: destination; created if missing.
@@ -61,16 +61,20 @@ def write_report(
     Raises:
         UserError: if a sample's image cannot be decoded.
     """
+    numbers = _numbers(rows, read_arms(runs), table, headline)
     text = render(
         "report.html",
         title=title,
         config_text=config_text,
         samples=show_all(samples),
         **_sentences(rows, headline, table.baselines, items_of_runs(runs, rows)),
-        **_numbers(rows, read_arms(runs), table, headline),
+        **numbers,
         **_background([run.record for run in runs], headline.labels),
     )
-    return write_page(folder / "report.html", text)
+    drawings = [drawing for _, _, drawing in numbers["strips"]]
+    if numbers["ratio"]:
+        drawings.append(numbers["ratio"])
+    return [write_page(folder / "report.html", text), *write_pdfs(drawings, folder, "report")]
 
 
 def _sentences(

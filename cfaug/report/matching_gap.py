@@ -27,6 +27,7 @@ from cfaug.metrics.matching import (
     shift,
     summary,
 )
+from cfaug.report.drawing import Drawing, style
 from cfaug.report.items import benchmarks_with_items, read_items
 from cfaug.report.page import render, write_page
 from cfaug.report.plots import (
@@ -37,13 +38,11 @@ from cfaug.report.plots import (
     QUIET,
     ROWS,
     SMALL,
-    Drawing,
     around,
     lines_of,
     name_rows,
     new_axes,
     note,
-    style,
     value_axis,
     write,
 )

@@ -76,7 +76,7 @@ def short(value: Any) -> float | None:
     return float(f"{number:.4g}") if math.isfinite(number) else None
 
 
-def write_page(file: Path, text: str) -> Path:
+def write_page(file: Path, content: str | bytes) -> Path:
     """Write a page atomically and return its path.
 
     Raises:
@@ -84,7 +84,7 @@ def write_page(file: Path, text: str) -> Path:
     """
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_file(file, text.encode())
+        write_file(file, content.encode() if isinstance(content, str) else content)
     except OSError as error:
         raise UserError(f"{file} cannot be written: {error.strerror}") from error
     return file

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from cfaug.errors import UserError
-from cfaug.report.bar_figure import Bar, grouped_bars
-from cfaug.report.box_figure import box_plot
 from cfaug.report.document import Document, read_document
-from cfaug.report.figures import curve
-from cfaug.report.matching_gap import gap_figure
-from cfaug.report.numbers import Measure
+from cfaug.report.document_figures import Shown, draw_figures
 from cfaug.report.page import render, write_page
-from cfaug.report.plots import Drawing
-from cfaug.report.tradeoff_figure import tradeoff_plot
 
 MARKS = (
     "±: standard deviation over seeds. Bold: best of its column. Underlined: better "
@@ -39,7 +31,7 @@ class Figured:
     """A document with its figures drawn."""
 
     document: Document
-    figures: tuple[tuple[str, Drawing, str], ...]
+    figures: Sequence[Shown]
 
 
 def write_tables_page(folder: Path) -> Path:
@@ -83,36 +75,4 @@ def _draw(document: Document) -> Figured:
     for picture in document.pictures:
         if not BASE64.fullmatch(picture.png):
             raise UserError(f"{document.name}: a picture is not base64")
-    figures = [
-        (
-            one.title,
-            curve(one.series, one.x_title, one.y_title, Measure(one.unit), one.chance),
-            one.note,
-        )
-        for one in document.curves
-        if any(one.series.values())
-    ]
-    for box in document.boxes:
-        if box.rows:
-            drawn = box_plot(box.rows, box.axis, Measure(box.unit), box.chance)
-            figures.append((box.title, drawn, box.note))
-    for one in document.bars:
-        if one.groups:
-            groups = {g: [_bar(*bar) for bar in bars] for g, bars in one.groups.items()}
-            drawn = grouped_bars(
-                groups, one.axis, Measure(one.unit), one.legend, one.chance, one.logarithmic
-            )
-            figures.append((one.title, drawn, one.note))
-    for plot in document.tradeoffs:
-        measures = (Measure(plot.units[0]), Measure(plot.units[1]))
-        drawn = tradeoff_plot(plot.series, plot.x_title, plot.y_title, measures)
-        figures.append((plot.title, drawn, plot.note))
-    for gap in document.gaps:
-        found = {name: np.array(values, np.float64) for name, values in gap.gaps.items()}
-        figures.append(("", gap_figure(found, gap.title, gap.kind), gap.note))
-    return Figured(document, tuple(figures))
-
-
-def _bar(name: str, *numbers: float | None) -> Bar:
-    value, low, high = (math.nan if number is None else number for number in numbers)
-    return name, value, low, high
+    return Figured(document, draw_figures(document))

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from cfaug.report.drawing import Drawing, style
 from cfaug.report.figures import Values, mean_interval, series_colours
 from cfaug.report.numbers import PERCENT, Measure
 from cfaug.report.plots import (
     DOT,
     QUIET,
     SMALL,
-    Drawing,
     around,
     dot,
     name_series,
     new_axes,
-    style,
     value_axis,
     write,
 )

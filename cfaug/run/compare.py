@@ -119,7 +119,7 @@ def compare(
     written = [
         *write_tables(table, experiment),
         *write_seeds_and_items(joint, labels, experiment),
-        report,
+        *report,
     ]
     _print(experiment, table, written, brief)
 
@@ -138,7 +138,7 @@ def _report(
     table: Table,
     headline: Headline,
     samples: Samples,
-) -> Path:
+) -> list[Path]:
     from cfaug.report.html import write_report
 
     shown = next(run.folder for run in runs if run.arm == headline.tested[0])

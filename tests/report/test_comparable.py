@@ -47,7 +47,7 @@ def printed(table: Table) -> str:
 
 def formats(table: Table, rows, folder) -> dict[str, str]:
     """Everything that is written of a table, without line breaks."""
-    page = write_report(
+    page, *_ = write_report(
         folder, title="x", rows=rows, runs=[], samples=[], config_text="", table=table,
         headline=HEADLINE,
     )  # fmt: skip

@@ -132,7 +132,7 @@ def test_its_unit_and_direction_stand_in_every_format(tmp_path, rows, table):
     page = write_report(
         tmp_path, title="x", rows=rows, runs=runs(rows), samples=[], config_text="", table=table,
         headline=HEADLINE,
-    ).read_text()  # fmt: skip
+    )[0].read_text()  # fmt: skip
     assert header in page
     assert "loss, nats, lower is better" in page
     assert f"{difference:+.3g}" in page

@@ -121,7 +121,7 @@ def test_every_format_says_which_test_it_was(tmp_path):
     page = write_report(
         tmp_path, title="x", rows=[], runs=[], samples=[], config_text="", table=table,
         headline=Headline("none", "acc1", (), ("good",)),
-    ).read_text()  # fmt: skip
+    )[0].read_text()  # fmt: skip
     assert "Comparisons over items" in page
     assert "McNemar, exact" in page
     lines = {
@@ -297,7 +297,7 @@ def test_the_page_of_one_seed_has_a_verdict_and_intervals_over_items(tmp_path):
         page = write_report(
             tmp_path, title="x", rows=rows, runs=runs, samples=[], config_text="", table=table,
             headline=Headline("own", "acc1", ("base",), ("good",)),
-        ).read_text()  # fmt: skip
+        )[0].read_text()  # fmt: skip
         assert says in page
         assert ("] over items" in page) == (not skip)
 

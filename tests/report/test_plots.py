@@ -17,9 +17,10 @@ from matplotlib.transforms import Affine2D
 from cfaug.annotation.figures import disagreement_matrix
 from cfaug.report.bar_figure import grouped_bars
 from cfaug.report.box_figure import box_plot
+from cfaug.report.drawing import COLOURS, THEME, Drawing, style, write_pdfs
 from cfaug.report.figures import curve, strip_plot
 from cfaug.report.matching_gap import gap_figure
-from cfaug.report.plots import COLOURS, THEME, Drawing, new_axes, style, write_pdfs
+from cfaug.report.plots import new_axes
 from cfaug.report.tradeoff_figure import tradeoff_plot
 
 NAME = "<script>alert(1)</script> $x_1$ \\frac{ 中文 😀\x00\x1b\ud800 #1d1f22"

@@ -80,9 +80,14 @@ def written(folder, rows, run_records, *, baselines=BASELINES, cautions=(), **ch
     table = significance_table(
         rows, baselines, ["before"], labels=arguments["headline"].labels, cautions=cautions
     )
-    path = write_report(folder, rows=rows, runs=run_records, table=table, **arguments)
-    page = Page(path.read_text(encoding="utf-8"))
+    path, *pdfs = write_report(folder, rows=rows, runs=run_records, table=table, **arguments)
+    text = path.read_text(encoding="utf-8")
+    page = Page(text)
     assert page.open == [], "every tag is closed"
+    assert [pdf.name for pdf in pdfs] == [
+        f"report-{number}.pdf" for number in range(1, 1 + text.count('role="img"'))
+    ], "every figure of the page"
+    assert all(pdf.read_bytes().startswith(b"%PDF-") for pdf in pdfs)
     return page
 
 
@@ -180,7 +185,8 @@ def test_what_pairing_brings_is_computed():
 def test_the_page_is_one_file_that_asks_for_nothing(tmp_path):
     rows = results()
     page = written(tmp_path, rows, runs(rows))
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["report.html"]
+    files = ["report-1.pdf", "report-2.pdf", "report.html"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == files
     assert {tag for tag, _ in page.tags}.isdisjoint({"script", "link", "iframe", "object", "base"})
     for tag, attributes in page.tags:
         for name in ("src", "href", "srcset", "action", "poster"):

@@ -139,7 +139,7 @@ def test_curves_have_a_band_of_chance_and_survive_the_page(document, tmp_path):
     (tmp_path / "social_oracle.json").write_text(document.to_json())
     assert read_document(tmp_path / "social_oracle.json") == document
     page = write_tables_page(tmp_path).read_text()
-    assert page.count('class="chance"') == 2
+    assert page.count("<title>by chance") == 2
     assert "by chance" in page
     for written in (to_markdown(document), to_latex(document), to_csv(document)):
         assert "nan" not in written.lower()

@@ -27,7 +27,8 @@ from tests.report.insertion_example import METHODS, entailment_items, insertion_
 CONF = Path(__file__).parents[3] / "conf/table"
 MODELS = ("clip-a", "clip-bb")
 CLIP = {"clip": "weights/clip"}
-BAR = re.compile(r'class="bar b\d" x="[\d.]+" y="[^"]+" width="([\d.]+)" height="15"')
+BAR = re.compile(r"<title>[^<]*</title><path d=\"M ([\d.]+) [\d.]+\s+L ([\d.]+) ")
+"""A bar with a note, from its left end to its right one."""
 
 
 def table(name: str, **changes):
@@ -363,7 +364,7 @@ def test_figure_7_has_a_logarithmic_axis_and_the_ratio_of_the_paper(tmp_path):
     (tmp_path / "xmai_figure_7.json").write_text(document.to_json())
     assert read_document(tmp_path / "xmai_figure_7.json") == document
     page = write_tables_page(tmp_path).read_text()
-    deletion, clare, xmai = map(float, BAR.findall(page))
+    deletion, clare, xmai = (float(right) - float(left) for left, right in BAR.findall(page))
     decades = np.log10(3 / 0.2) / np.log10(0.2 / 0.001)
     assert (clare - xmai) / (xmai - deletion) == pytest.approx(decades, rel=0.02)
 

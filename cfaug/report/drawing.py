@@ -1,0 +1,207 @@
+"""A figure that matplotlib drew, as SVG on a page and as a PDF beside a table.
+
+A figure is drawn once, in the light colours of ``templates/theme.css``. On a page it is SVG whose
+colours are the theme's variables, so that it turns dark with the page, whose text is text, and
+which has no ids, so that any number of figures can stand on a page. Its PDF embeds its fonts. What
+names in a figure hold is shown letter by letter: neither markup nor mathematics is read.
+
+matplotlib takes a third of a second to import: only what draws imports it.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
+
+from markupsafe import Markup
+
+from cfaug.report.labels import printable
+from cfaug.report.page import TEMPLATES, write_page
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.text import Text
+
+THEME = (TEMPLATES / "theme.css").read_text(encoding="utf-8")
+
+COLOURS = dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", THEME.partition("}")[0]))
+"""{variable of the theme: its value in the light}."""
+
+STYLE: Any = {
+    "figure.dpi": 72,  # a pixel is a point
+    "figure.constrained_layout.use": True,
+    "figure.constrained_layout.h_pad": 6 / 72,
+    "font.family": ["DejaVu Sans"],  # comes with matplotlib, and is wider than a page's fonts
+    "font.size": 12,
+    "text.color": COLOURS["ink"],
+    "text.parse_math": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "cfaug",
+    "pdf.fonttype": 42,
+}
+SVG_FONT = "system-ui, sans-serif"
+
+GEOMETRY = ("d", "x", "y", "transform")
+
+NOTE = "note: "
+"""Begins the group id of an artist with a note, which becomes a ``<title>``."""
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Draw in the style of this module, whatever the user's ``matplotlibrc`` says; a decorator.
+
+    A name may hold letters that matplotlib's font lacks. A page shows them in the reader's fonts
+    and a PDF shows boxes, without a warning for each.
+    """
+    import matplotlib
+
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(STYLE)
+        yield
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure, laid out; templates show it as SVG.
+
+    Attributes:
+        figure: matplotlib's, drawn under :func:`style`.
+        label: what screen readers call it.
+    """
+
+    figure: Figure
+    label: str
+
+    @classmethod
+    def of(cls, axes: Axes, label: str) -> Drawing:
+        """Lay the figure of some axes out once, so that every format shows the same layout."""
+        figure = axes.get_figure(root=True)
+        assert figure is not None
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+        for title in (axes.xaxis.label, axes.title):
+            title.set_x(title.get_position()[0] + overhang(title, figure) / axes.bbox.width)
+        return cls(figure, printable(label))
+
+    def __html__(self) -> str:
+        return self.svg
+
+    @cached_property
+    def svg(self) -> Markup:
+        """The figure as an element of a page."""
+        return Markup(ElementTree.tostring(self._tree(), encoding="unicode"))
+
+    def svg_file(self) -> str:
+        """Return the figure as a file that stands by itself and follows the reader's theme."""
+        tree = self._tree()
+        tree.set("xmlns", "http://www.w3.org/2000/svg")
+        theme = ElementTree.Element("style")
+        theme.text = f"\n{THEME}svg {{ background: var(--paper); }}\n"
+        tree.insert(0, theme)
+        return ElementTree.tostring(tree, encoding="unicode") + "\n"
+
+    @style()
+    def pdf(self) -> bytes:
+        """Return the figure as a PDF of one page, whose bytes tell nothing of when or where."""
+        file = io.BytesIO()
+        self.figure.savefig(
+            file, format="pdf", metadata={"CreationDate": None, "Title": self.label}
+        )
+        return file.getvalue()
+
+    @style()
+    def _tree(self) -> ElementTree.Element:
+        file = io.StringIO()
+        none = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        self.figure.savefig(file, format="svg", metadata=none)
+        root = ElementTree.fromstring(file.getvalue())
+        markers = {
+            f"#{path.get('id')}": path.get("d", "") for path in root.iterfind(".//{*}defs/{*}path")
+        }
+        (tree,) = _clean(root, markers)
+        tree.attrib = {
+            "viewBox": root.get("viewBox", ""), "role": "img", "aria-label": self.label,
+            "stroke-linejoin": "round",
+        }  # fmt: skip
+        return tree
+
+
+def write_pdfs(drawings: Sequence[Drawing], folder: Path, stem: str) -> list[Path]:
+    """Write ``<stem>-1.pdf`` and so on, in the order of the page; return the paths.
+
+    The files of further figures, which an earlier version of the page had, are deleted.
+
+    Raises:
+        UserError: if one cannot be written.
+    """
+    files = [
+        write_page(folder / f"{stem}-{number}.pdf", drawing.pdf())
+        for number, drawing in enumerate(drawings, 1)
+    ]
+    number = len(files) + 1
+    while (left := folder / f"{stem}-{number}.pdf").exists():
+        left.unlink()
+        number += 1
+    return files
+
+
+def overhang(text: Text, area: Figure | Axes) -> float:
+    """Return by how many pixels to move a text to the right that it stays inside an area."""
+    place, bounds = text.get_window_extent(), area.get_window_extent()
+    return max(0.0, bounds.x0 - place.x0) or min(0.0, bounds.x1 - place.x1)
+
+
+def _clean(node: ElementTree.Element, markers: Mapping[str, str]) -> Iterator[ElementTree.Element]:
+    """Yield what a page needs of matplotlib's SVG: no ids and what refers to them, short numbers.
+
+    Clipping goes with the ids: axes reach around all that they show. All markers are circles.
+
+    Args:
+        node: of matplotlib's SVG.
+        markers: {reference: path} of its markers.
+    """
+    tag = node.tag.rpartition("}")[2]
+    if tag == "defs":
+        return
+    children = [clean for child in node for clean in _clean(child, markers)]
+    told = node.get("id", "").partition(NOTE)[2]
+    if tag == "g" and not told:
+        yield from children
+        return
+    found = ElementTree.Element(tag)
+    found.text = node.text if tag == "text" else None
+    if told:
+        ElementTree.SubElement(found, "title").text = told
+    kept = {name: value for name, value in node.items() if name in GEOMETRY}
+    if tag == "use":
+        path = markers[node.get("{http://www.w3.org/1999/xlink}href", "")].split()
+        if path[:2] != ["M", "0"]:
+            raise ValueError("of what matplotlib draws by reference a page shows only circles")
+        found.tag, kept = "circle", {"cx": kept["x"], "cy": kept["y"], "r": path[2]}
+    found.attrib = {name: re.sub(r"\d+\.\d+", _short, value) for name, value in kept.items()}
+    found.set("style", _themed(node.get("style", "")))
+    found.extend(children)
+    yield found
+
+
+def _short(number: re.Match[str]) -> str:
+    return f"{float(number[0]):.2f}".rstrip("0").rstrip(".")
+
+
+def _themed(css: str) -> str:
+    """Return a style with the theme's variables for its colours, and the page's font."""
+    names = {value: f"var(--{name})" for name, value in COLOURS.items()}
+    css = re.sub(r"#[0-9a-f]{6}", lambda found: names.get(found[0], found[0]), css)
+    return css.replace("'DejaVu Sans'", SVG_FONT)
