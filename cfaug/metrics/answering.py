@@ -3,6 +3,9 @@
 ``acc_b`` is over images, ``acc_c`` over counterfactual questions, ``acc_plus`` over pairs of the
 basic and one counterfactual question that are both right: 4n pairs of n images, as every cell of
 the paper's Table 2 shows. A total is the plain sum of the categories' percentages.
+
+``scipy.stats.bootstrap`` of the clusters' counts takes ten times as long (0.2 s for 600 images) as
+drawing how many there are of each kind.
 """
 
 from __future__ import annotations

@@ -10,6 +10,9 @@ score exactly the same. The tie policy says what the second count costs:
 
 CLIP_benchmark uses ``torch.topk``, which breaks ties by an unspecified order of indices: its number
 lies between ``"min"`` and ``"max"``, and equals all three where there are no ties.
+
+scikit-learn's ``top_k_accuracy_score`` and torchmetrics' ``RetrievalHitRate`` sort, so that a tie
+goes to whichever index their sort puts first; neither has a policy for ties.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""CLIP as a scorer of candidates: any dual encoder, with one of two preprocessings."""
+"""CLIP as a scorer of candidates: any dual encoder, with one of two preprocessings.
+
+torchmetrics' ``CLIPScore`` expects a CLIP of transformers, not any dual encoder, and returns the
+mean over images; a filter needs the score of each.
+"""
 
 from __future__ import annotations
 

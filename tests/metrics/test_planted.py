@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import spearmanr
+from scipy.stats import permutation_test, spearmanr
 
 from cfaug.metrics.planted import find_planted, rank_correlation
+from cfaug.rng import generator
 
 rng = np.random.default_rng
 
@@ -50,6 +51,20 @@ def test_what_a_model_prefers_whoever_is_asked_for_does_not_matter(seed, preferr
     assert other.effect == pytest.approx(one.effect, abs=1e-9)
     assert other.p == pytest.approx(one.p, abs=0.02)
     assert other.hits == one.hits
+
+
+def test_placements_are_those_of_scipys_permutation_test() -> None:
+    rng = np.random.default_rng(4)
+    gaps, planted = rng.normal(size=(12, 3)), rng.integers(-1, 3, 12)
+    rows = np.flatnonzero(planted >= 0)
+    excess = gaps - gaps.mean(axis=0)
+    expected = permutation_test(
+        (np.arange(12),),
+        lambda order, axis=-1: excess[order[..., rows].astype(int), planted[rows]].mean(axis=-1),
+        permutation_type="pairings", vectorized=True, alternative="greater", n_resamples=999,
+        rng=generator(7, "placements", 12),
+    )  # fmt: skip
+    assert find_planted(gaps, planted, seed=7, placements=999).p == pytest.approx(expected.pvalue)
 
 
 def test_where_nothing_was_planted_p_is_uniform_though_the_model_is_skewed() -> None:

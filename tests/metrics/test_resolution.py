@@ -19,6 +19,13 @@ def test_it_is_the_binomial_standard_error():
     assert standard_error(right) == pytest.approx(math.sqrt(share * (1 - share) / 2932))
 
 
+@given(st.lists(st.floats(-5, 5), min_size=2, max_size=30))
+def test_of_independent_items_it_is_scipys(values):
+    from scipy.stats import sem
+
+    assert standard_error(values) == pytest.approx(sem(values), abs=1e-12)
+
+
 @settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 40), st.integers(0, 40), st.integers(1, 60))
 def test_paired_it_is_that_of_the_discordant_items(better, worse, equal):

@@ -44,6 +44,19 @@ def test_gaps_are_paired_t_tests_over_sets():
     assert found.mean.sum() == pytest.approx(0, abs=1e-12)
 
 
+def test_gaps_are_those_of_scipy_where_sets_lack_labels():
+    _, values, labels, sets = grid(12, 4, seed=2)
+    kept = np.random.default_rng(0).random(len(values)) < 0.8
+    found = label_gaps(values[kept], labels[kept], sets[kept])
+    gaps = gaps_by_set(values[kept], labels[kept], sets[kept])
+    assert np.isnan(gaps).any()
+    expected = stats.ttest_1samp(gaps, 0, nan_policy="omit")
+    assert found.p == pytest.approx(expected.pvalue)
+    interval = expected.confidence_interval(0.95)
+    assert found.low == pytest.approx(interval.low)
+    assert found.high == pytest.approx(interval.high)
+
+
 def test_a_marginal_label_counts_with_its_mean_in_the_set():
     scores, values, labels, sets = grid(6, 4)
     found = label_gaps(values, labels % 2, sets)
