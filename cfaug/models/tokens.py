@@ -9,10 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cfaug.messages import say_once
+
 KEEP_CAPTIONS = 200_000
 """Limit of cached captions of one tokenizer in a process, about 100 MB."""
 
 Row = dict[str, list[int]]
+
+UNKNOWN_SHARE = 0.5
+"""Share of unknown words among the first captions from which a warning is given."""
 
 _KEPT: dict[str, dict[str, Row]] = {}
 """Tokenised captions by tokenizer, shared by the epochs of a run and all runs of a process."""
@@ -31,6 +36,7 @@ class Tokenizer:
     def __init__(self, tokenizer: Any, max_length: int) -> None:
         self.tokenizer = tokenizer
         self.max_length = max_length
+        self._checked = False
         # A tokenizer without attention masks means that its model was trained on full length
         # (SigLIP).
         masked = "attention_mask" in self.tokenizer.model_input_names
@@ -66,7 +72,26 @@ class Tokenizer:
             fresh = dict(zip(absent, rows, strict=True))
         if len(self._kept) + len(fresh) <= KEEP_CAPTIONS:
             self._kept.update(fresh)
-        return [fresh[text] if text in fresh else self._kept[text] for text in texts]
+        found = [fresh[text] if text in fresh else self._kept[text] for text in texts]
+        if not self._checked:
+            self._checked = True
+            self._warn_of_unknown(texts, found)
+        return found
+
+    def _warn_of_unknown(self, texts: Sequence[str], rows: Sequence[Row]) -> None:
+        """Say where most words of the first captions are unknown, and so alike to the model."""
+        unknown = self.tokenizer.unk_token_id
+        named = ("bos_token_id", "eos_token_id", "pad_token_id", "cls_token_id", "sep_token_id")
+        special = {getattr(self.tokenizer, name, None) for name in named}
+        if unknown is None or unknown in special:  # CLIP's own pieces spell any word
+            return
+        words = [one for row in rows for one in row["input_ids"] if one not in special]
+        if words and words.count(unknown) > UNKNOWN_SHARE * len(words):
+            say_once(
+                f"warning: the model does not know {words.count(unknown) / len(words):.0%} of the "
+                f"words of the first captions, such as {texts[0]!r}, and cannot tell captions "
+                "apart by them: choose a model that was trained on such text, as model=clip_vit_b32"
+            )
 
 
 def on_device(tokens: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:

@@ -6,8 +6,9 @@ import random
 
 import pytest
 import torch
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, CLIPTokenizer
 
+from cfaug.messages import say_once
 from cfaug.models import tokens
 from cfaug.models.tokens import Tokenizer
 from cfaug.weights import resolve
@@ -77,3 +78,24 @@ def test_what_is_saved_is_the_same_where_every_caption_is_kept(tmp_path):
     first, second = ((tmp_path / n / "tokenizer.json").read_bytes() for n in ("first", "second"))
     assert first == second
     assert b'"max_length": 12' in first
+
+
+@pytest.mark.parametrize(
+    ("text", "warned"), [("Two bicyclists near a river", True), ("a red ball on the beach", False)]
+)
+def test_a_model_that_knows_few_of_the_words_is_told(tokenizer, capsys, text, warned):
+    say_once.cache_clear()
+    ours = Tokenizer(tokenizer, 16)
+    ours([text])
+    assert ("does not know 80% of the words" in capsys.readouterr().err) == warned
+    ours(["Two bicyclists again"])
+    assert capsys.readouterr().err == ""  # the first captions tell
+
+
+def test_an_unknown_token_that_also_ends_texts_counts_nothing(capsys):
+    """CLIP's, whose pieces spell any word."""
+    vocabulary = {"a</w>": 0, "<|startoftext|>": 1, "<|endoftext|>": 2}
+    ours = Tokenizer(CLIPTokenizer(vocab=vocabulary, merges=[], model_max_length=77), 16)
+    assert ours.tokenizer.unk_token_id == ours.tokenizer.eos_token_id
+    ours(["Zyxw vuts"])
+    assert capsys.readouterr().err == ""
