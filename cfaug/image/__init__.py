@@ -1,1 +1,1 @@
-"""Images of a set drawn together: sampler, shared attention, prompt-to-prompt."""
+"""Joint generation of a set's images: sampler, shared attention, prompt-to-prompt."""

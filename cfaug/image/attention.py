@@ -1,8 +1,8 @@
-"""Attention that takes queries and keys from other rows, so that no map is ever written down.
+"""Attention with queries and keys from other rows, so that attention maps are never stored.
 
 Copying a row's attention map is the same as copying its queries and keys (in exact arithmetic, when
 the map is taken whole from one row): values, output projection and residual stay the row's own.
-Every row carries the index of the row whose map it uses, so pairs, sets and different p lie in one
+Every row has the index of the row whose map it uses, so that pairs, sets and different p fit in one
 batch, and nothing depends on the order of rows (InstructPix2Pix asserts a batch of four).
 
 Control of cross-attention folds into the values: after the softmax every prompt-to-prompt edit is
@@ -34,7 +34,7 @@ class CrossRows:
 
     Attributes:
         rows: the rows whose maps are changed.
-        source: the row each takes the other map from; may point past the call's own rows.
+        source: the row from which each takes the other map; may point past the call's own rows.
         from_source: folds the source's map, ``W_b``.
         from_own: folds the row's own map, ``W_e``.
     """
@@ -47,14 +47,15 @@ class CrossRows:
 
 @dataclass(frozen=True)
 class Rows:
-    """What the attention layers need to know of one call's rows.
+    """Information about the rows of one call for the attention layers.
 
     Attributes:
-        source: (rows,) whose queries and keys a row uses in self-attention; its own index where
-            nothing is shared. ``rows`` and ``rows + 1`` are the two rows lent by an earlier call.
-        text: (rows,) which of the call's distinct texts a row shows.
+        source: (rows,) the row whose queries and keys a row uses in self-attention; its own index
+            if nothing is shared. ``rows`` and ``rows + 1`` are the two rows lent by an earlier
+            call.
+        text: (rows,) index of a row's text among the call's distinct texts.
         lend: (2,) the rows that later calls of the same step will borrow, or ``None``.
-        borrow: whether this call uses rows an earlier one lent.
+        borrow: whether this call uses rows lent by an earlier one.
         cross: control of cross-attention, or ``None``.
     """
 
@@ -66,14 +67,14 @@ class Rows:
 
 
 class SharedAttention:
-    """What all layers of one UNet share: the rows of the call under way, and what is lent.
+    """State shared by all layers of one UNet: the rows of the current call, and the lent rows.
 
     The sampler sets ``rows`` before each call; no layer counts steps or calls.
 
     Args:
         max_tokens: self-attention over more tokens than this is never shared; ``None`` is no limit
             (prompt-to-prompt: 32 * 32 or 16 * 16; InstructPix2Pix shares every resolution).
-        cross: whether cross-attention is controlled at all, so that its maps are lent too.
+        cross: whether cross-attention is controlled, so that its maps are lent too.
     """
 
     def __init__(self, max_tokens: int | None = None, *, cross: bool = False) -> None:
@@ -85,7 +86,7 @@ class SharedAttention:
         """Replace the UNet's attention processors.
 
         Raises:
-            UserError: if its attention is not of Stable Diffusion's kind.
+            UserError: if its attention differs from Stable Diffusion's.
         """
         layers = {name: module for name, module in unet.named_modules() if hasattr(module, "to_q")}
         for name, layer in layers.items():
@@ -101,7 +102,7 @@ class SharedAttention:
         unet.set_attn_processor({f"{name}.processor": _Processor(self, name) for name in layers})
 
     def pool(self, name: str, heads: Heads, rows: Rows) -> Heads:
-        """Return the call's queries and keys, followed by those lent; lend what is asked."""
+        """Return the call's queries and keys, followed by lent ones; lend the requested rows."""
         query, key = heads
         if rows.borrow:
             lent_query, lent_key = self.lent[name]
@@ -146,7 +147,7 @@ class _Processor:
         return F.scaled_dot_product_attention(query, key, value)
 
     def _cross(self, attn: Attention, hidden: Tensor, texts: Tensor, rows: Rows) -> Tensor:
-        # Distinct texts are projected once and then dealt out to the rows.
+        # Distinct texts are projected once and then distributed to the rows.
         query = _heads(attn.to_q(hidden), attn.heads)
         key = _heads(attn.to_k(texts), attn.heads)[rows.text]
         value = _heads(attn.to_v(texts), attn.heads)[rows.text]

@@ -1,4 +1,4 @@
-"""The matrices of cross-attention control for every edit of a tree, made once and kept."""
+"""A cache of the matrices of cross-attention control for every edit of a tree."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Folds:
         return found
 
     def __call__(self, base: int, edited: int, step: int) -> Tensor | None:
-        """Return (2, tokens, tokens), source's and own matrix; ``None`` where nothing is edited."""
+        """Return (2, tokens, tokens), source's and own matrix; ``None`` if nothing is edited."""
         active = self._schedule(edited)[step]
         if not active.any():
             return None

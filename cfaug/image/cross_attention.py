@@ -2,11 +2,11 @@
 
 With ``A_b`` and ``A_e`` the softmaxed maps (pixels x tokens) of the base and the edited image, all
 edits of Hertz et al. (2022) read ``A_b @ from_source + A_e @ from_own``: *replace* moves the
-columns of the base's map to where its words went, *refine* keeps the columns of words both texts
-have and the edited image's own columns for new words, and a weight scales the columns of edited
-words. Nothing is renormalised, as in the reference. Two faults of the reference are not repeated:
-behind an edit that changed the number of tokens, *replace* took shifted columns for all later
-words; and where the base is longer, *refine* took real words of the base for padding.
+columns of the base's map to the new places of its words, *refine* keeps the base's columns for
+common words and the edited image's own columns for new words, and a weight scales the columns of
+edited words. Nothing is renormalised, as in the reference. Two errors of the reference are not
+repeated: after an edit that changed the number of tokens, *replace* took shifted columns for all
+later words; and if the base is longer, *refine* used real words of the base as padding.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ Matrix = NDArray[np.float64]
 Share = float | Sequence[float]
 KINDS = ("replace", "refine", "auto")
 UNEQUAL, MISSING = "words_unequal", "words_missing"
-"""Why an edit is not what a control is for: words are not exchanged one for one; what has a share
-of the steps or a weight of its own is not in the text, or too far behind to reach the model."""
+"""Reasons why a control does not apply to an edit: words are not exchanged one for one; words with
+their own share of the steps or weight are not in the text, or are truncated."""
 
 DEFAULT = "default_"
 
@@ -42,8 +42,8 @@ class Tokens:
     Attributes:
         text: as it was given.
         ids: all token ids, padding included.
-        spans: the characters (start, end) each token covers; (0, 0) for special tokens.
-        length: how many tokens are not padding, start and end of text included.
+        spans: the characters (start, end) of each token; (0, 0) for special tokens.
+        length: number of tokens without padding, including start and end of text.
     """
 
     text: str
@@ -52,12 +52,12 @@ class Tokens:
     length: int
 
     def covering(self, start: int, end: int) -> list[int]:
-        """Return the tokens that cover any of the characters [start, end)."""
+        """Return the tokens that overlap the characters [start, end)."""
         return [i for i, (a, b) in enumerate(self.spans) if a < end and start < b and a < b]
 
 
 def tokenize(tokenizer: CLIPTokenizer, text: str) -> Tokens:
-    """Tokenize one text, with the characters that each token covers."""
+    """Tokenize one text, with the characters of each token."""
     length = tokenizer.model_max_length
     found = tokenizer(
         text, padding="max_length", truncation=True, max_length=length, return_offsets_mapping=True
@@ -67,10 +67,10 @@ def tokenize(tokenizer: CLIPTokenizer, text: str) -> Tokens:
 
 
 def find_phrase(tokens: Tokens, phrase: str) -> list[int]:
-    """Return the tokens of every occurrence of ``phrase``, whole words, case aside.
+    """Return the tokens of every occurrence of ``phrase`` as whole words, ignoring case.
 
     Raises:
-        UserError: if the text has no such phrase.
+        UserError: if the text lacks the phrase.
     """
     pattern = re.compile(rf"(?<!\w){re.escape(phrase)}(?!\w)", re.IGNORECASE)
     found = {t for m in pattern.finditer(tokens.text) for t in tokens.covering(*m.span())}
@@ -101,20 +101,20 @@ def replace_matrix(base: Tokens, edited: Tokens) -> Matrix:
     for old, new in zip(before, after, strict=True):
         sources, targets = base.covering(*old), edited.covering(*new)
         if not sources or not targets:
-            continue  # one of the texts was cut off before this word
+            continue  # one of the texts was truncated before this word
         if len(sources) == len(targets):
             matrix[sources, targets] = 1
         else:
             matrix[np.ix_(sources, targets)] = 1 / len(targets)
         i, j = sources[-1] + 1, targets[-1] + 1
-    # What follows the words: end of text and padding, in order.
+    # The tokens after the words: end of text and padding, in order.
     left = size - max(i, j)
     matrix[np.arange(i, i + left), np.arange(j, j + left)] = 1
     return matrix
 
 
 def refine_alignment(base: Tokens, edited: Tokens) -> NDArray[np.int64]:
-    """Return for each token of ``edited`` the token of ``base`` it is, or -1 for a new one.
+    """Return, for each token of ``edited``, the equal token of ``base``, or -1 for a new one.
 
     Needleman and Wunsch's alignment with the reference's scores (match 1, mismatch -1, gap 0): a
     gap is cheaper than a mismatch, so a swapped word counts as new. Padding maps to padding.
@@ -142,13 +142,13 @@ def refine_alignment(base: Tokens, edited: Tokens) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class CrossAttention:
-    """How cross-attention is controlled.
+    """The control of cross-attention.
 
     Args:
         kind: ``replace`` (a new word takes the place of the old one), ``refine`` (a new word finds
-            its own place), or ``auto``: replace where the texts differ by one word that another
-            took the place of, else refine.
-        steps: share of the steps during which maps are edited, from the first: a number, or
+            its own place), or ``auto``: replace if the texts differ by the exchange of one word,
+            otherwise refine.
+        steps: share of the steps, from the first, during which maps are edited: a number, or
             ``{words of the edited text: number or [from, to], default_: ...}``.
         edited_weight: factor on the maps of the words that were changed (LANCE: 2).
         weights: factors on the maps of other words of the edited text.
@@ -177,7 +177,7 @@ class CrossAttention:
     def schedule(self, edited: Tokens, steps: int) -> NDArray[np.bool_]:
         """Return (steps, tokens): whether a step edits the map of a token of ``edited``.
 
-        Bounds are counted as the reference does, in steps + 1 rows: 0.8 of 50 steps is 40 steps.
+        Bounds are counted as in the reference, in steps + 1 rows: 0.8 of 50 steps is 40 steps.
         """
         table = np.zeros((steps + 1, len(edited.ids)), dtype=bool)
         for phrase, share in self._shares().items():
@@ -204,7 +204,7 @@ class CrossAttention:
         return all(len(word_spans(side)) == 1 for side in sides)
 
     def misfit(self, base: Tokens, edited: Tokens) -> str:
-        """Return in a word why an edit cannot be controlled; empty if it can."""
+        """Return the reason in one word why an edit cannot be controlled; empty if it can."""
         sides = [len(word_spans(text)) for text in (base.text, edited.text)]
         if self._replaces(base.text, edited.text) and sides[0] != sides[1]:
             return UNEQUAL

@@ -1,4 +1,4 @@
-"""DDIM's steps (Song et al., 2021), towards the image and away from it, in its own variables.
+"""DDIM's steps (Song et al., 2021) in both directions, in its own variables.
 
 A latent of level i is ``a x + s e``: the clean latent x times ``a``, and unit noise e times ``s``,
 with ``a^2 + s^2 = 1``. The levels are those of diffusers' ``DDIMScheduler`` with
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The levels of noise between which steps are taken.
+    """The noise levels of the steps.
 
     Attributes:
-        timesteps: int64 (steps,), descending: where the model is asked at each step.
+        timesteps: int64 (steps,), descending: the model's timestep at each step.
         kept: float64 (steps + 1,): share of the clean latent's variance at each level. Step i leads
             from level i to level i + 1; the last level is the clean image's.
         prediction: what the model predicts, ``epsilon`` or ``v_prediction``.
@@ -45,10 +45,10 @@ class Schedule:
         return kept**0.5, (1 - kept) ** 0.5
 
     def noise(self, predicted: Tensor, latents: Tensor, step: int) -> Tensor:
-        """Return the noise that the model's answer at ``timesteps[step]`` stands for.
+        """Convert the model's output at ``timesteps[step]`` to noise.
 
-        A velocity is turned into noise with the scales of the timestep that the model was asked at,
-        also where DDIM inversion shows it latents of the level below.
+        A velocity is converted with the scales of the model's timestep, even in DDIM inversion,
+        where the latents are of the level below.
 
         Args:
             predicted: the model's answer, of the latents' shape.
@@ -61,7 +61,7 @@ class Schedule:
         return a * predicted + s * latents
 
     def move(self, latents: Tensor, noise: Tensor, start: int, end: int) -> Tensor:
-        """Take latents from one level to another, their noise as given: DDIM's step, eta 0."""
+        """Move latents from one level to another with the given noise: DDIM's step with eta 0."""
         (a, s), (to_a, to_s) = self.scales(start), self.scales(end)
         return to_a * ((latents - s * noise) / a) + to_s * noise
 
@@ -77,7 +77,7 @@ class Schedule:
         """Return the standard deviation of the noise that a step adds (equation 16).
 
         Args:
-            step: which.
+            step: index of the step.
             eta: 0 adds none, 1 is DDPM.
         """
         kept, after = float(self.kept[step]), float(self.kept[step + 1])
@@ -93,12 +93,12 @@ def ddim_schedule(config: Mapping[str, Any], steps: int) -> Schedule:
     [981, 961, 1]
 
     Args:
-        config: a diffusers scheduler's configuration: betas, ``steps_offset`` (0 if it has none),
-            ``set_alpha_to_one`` (false if it has none, as null-text inversion has it).
-        steps: at least 2, and at most what the model was trained with.
+        config: a diffusers scheduler's configuration: betas, ``steps_offset`` (default 0),
+            ``set_alpha_to_one`` (default false, as in null-text inversion).
+        steps: at least 2, and at most the number of training timesteps.
 
     Raises:
-        UserError: for a number of steps, betas or a prediction that are invalid.
+        UserError: if the number of steps, the betas or the prediction are invalid.
     """
     trained = trained_alphas(config)
     if not 2 <= steps <= len(trained):

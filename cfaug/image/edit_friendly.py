@@ -1,4 +1,4 @@
-"""Edit-friendly DDPM inversion (Huberman-Spiegelglas et al., 2024), all levels in one go."""
+"""Edit-friendly DDPM inversion (Huberman-Spiegelglas et al., 2024), all levels in one batch."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EditFriendly:
-    """Noises the photo to every level anew, and keeps the noise that leads from one to the next.
+    """Adds independent noise to the photo for every level, and keeps the noise between levels.
 
-    The levels do not depend on each other, so all of them are one batch. With the text and the
-    guidance of the inversion the noise leads back to the photo exactly. The noise is keyed by the
-    photo's content, so that all edits of a photo share its inversion. Two departures: the authors'
-    code leaves out the noise of the very last step, and with it a little of the photo; and it
-    counts the share of the steps with the source's attention over all steps, where here, as for
-    every other inversion, it is a share of the steps that are taken.
+    The levels are independent, so that all of them form one batch. With the text and the guidance
+    of the inversion the noise reconstructs the photo exactly. The noise is keyed by the photo's
+    content, so that all edits of a photo share its inversion. Two departures: the authors' code
+    omits the noise of the last step, which loses a little of the photo; and it counts the share of
+    steps with the source's attention over all steps, while here, as for every other inversion, it
+    is a share of the steps taken.
 
     Args:
-        skipped: share of the steps, the noisiest, that are not taken (the paper: 36 of 100).
-        guidance: of the inversion (the paper: 3.5; edits are drawn with 15). At 1 it needs half
+        skipped: share of the steps that are skipped, the noisiest first (the paper: 36 of 100).
+        guidance: guidance scale of the inversion (the paper: 3.5; 15 for edits). At 1 it needs half
             the rows.
-        seed: of the noise.
+        seed: seed of the noise.
 
     Raises:
         UserError: if the share is invalid, or guidance negative.
@@ -54,7 +54,7 @@ class EditFriendly:
             )
 
     def skip(self, steps: int) -> int:
-        """Return how many of the first, noisiest steps are not taken.
+        """Return how many of the first, noisiest steps are skipped.
 
         Raises:
             UserError: if fewer than two would be left.
@@ -91,7 +91,7 @@ class EditFriendly:
         return Inversion(way, noise=added, attention=every if photos.remember else None)
 
     def _noised(self, clean: Tensor, digest: str, level: int, model: Predictor) -> Tensor:
-        """Return the photo at a level, with noise of that level's own."""
+        """Return the photo at a level, with independent noise for that level."""
         a, s = model.schedule.scales(level)
         stream = generator(self.seed, "edit_friendly", digest, level)
         drawn = stream.standard_normal(tuple(clean.shape), dtype=np.float32)

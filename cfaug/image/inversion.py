@@ -1,11 +1,11 @@
-"""Inversion: the way through the model's noise that leads back to a photo.
+"""Inversion: a trajectory of the sampler that reconstructs a photo.
 
-An edit of a photo starts where its inversion starts, and looks at the source on the way. Every
-backend says the same things about a photo: where its latents are at each level, what stands for "no
-text", which noise the steps add, and which attention the model paid to the source at each step. So
-the sampler knows no backend. The source's latents are known beforehand, so it needs no row without
-text; and where the inversion has asked the model about the very latents, timestep and text that an
-edit looks at, its queries and keys are remembered and the source costs no row at all.
+An edit of a photo starts from the first latents of its inversion, and uses the source's attention
+at each step. Every backend returns the same data about a photo: its latents at each level, the
+embedding of the empty text, the noise added by each step, and the source's attention at each step.
+So the sampler is independent of the backend. The source's latents are known beforehand, so that it
+needs no row without text; and if the inversion has already run the model on the latents, timestep
+and text of an edit's source, its queries and keys are stored and the source needs no row at all.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Attention = Mapping[str, Heads]
 
 @dataclass(frozen=True)
 class Photos:
-    """Photos that are inverted together; each comes out as it would alone, up to rounding.
+    """Photos that are inverted in one batch; each result is the same as alone, up to rounding.
 
     Attributes:
         latents: (n, channels, height, width), the autoencoder's mean, scaled.
@@ -54,7 +54,7 @@ class Photos:
         return len(self.latents)
 
     def part(self, start: int, end: int) -> Photos:
-        """Return some of them, from number ``start`` to before ``end``."""
+        """Return the photos from number ``start`` to before ``end``."""
         these = slice(start, end)
         return Photos(
             latents=self.latents[these],
@@ -68,16 +68,16 @@ class Photos:
 
 @dataclass(frozen=True)
 class Inversion:
-    """What is known of one photo; ``taken`` steps lead from its first level to the clean one.
+    """The inversion of one photo; ``taken`` steps lead from its first level to the clean one.
 
     Attributes:
         latents: (taken + 1, channels, height, width): the source at every level. Edits start as a
             copy of the first; the last one, decoded, is the reconstruction.
-        empty: (taken, tokens, width): at each step, the embedding that stands for no text; ``None``
-            is the empty text's.
-        noise: (taken, channels, height, width): what each step adds; ``None`` is nothing.
+        empty: (taken, tokens, width): the unconditional embedding at each step; ``None`` is the
+            empty text's.
+        noise: (taken, channels, height, width): noise added by each step; ``None`` is none.
         attention: the source's queries and keys at each step, one row, by the name of the layer;
-            ``None`` where they are not remembered.
+            ``None`` if they are not stored.
     """
 
     latents: Tensor
@@ -94,31 +94,31 @@ class Inverter(Protocol):
         name: for the card.
         eta: share of DDPM's noise in the steps of the edit; 0 where none is added.
         depends_on_guidance: whether a photo's inversion depends on the guidance of its edits.
-        remembers: whether the inversion asks the model what edits will look at.
+        remembers: whether the inversion runs the model on the inputs that edits use for the source.
     """
 
     @property
     def name(self) -> str:
-        """Return what the card calls it."""
+        """Return its name on the card."""
         ...
 
     @property
     def eta(self) -> float:
-        """Return the share of DDPM's noise that steps add."""
+        """Return the share of DDPM's noise in each step."""
         ...
 
     @property
     def depends_on_guidance(self) -> bool:
-        """Return whether edits of another guidance need another inversion."""
+        """Return whether edits with another guidance need another inversion."""
         ...
 
     @property
     def remembers(self) -> bool:
-        """Return whether inversions can hold the source's attention."""
+        """Return whether inversions can store the source's attention."""
         ...
 
     def skip(self, steps: int) -> int:
-        """Return how many of the schedule's first, noisiest steps are not taken.
+        """Return how many of the schedule's first, noisiest steps are skipped.
 
         Raises:
             UserError: if none would be left.
@@ -137,14 +137,14 @@ class Inverter(Protocol):
 
 @dataclass(frozen=True)
 class Predictor:
-    """The model as an inversion needs it: every row by itself, nothing shared.
+    """The model for inversions: rows are independent, without shared attention.
 
     Attributes:
         unet: a UNet2DConditionModel, or its compiled form.
         shared: attached to that UNet.
         schedule: the levels of noise.
-        dtype: of the UNet's input; what comes back has the dtype of the latents.
-        max_rows: most rows of a call; more are cut into several.
+        dtype: dtype of the UNet's input; outputs have the dtype of the latents.
+        max_rows: limit of rows in a call; more are split into several calls.
     """
 
     unet: UNet2DConditionModel
@@ -154,7 +154,7 @@ class Predictor:
     max_rows: int = 64
 
     def noise(self, latents: Tensor, texts: Tensor, steps: int | Sequence[int]) -> Tensor:
-        """Return the noise the model sees in latents.
+        """Return the model's noise prediction for latents.
 
         Args:
             latents: (n, channels, height, width).
@@ -167,7 +167,7 @@ class Predictor:
     def look(
         self, latents: Tensor, texts: Tensor, steps: int | Sequence[int], *, remember: bool
     ) -> tuple[Tensor, Attention]:
-        """Return what ``noise`` does, and the queries and keys of every row if asked to."""
+        """Return the output of ``noise``, with the queries and keys of every row if requested."""
         every = [steps] * len(latents) if isinstance(steps, int) else list(steps)
         count = -(-len(latents) // self.max_rows)
         parts = zip(latents.chunk(count), texts.chunk(count), strict=True)
@@ -200,7 +200,7 @@ class Predictor:
 
 
 def join_attention(rows: Sequence[Attention]) -> Attention:
-    """Return the queries and keys of all rows together, in order."""
+    """Return the concatenated queries and keys of all rows, in order."""
     if len(rows) == 1:
         return rows[0]
     return {
@@ -215,10 +215,10 @@ def pick_attention(attention: Attention, row: int) -> Attention:
 
 
 def ddim_inversion(photos: Photos, model: Predictor) -> Tensor:
-    """Walk from the photos to noise: (n, steps + 1, channels, height, width), the noise first.
+    """Return the latents from noise to the photos: (n, steps + 1, channels, height, width).
 
-    DDIM's steps backwards at guidance 1, with text; the model is asked at the timestep a step leads
-    to (Mokady et al., 2023, section 3.1).
+    DDIM's steps backwards at guidance 1, with text; the model gets the timestep to which a step
+    leads (Mokady et al., 2023, section 3.1).
     """
     latents = photos.latents
     found = [latents]
@@ -231,17 +231,18 @@ def ddim_inversion(photos: Photos, model: Predictor) -> Tensor:
 
 @dataclass(frozen=True)
 class DirectInversion:
-    """DDIM inversion, and the source put back on it at each step (Ju et al., 2024).
+    """DDIM inversion, with the source reset to it at each step (Ju et al., 2024).
 
-    Direct Inversion adds to the source's latents what they lack of the inverted ones, at every
-    step; so they are the inverted ones, and only their attention is computed.
-    One row of the model a step, no optimisation, and the reconstruction is the autoencoder's own.
+    At every step Direct Inversion adds the difference to the inverted latents to the source's
+    latents, so that these equal the inverted ones and only their attention is computed. It needs
+    one row of the model for each step and no optimisation, and the reconstruction is the
+    autoencoder's.
 
     Args:
-        timestep: at which the model is asked on the way to noise: ``own``, that of the latents it
-            is shown, as DDIM's equations have it; or ``next``, that of the level a step leads to,
-            as the code of null-text and direct inversion has it. With ``own`` the model is asked
-            exactly what edits look at later, so that the source need not be computed again.
+        timestep: the model's timestep on the way to noise: ``own``, that of its latents, as in
+            DDIM's equations; or ``next``, that of the level to which a step leads, as in the code
+            of null-text and direct inversion. With ``own`` the model gets exactly the inputs of
+            later edits, so that the source is not computed again.
 
     Raises:
         UserError: for an invalid choice.
@@ -262,7 +263,7 @@ class DirectInversion:
 
     @property
     def remembers(self) -> bool:
-        """Return whether inversions can hold the source's attention."""
+        """Return whether inversions can store the source's attention."""
         return self.timestep == "own"
 
     def skip(self, steps: int) -> int:
@@ -283,7 +284,7 @@ class DirectInversion:
         if not photos.remember:
             return [Inversion(one) for one in torch.stack(way[::-1], dim=1)]
         _, last = model.look(latents, photos.texts, 0, remember=True)
-        # Nobody looks at the source on the clean level, of which the model was asked first.
+        # The first input, the clean level, is never used by edits.
         every = [*seen[1:], last][::-1]
         return [
             Inversion(one, attention=tuple(pick_attention(rows, i) for rows in every))

@@ -1,4 +1,4 @@
-"""Which diffusion model draws: a configuration node, no torch and no diffusers at import."""
+"""The configuration node of the diffusion model; no torch and no diffusers at import."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Diffusion:
         vae: latents to images and back.
         text_encoder: its last hidden state is what the UNet attends to.
         tokenizer: pads and truncates to ``model_max_length``.
-        scheduler: configuration of the noise it was trained with.
+        scheduler: configuration of the training noise.
         device: where all of it lies.
         dtype: of weights and activations.
     """
@@ -51,8 +51,8 @@ class Diffusion:
     def encode(self, text: str) -> Tensor:
         """Return the embedding (tokens, width) of one text.
 
-        One at a time, so that the numbers do not depend on what else was encoded; each text is
-        encoded once anyway.
+        One text at a time, so that results do not depend on other texts; each text is encoded only
+        once anyway.
         """
         found = self.tokenizer(
             text,
@@ -66,14 +66,14 @@ class Diffusion:
 
     @property
     def pixels_per_latent(self) -> int:
-        """Return how many pixels of a side one latent stands for."""
+        """Return the number of pixels of a side for each latent."""
         return int(2 ** (len(self.vae.config.block_out_channels) - 1))
 
     def encode_image(self, image: Tensor) -> Tensor:
         """Map an image float32 (3, H, W) in [0, 1] to latents (channels, height, width).
 
-        The autoencoder's mean, scaled as the UNet wants it; one image at a time, so that the
-        numbers do not depend on what else is encoded. Float32, or float64 for a float64 model.
+        The autoencoder's mean, scaled for the UNet; one image at a time, so that results do not
+        depend on other images. Float32, or float64 for a float64 model.
         """
         config = self.vae.config
         pixels = (image * 2 - 1)[None].to(self.device, self.dtype)
@@ -92,7 +92,7 @@ class Diffusion:
 
 @dataclass(frozen=True)
 class DiffusionWeights:
-    """A Stable Diffusion, and how it is to be run.
+    """A Stable Diffusion model, and how it is run.
 
     Args:
         weights: a folder in ``StableDiffusionPipeline.save_pretrained`` form, ``zoo:NAME``, or a
@@ -101,7 +101,7 @@ class DiffusionWeights:
         vae: another AutoencoderKL in place of the pipeline's own, named the same way
             (COCO-Counterfactuals: ft-MSE).
         vae_revision: commit of its Hub id.
-        dtype: ``fp32``, ``bf16`` or ``fp16``; latents and the sampler's own sums stay float32.
+        dtype: ``fp32``, ``bf16`` or ``fp16``; latents and the sampler's arithmetic stay float32.
             ``fp64`` is for comparing with a reference.
         device: ``auto`` (CUDA where there is one), or as ``cfaug.devices.choose_device`` has them.
         channels_last: memory layout of the convolutions.
@@ -143,7 +143,7 @@ class DiffusionWeights:
         """Load all parts, from safetensors only.
 
         Raises:
-            UserError: if weights cannot be had, or are not Stable Diffusion's.
+            UserError: if weights are unavailable, or are not Stable Diffusion's.
         """
         import torch
         from diffusers import AutoencoderKL, UNet2DConditionModel
@@ -170,7 +170,7 @@ class DiffusionWeights:
         )
 
     def describe(self) -> dict[str, str]:
-        """Return names and what they stood for: the Hub's revision, or a hash of local files."""
+        """Return names with the Hub's revision, or a hash of local files."""
         return dict(self._described)
 
     @cached_property
@@ -182,7 +182,7 @@ class DiffusionWeights:
 
 
 def _scheduler(file: Path) -> dict[str, Any]:
-    """Return the settings of the noise: numbers and names, of which no class is made."""
+    """Return the settings of the noise as plain numbers and names."""
     found = read_json(file)
     if not isinstance(found, dict):
         raise UserError(f"{file} is no scheduler's configuration")
@@ -193,13 +193,13 @@ def load_tools(kind: Any, folder: Path) -> Any:
     """Load a tokenizer or an image processor of a pipeline.
 
     Raises:
-        UserError: if it is not there or asks for more than to be read.
+        UserError: if it is missing, or needs code to be executed.
     """
     try:
         return from_folder(kind, folder)
     except UserError:
         raise
-    except Exception as error:  # whatever a broken folder makes of it
+    except Exception as error:  # a broken folder may raise anything
         reason = (str(error) or type(error).__name__).strip().splitlines()[0]
         raise UserError(f"{folder} holds no {kind.__name__} that loads: {reason}") from error
 
@@ -208,11 +208,11 @@ def load_part(kind: Any, folder: Path, dtype: torch.dtype) -> Any:
     """Load one part of a pipeline from safetensors.
 
     Raises:
-        UserError: if it is not there, or only as a pickle.
+        UserError: if it is missing, or only available as a pickle.
     """
     options: dict[str, Any] = {"use_safetensors": True, "dtype": dtype}
     if kind.__module__.startswith("diffusers.models"):
-        # Said here, for diffusers otherwise gives advice where accelerate is not installed.
+        # Set explicitly, because diffusers otherwise prints advice if accelerate is not installed.
         options["torch_dtype"] = options.pop("dtype")
         options["low_cpu_mem_usage"] = find_spec("accelerate") is not None
     check_folder(folder)
@@ -226,7 +226,7 @@ def load_part(kind: Any, folder: Path, dtype: torch.dtype) -> Any:
         return part
     except UserError:
         raise
-    except Exception as error:  # diffusers and transformers raise a dozen unrelated types
+    except Exception as error:  # diffusers and transformers raise many unrelated types
         reason = (str(error) or type(error).__name__).strip().splitlines()[0]
         raise _not_there(kind, folder, reason) from error
 

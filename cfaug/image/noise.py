@@ -1,8 +1,8 @@
-"""Noise with an address: what a candidate draws depends on its seed and the step alone.
+"""Keyed noise: a candidate's noise depends only on its seed and the step.
 
-One tensor serves all images of a set (as InstructPix2Pix shares it), whatever else is in the batch
-and in whatever order; the initial latent and each step have streams of their own, so that a tree,
-an early exit or a restart finds the same noise.
+One tensor serves all images of a set (as in InstructPix2Pix), independent of the batch and its
+order; the initial latent and each step have separate streams, so that a tree, an early exit or a
+restart gets the same noise.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def draw(seed: int, step: int, image: int, shape: tuple[int, ...]) -> NDArray[np
     Args:
         seed: the candidate's.
         step: 0-based, or ``INITIAL``.
-        image: 0 for what a set shares; image ``k`` of a set has noise of its own under ``k``.
+        image: 0 for noise shared by a set; ``k`` for the own noise of image ``k`` of a set.
         shape: (channels, height, width).
     """
     return generator(seed, "noise", image, step).standard_normal(shape, dtype=np.float32)
@@ -45,7 +45,8 @@ def batch(
 ) -> Tensor:
     """Return the noise of ``step`` for each (seed, image): float32 (addresses, *shape).
 
-    ``on_device`` draws with the device's own generator: no copy, but other numbers than a CPU's.
+    ``on_device`` draws with the device's own generator: no copy, but different numbers from a
+    CPU's.
     """
     import torch
 

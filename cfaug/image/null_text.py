@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 
 BETAS = (0.9, 0.999)
 EPSILON = 1e-8
-"""Adam's, as torch has them."""
+"""Adam's epsilon, as in torch."""
 
 
 @dataclass(frozen=True)
 class NullText:
-    """Moves, at each step, the embedding of no text until guidance leads back to the photo.
+    """Optimises the unconditional embedding at each step until guidance reconstructs the photo.
 
-    As the authors' code does, which LANCE uses: the pivots are DDIM's inversion at guidance 1; the
-    embedding starts as the step before left it; Adam, fresh at each step i, with a learning rate of
-    ``learning_rate * (1 - i / 100)``; and it stops after the update at which the loss was below
-    ``tolerance + growth * i``, or after ``inner_steps``.
+    As in the authors' code, which LANCE uses: the pivots are DDIM's inversion at guidance 1; the
+    embedding starts from that of the step before; Adam is reset at each step i, with a learning
+    rate of ``learning_rate * (1 - i / 100)``; and it stops after the update at which the loss was
+    below ``tolerance + growth * i``, or after ``inner_steps``.
 
-    Photos are optimised together and each stops by itself: Adam treats every number alone, so a
-    photo's embeddings are what they would be alone, up to rounding. What the code wastes is not
-    computed: gradients of the weights, and the row with text, which does not depend on the
+    Photos are optimised in one batch and each stops independently: Adam is elementwise, so that a
+    photo's embeddings are the same as alone, up to rounding. Two unnecessary computations of the
+    code are omitted: gradients of the weights, and the row with text, which does not depend on the
     embedding.
 
     Args:
@@ -99,7 +99,7 @@ class NullText:
         ]
 
     def _optimise(self, task: _Step, empty: Tensor) -> Tensor:
-        """Return the embeddings of a step; photos that have stopped cost nothing."""
+        """Return the embeddings of a step; photos that have stopped are no longer computed."""
         rate = self.learning_rate * (1 - task.step / 100)
         limit = self.tolerance + self.growth * task.step
         found = empty.clone()
@@ -128,7 +128,7 @@ class _Step:
         latents: before it.
         target: the pivots after it.
         guidance: (n, 1, 1, 1).
-        with_text: the noise the model sees with text.
+        with_text: the model's noise prediction with text.
     """
 
     model: Predictor

@@ -1,4 +1,4 @@
-"""Photos edited by text: inverted, then drawn anew under prompt-to-prompt's control (LANCE)."""
+"""Edits photos by text: inversion, then generation under prompt-to-prompt's control (LANCE)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cfaug.image.safety import SafetyChecker
 
 KEPT = 1024
-"""Texts whose embeddings are kept."""
+"""Number of texts whose embeddings are cached."""
 
 
 def _refine() -> CrossAttention:
@@ -42,35 +42,35 @@ def _direct() -> Inverter:
 
 @dataclass(frozen=True)
 class InvertAndEdit:
-    """Edits photos: the image of a job's first text is the photo, of every other text an edit.
+    """Edits photos: the image of a job's first text is the photo, that of every other text an edit.
 
     A text that equals the first one is shown by the photo's reconstruction. ``Draw.p`` is LANCE's
     f, the share of the steps taken during which edits use the source's self-attention, and
-    ``Draw.cfg`` their guidance (7.5, Table 6). Jobs of one call share all they have in common: a
-    photo is inverted once and its source denoised once, and edits that differ in p alone are one
-    trunk until they part. Each job is what it would be alone, up to rounding.
+    ``Draw.cfg`` their guidance (7.5, Table 6). Jobs of one call share all common computations: a
+    photo is inverted once and its source denoised once, and edits that differ only in p are the
+    same until they diverge. Each job's result is the same as alone, up to rounding.
 
-    Loading waits until the first call. Calls may come from several threads: one runs at a time.
+    The model is loaded at the first call. Calls may come from several threads: one runs at a time.
 
     Args:
         model: the diffusion model (LANCE: Stable Diffusion 1.4, Table 6).
         inversion: how photos are inverted; the default is ``DirectInversion``.
-        steps: of the schedule, DDIM's (Table 6: 50).
-        cross: control of cross-attention; ``null`` is none. The default is what LANCE's released
-            code does: new words find their own place, edited words count twice, during 0.8 of the
+        steps: number of DDIM's steps (Table 6: 50).
+        cross: control of cross-attention; ``null`` is none. The default is that of LANCE's released
+            code: new words find their own place, edited words have weight 2, during 0.8 of the
             steps (Table 6).
         self_max_tokens: self-attention over more tokens is not shared (prompt-to-prompt's notebook
             for photos: 32 x 32); ``null`` is no limit.
-        remember: keep a source's queries and keys from its inversion, where that has computed them
-            (Stable Diffusion, 50 steps, bf16: about 2 GiB a photo for as long as it is edited);
-            otherwise each source is one more row.
+        remember: store a source's queries and keys from its inversion, if that has computed them
+            (Stable Diffusion, 50 steps, bf16: about 2 GiB a photo while it is edited); otherwise
+            each source is an additional row.
         max_rows: most rows of one UNet call.
         decode_rows: latents decoded together.
         photos: how photos are cropped and resized, and which are rejected.
         safety: optional safety checker.
 
     Raises:
-        UserError: for row counts or steps that are invalid.
+        UserError: for invalid row counts or steps.
     """
 
     model: DiffusionWeights
@@ -85,7 +85,7 @@ class InvertAndEdit:
     safety: SafetyChecker | None = None
 
     shares_examples = True
-    """Jobs of one example belong into one call: see ``cfaug.protocols.SharesExamples``."""
+    """Jobs of one example belong in one call: see ``cfaug.protocols.SharesExamples``."""
 
     def __post_init__(self) -> None:
         for name, least in (("steps", 2), ("max_rows", 2), ("decode_rows", 1)):
@@ -136,7 +136,7 @@ class InvertAndEdit:
 
     @property
     def _side(self) -> int:
-        """Pixels of the model's square."""
+        """Side of the model's images in pixels."""
         loaded = self._diffusion
         return int(loaded.unet.config.sample_size) * loaded.pixels_per_latent
 
@@ -145,10 +145,10 @@ class InvertAndEdit:
         return self.steps - self.inversion.skip(self.steps)
 
     def edit(self, jobs: Sequence[ImageJob]) -> list[Images]:
-        """Return of each job the photo as the model saw it, and the image of every other text.
+        """Return, for each job, the photo as the model saw it, and the image of every other text.
 
         A photo that cannot be edited, and an edit that ``cross`` cannot control, give ``Images``
-        without images that say why (``Images.rejected``), and are in nobody's way.
+        without images and with the reason (``Images.rejected``), without affecting others.
 
         Raises:
             UserError: if an example has no image, or for a p outside [0, 1].
@@ -190,7 +190,7 @@ class InvertAndEdit:
     def _why_not(
         self, job: ImageJob, photos: Mapping[str, NDArray[np.uint8] | UnfitPhotoError]
     ) -> str:
-        """Return in a word why a job is not done, empty if it is."""
+        """Return the reason in one word why a job is not done, empty if it is."""
         photo = photos[_photo_of(job).digest]
         if isinstance(photo, UnfitPhotoError):
             return photo.reason
@@ -237,7 +237,7 @@ class InvertAndEdit:
         latents: Tensor,
         photos: Mapping[str, NDArray[np.uint8]],
     ) -> list[Images]:
-        """Decode what jobs show, each latent once."""
+        """Decode the images of jobs, each latent once."""
         import torch
 
         wanted = sorted({latent for places in tree.jobs for latent in places[1:]})
@@ -267,7 +267,7 @@ class InvertAndEdit:
 
         predictor, _ = self._engine
         loaded = self._diffusion
-        # One by one, so that a photo's latents do not depend on what else is in the call.
+        # One by one, so that a photo's latents do not depend on other photos of the call.
         pixels = {name: torch.from_numpy(np.array(one)) for name, one in photos.items()}
         latents = {
             name: loaded.encode_image(one.permute(2, 0, 1).float() / 255)
@@ -286,7 +286,7 @@ class InvertAndEdit:
         )
 
     def _controlled(self, text: str) -> int:
-        """Return how many first steps a text's cross-attention looks at the source."""
+        """Return during how many first steps a text's cross-attention uses the source."""
         if self.cross is None:
             return 0
         import numpy as np

@@ -1,4 +1,4 @@
-"""The sampler of edited photos: DDIM or DDPM over a tree of edits that look at their sources."""
+"""The sampler of edited photos: DDIM or DDPM over a tree of edits that use their sources."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PhotoSampler:
         dtype: of the UNet's input; latents and the sampler's own sums are float32, or float64 for
             a float64 UNet.
         batching: how rows are cut into calls.
-        eta: share of DDPM's noise that steps add.
+        eta: share of DDPM's noise in each step.
     """
 
     unet: UNet2DConditionModel
@@ -45,7 +45,7 @@ class PhotoSampler:
     def denoise(
         self, tree: PhotoTree, texts: Tensor, inversions: Sequence[Inversion], folds: Folds | None
     ) -> Tensor:
-        """Return the final latents, (latents, channels, height, width); a source's are its own.
+        """Return the final latents, (latents, channels, height, width); a source's are unchanged.
 
         Args:
             tree: what to denoise.
@@ -86,7 +86,7 @@ class PhotoSampler:
     def _texts(
         self, tree: PhotoTree, texts: Tensor, inversions: Sequence[Inversion], step: int
     ) -> Tensor:
-        """Return what rows may show at a step: the embeddings of no text, then the texts."""
+        """Return the embeddings for rows at a step: unconditional ones, then the texts."""
         if tree.empty_texts == 1 and inversions[0].empty is None:
             return texts
         empty = [texts[0] if one.empty is None else one.empty[step] for one in inversions]
@@ -95,7 +95,7 @@ class PhotoSampler:
     def _ask(
         self, call: Call, latents: Tensor, texts: Tensor, cfg: Tensor, step: int, noise: Tensor
     ) -> None:
-        """Write into ``noise`` what guidance makes of the model's answers to one call."""
+        """Write the guided noise predictions of one call into ``noise``."""
         shown = latents[call.latents]
         self.shared.rows = call.rows
         (out,) = self.unet(

@@ -1,9 +1,9 @@
-"""Which latents are denoised at which step when photos are edited, as plain data.
+"""The plan of latents and steps for edits of photos, as plain data.
 
-All edits of a photo look at one source. Edits by the same text that differ in the share of steps
-with the source's self-attention are the same until the smaller share runs out, so they form a tree,
-as those of ``cfaug.image.tree`` do; nothing is approximated. The source is there only as long as
-somebody looks at it.
+All edits of a photo use one source. Edits by the same text that differ in the share of steps with
+the source's self-attention are the same until the smaller share ends, so that they form a tree, as
+in ``cfaug.image.tree``; nothing is approximated. The source is computed only as long as an edit
+uses it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cfaug.types import ImageJob
 
 @dataclass(frozen=True)
 class Source:
-    """What an inversion is made for; jobs with equal sources share it.
+    """The key of an inversion; jobs with equal sources share it.
 
     Attributes:
         digest: of the photo's file.
@@ -38,13 +38,13 @@ class PhotoTree(Branches):
     """Latents that start from the inversion of a photo.
 
     Attributes:
-        sources: one a photo, caption and, where it matters, guidance.
-        source: which of them a latent belongs to.
+        sources: one for each photo, caption and, if it matters, guidance.
+        source: number of each latent's source.
         cfg: guidance of each latent, float64; that of a source is not used.
         end: first step at which a latent is no longer denoised.
         steps: how many are taken.
-        empty_texts: how many embeddings of no text there are: one, or one a source.
-        remembered: whether the sources' attention is remembered, so that no source is computed.
+        empty_texts: number of unconditional embeddings: one, or one for each source.
+        remembered: whether the sources' attention is stored, so that no source is computed.
     """
 
     sources: tuple[Source, ...]
@@ -57,21 +57,21 @@ class PhotoTree(Branches):
 
     @property
     def guided(self) -> NDArray[np.bool_]:
-        """Which latents need a row without text: edits, for a source's latents are known."""
+        """The latents that need a row without text: edits, because a source's latents are known."""
         return self.image > 0
 
     @property
     def empty_text(self) -> Integers:
-        """Which embedding of no text a latent is guided away from."""
+        """Number of the unconditional embedding for each latent."""
         return self.source if self.empty_texts > 1 else self.source * 0
 
     @property
     def lent(self) -> Integers:
-        """Where the source's row is among those lent: remembered sources are lent in order."""
+        """Place of the source's row among lent rows: stored sources are lent in order."""
         return self.source if self.remembered else super().lent
 
     def active(self, step: int) -> Integers:
-        """Return the latents denoised at ``step``, or looked at."""
+        """Return the latents that are denoised or used at ``step``."""
         return np.flatnonzero((self.birth <= step) & (step < self.end))
 
     def changes(self) -> set[int]:
@@ -79,7 +79,7 @@ class PhotoTree(Branches):
         return super().changes() | set(self.end.tolist())
 
     def row_steps(self) -> int:
-        """Return how many rows the model computes over all steps."""
+        """Return the number of rows that the model computes over all steps."""
         return int((np.maximum(self.end - self.birth, 0) * (1 + self.guided)).sum())
 
 
@@ -93,7 +93,7 @@ def plan_edits(
 ) -> PhotoTree:
     """Return the tree of jobs, each with a photo; its first text describes the photo.
 
-    A text that equals the first is shown by the source itself: that is the reconstruction.
+    The image of a text that equals the first is the source itself, the reconstruction.
 
     Args:
         jobs: what is to be made.

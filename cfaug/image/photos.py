@@ -1,4 +1,4 @@
-"""A photo as a diffusion model edits it: checked, decoded, cropped to a square, resized."""
+"""Prepares a photo for a diffusion model: checks, decodes, crops to a square, resizes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 GREY, TINY, ANIMATED, BROKEN = "photo_grey", "photo_tiny", "photo_animated", "photo_broken"
-"""Why a photo is not edited, as cards and candidate logs call it."""
+"""Reasons why a photo is not edited, as in cards and candidate logs."""
 
 GREY_MODES = ("1", "L", "LA", "I", "F", "I;16", "I;16L", "I;16B")
 """Pillow's modes without colour."""
@@ -38,17 +38,17 @@ class UnfitPhotoError(Exception):
 
 @dataclass(frozen=True)
 class PhotoPreparation:
-    """How photos become squares, as LANCE's released code makes them.
+    """Converts photos to squares, as in LANCE's released code.
 
     The centre is cropped to a square, which is resized with Pillow's default filter, bicubic.
 
     Args:
-        grey: photos without colour: ``take`` gives them three equal channels; ``reject`` is what
-            the released code does.
+        grey: photos without colour: ``take`` gives them three equal channels; ``reject``, as in the
+            released code, rejects them.
         animated: ``take`` takes the first frame.
-        smallest: shortest side a photo may have, as a share of the model's; enlarged further, there
-            is nothing in it to keep.
-        max_pixels: most pixels a photo may have, by its header; nothing larger is decoded.
+        smallest: least shorter side of a photo, as a share of the model's side; smaller photos have
+            too little detail to be enlarged.
+        max_pixels: limit of a photo's pixels, by its header; larger photos are not decoded.
 
     Raises:
         UserError: for an invalid choice or number.
@@ -78,7 +78,7 @@ class PhotoPreparation:
 
         Args:
             data: the encoded file.
-            side: pixels of the model's square.
+            side: side of the model's square, in pixels.
             name: names the photo in an error.
 
         Raises:

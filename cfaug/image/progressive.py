@@ -1,4 +1,4 @@
-"""What a progressive editor does when nobody looks on the way: draw, decode, check."""
+"""Runs a progressive editor in one go: sample, decode, check."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cfaug.types import ImageJob, Images
 
 
 def edit_at_once(editor: Progressive, jobs: Sequence[ImageJob]) -> list[Images]:
-    """Return the images of each job, one a text, all of them decoded and checked."""
+    """Return the images of each job, one for each text, all decoded and checked."""
     made = []
     for latents in editor.sample(jobs):
         images = editor.decode(latents)

@@ -23,36 +23,36 @@ if TYPE_CHECKING:
     from cfaug.types import ImageJob, Images
 
 Keep = Callable[[Sequence[int], "list[Tensor]"], Sequence[int]]
-"""Says which of the remaining jobs continue, by guesses of their final latents."""
+"""Chooses which of the remaining jobs continue, by predictions of their final latents."""
 
 MODES = ("ip2p", "p2p")
 NOISE = ("shared", "independent")
 KEPT = 1024
-"""Texts whose embeddings are kept: every batch of a set's candidates needs the same texts."""
+"""Number of cached text embeddings: every batch of a set's candidates needs the same texts."""
 
 
 @dataclass(frozen=True)
 class PromptToPrompt:
     """Draws the images of a set with shared noise and shared self-attention.
 
-    Loading waits until the first call. All methods may be called from several threads: one samples
-    at a time, and ``decode`` and ``unsafe`` run beside it.
+    The model is loaded at the first call. All methods may be called from several threads: one
+    samples at a time, and ``decode`` and ``unsafe`` run in parallel to it.
 
     Args:
         model: the diffusion model.
         steps: denoising steps (InstructPix2Pix: 100).
-        max_rows: most rows of one UNet call; a latent is two rows, without and with its text.
+        max_rows: limit of rows in one UNet call; a latent is two rows, without and with its text.
         row_multiple: rows of a call are padded to a multiple of this; worth it only with
             ``model.compile``, which compiles once for every shape.
         mode: ``ip2p`` shares attention with and without text and while p > i / (steps - 1);
             ``p2p`` with text only, during int(p * steps) steps.
-        self_max_tokens: self-attention over more tokens is not shared (prompt-to-prompt: 1024 or
-            256); ``null`` shares every resolution, as InstructPix2Pix does.
+        self_max_tokens: limit of tokens above which self-attention is not shared (prompt-to-prompt:
+            1024 or 256); ``null`` shares every resolution, as InstructPix2Pix does.
         cross: control of cross-attention; ``null`` is none, as in InstructPix2Pix.
         noise: ``shared`` within a set, or ``independent`` for every image (an ablation).
-        noise_on_device: draw noise with the device's generator: other images, no copying.
+        noise_on_device: draw noise with the device's generator: no copying, but different images.
         eta: 1 is Euler-ancestral, 0 is Euler (DDIM).
-        decode_rows: latents decoded together.
+        decode_rows: number of latents decoded at once.
         safety: optional safety checker, for ``unsafe``.
 
     Raises:
@@ -127,10 +127,10 @@ class PromptToPrompt:
         return lru_cache(KEPT)(partial(tokenize, self._diffusion.tokenizer))
 
     def edit(self, jobs: Sequence[ImageJob]) -> list[Images]:
-        """Return the images of each job, one a text, all of them decoded.
+        """Return the images of each job, one for each text, all decoded.
 
         Raises:
-            UserError: as ``sample`` does.
+            UserError: as ``sample``.
             FloatingPointError: if a latent is not finite.
         """
         return edit_at_once(self, jobs)
@@ -138,7 +138,7 @@ class PromptToPrompt:
     def sample(self, jobs: Sequence[ImageJob]) -> list[Tensor]:
         """Return each job's final latents, float32 (texts, channels, height, width).
 
-        Jobs with equal texts, seed and guidance form a tree and share what is equal exactly.
+        Jobs with equal texts, seed and guidance form a tree and share identical computations.
 
         Raises:
             UserError: for a p outside [0, 1], or texts that cross-attention control cannot align.
@@ -150,23 +150,23 @@ class PromptToPrompt:
     def sample_halving(
         self, jobs: Sequence[ImageJob], rounds: int, keep: Keep
     ) -> dict[int, Tensor]:
-        """Draw jobs, and give some up on the way: an approximation.
+        """Draw jobs, and drop some on the way: an approximation.
 
-        The steps are cut into ``rounds + 1`` equal parts. After each but the last, ``keep`` sees
-        the guesses of the final latents, and only the jobs that it names continue. Those end as
-        they would alone; whether a job that was given up would have ended better is not known.
+        The steps are cut into ``rounds + 1`` equal parts. After each part except the last, ``keep``
+        gets predictions of the final latents, and only the jobs that it returns continue, with the
+        same results as alone. Whether a dropped job would have become better remains unknown.
 
         Args:
             jobs: what to draw.
             rounds: how often ``keep`` is asked.
-            keep: maps the numbers of the remaining jobs and each one's guess (texts, channels,
+            keep: maps the numbers of the remaining jobs and their predictions (texts, channels,
                 height, width) to the numbers of those that continue, in order.
 
         Returns:
             Final latents, float32 (texts, channels, height, width), by number of the job.
 
         Raises:
-            UserError: as ``sample`` does, and for fewer steps than parts.
+            UserError: as ``sample``, and for fewer steps than parts.
             FloatingPointError: if a latent is not finite.
         """
         import torch
@@ -179,7 +179,7 @@ class PromptToPrompt:
         if not jobs:
             return {}
         bounds = [self.steps * i // (rounds + 1) for i in range(rounds + 2)]
-        # The attention layers learn of their rows through one object, so calls must not mingle.
+        # The attention layers get their rows from one shared object, so calls must not overlap.
         with self._one_at_a_time, torch.inference_mode():
             tree = plan(jobs, self.steps, self.mode)
             latents = self._sampler.begin(tree, self._diffusion.device)
@@ -211,15 +211,15 @@ class PromptToPrompt:
             return torch.cat([self._diffusion.decode(x) for x in latents.split(self.decode_rows)])
 
     def unsafe(self, images: Tensor) -> list[bool]:
-        """Return which images the safety checker flags; none where there is no checker."""
+        """Return which images the safety checker flags; none without a checker."""
         if self.safety is None:
             return [False] * len(images)
         return self.safety.flag(images)
 
     def same_text(self, texts: Sequence[str]) -> bool:
-        """Return whether an edited text is the base text to the model, as when it was cut off.
+        """Return whether an edited text equals the base text for the model, as when truncated.
 
-        The first text is the base. Such a set can only show the same image twice.
+        The first text is the base. Such a set would show the same image twice.
         """
         base, *edited = (self._tokens(text).ids for text in texts)
         return base in edited

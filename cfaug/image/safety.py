@@ -1,4 +1,4 @@
-"""Stable Diffusion's safety checker, by option: which images should not be kept."""
+"""Stable Diffusion's optional safety checker, which flags images that should not be kept."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SafetyChecker:
-    """Flags images whose CLIP embedding lies near concepts the checker's authors chose.
+    """Flags images whose CLIP embedding is close to concepts that the checker's authors chose.
 
     Args:
         weights: a StableDiffusionPipeline folder, or its Hub id, with ``safety_checker`` and
@@ -56,6 +56,6 @@ class SafetyChecker:
         pixels = (images.clamp(0, 1) * 255).round().byte().cpu()
         inputs = processor(list(pixels), return_tensors="pt").pixel_values.to(checker.device)
         with torch.inference_mode():
-            # The checker blackens what it is given as images; only its verdicts are wanted.
+            # The checker blackens its image argument; only its verdicts are used.
             _, flags = checker(clip_input=inputs, images=torch.zeros(len(images), 1))
         return [bool(flag) for flag in flags]

@@ -1,4 +1,4 @@
-"""No drawing: every text of a proposal is shown by the image of its source."""
+"""No generation: the source image is the image of every text of a proposal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cfaug.pixels import MAX_PIXELS, open_image, to_rgb
 from cfaug.types import ImageJob, Images
 
 WRITTEN = ("PNG", "JPEG", "WEBP")
-"""Formats that shards hold; an image of another (GIF, BMP, TIFF) is encoded anew, without loss."""
+"""Formats in shards; images of other formats (GIF, BMP, TIFF) are re-encoded losslessly."""
 
 
 @dataclass(frozen=True)
@@ -20,13 +20,13 @@ class SameImage:
     """An image editor for methods that change texts only: the source's own file, byte by byte.
 
     Args:
-        max_pixels: the most pixels an image may have, by its header; nothing larger is decoded.
+        max_pixels: limit of an image's pixels, by its header; larger images are not decoded.
     """
 
     max_pixels: int = MAX_PIXELS
 
     def edit(self, jobs: Sequence[ImageJob]) -> list[Images]:
-        """Return the source image of each job, shown by all of its texts.
+        """Return the source image of each job, once for each of its texts.
 
         Raises:
             UserError: if an example has no image, or one that cannot be read or is too large.
@@ -34,7 +34,7 @@ class SameImage:
         return [Images((self._read(job),), (0,) * len(job.texts)) for job in jobs]
 
     def describe(self) -> dict[str, str]:
-        """Return where the images are from."""
+        """Return the source of the images."""
         return {"images": "the source's own"}
 
     def _read(self, job: ImageJob) -> bytes | np.ndarray:

@@ -1,7 +1,7 @@
 """The Euler-ancestral sampler of InstructPix2Pix over a tree of candidates, in float32.
 
-Diffusers' ``EulerAncestralDiscreteScheduler.step`` draws noise for every row and so destroys the
-pairing of a set; here noise is shared within a set, and guidance and p belong to a candidate.
+Diffusers' ``EulerAncestralDiscreteScheduler.step`` draws noise for every row, which destroys the
+pairing of a set; here noise is shared within a set, and guidance and p are set for each candidate.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Noise:
-    """Where a candidate's noise comes from.
+    """The source of a candidate's noise.
 
     Attributes:
-        independent: every image of a set has noise of its own (an ablation).
-        on_device: drawn by the device's generator instead of the processor's.
+        independent: every image of a set has its own noise (an ablation).
+        on_device: draw noise with the device's generator instead of the CPU's.
     """
 
     independent: bool = False
@@ -42,7 +42,7 @@ class Noise:
     ) -> Callable[[int], Tensor]:
         """Return a function of the step that draws (latents, *shape), float32.
 
-        Rows are equal for latents that share their noise.
+        Latents that share their noise have equal rows.
         """
         image = tree.image if self.independent else tree.image * 0
         owners = list(zip(tree.family.tolist(), image.tolist(), strict=True))
@@ -82,7 +82,7 @@ class Sampler:
     eta: float = 1.0
 
     def begin(self, tree: Tree, device: torch.device) -> Tensor:
-        """Return the noise a tree starts from, (latents, *shape)."""
+        """Return the initial noise of a tree, (latents, *shape)."""
         drawn = self.noise.of(tree, self.shape, device)(noise.INITIAL)
         exact = torch.promote_types(self.dtype, torch.float32)
         return drawn.to(exact) * float(self.levels.sigmas[0])
@@ -100,7 +100,7 @@ class Sampler:
             steps: which, one after the other.
 
         Returns:
-            The latents after the last of them, and its guess of the clean ones; a branch that has
+            The latents after the last step, and its prediction of the clean ones; a branch that has
             not started by then has neither.
         """
         device, exact = texts.device, latents.dtype
@@ -131,7 +131,7 @@ class Sampler:
     def _denoise(
         self, call: Call, latents: Tensor, texts: Tensor, cfg: Tensor, at: Tensor, step: int
     ) -> Tensor:
-        """Return the guided guess of the clean latents of a call."""
+        """Return the guided prediction of the clean latents of a call."""
         sigma = float(self.levels.sigmas[step])
         scale = (sigma**2 + 1) ** -0.5
         noisy = latents[call.latents]

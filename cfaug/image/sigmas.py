@@ -1,8 +1,8 @@
-"""Noise levels, as k-diffusion's wrapper of the CompVis models spaces them (InstructPix2Pix).
+"""Noise levels spaced as in k-diffusion's wrapper of the CompVis models (InstructPix2Pix).
 
 ``n`` points linear in the training timestep from the last to 0, sigma log-linear between the
-trained levels, and a final 0; the model is asked at fractional timesteps. These are not Karras'
-sigmas, and diffusers' ``EulerAncestralDiscreteScheduler`` interpolates sigma itself, not its log.
+trained levels, and a final 0; the model gets fractional timesteps. These are not Karras' sigmas,
+and diffusers' ``EulerAncestralDiscreteScheduler`` interpolates sigma itself, not its log.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ PREDICTIONS = ("epsilon", "v_prediction")
 
 @dataclass(frozen=True)
 class NoiseLevels:
-    """What the sampler walks down.
+    """The noise levels of the sampler.
 
     Attributes:
         sigmas: float64 (steps + 1,), descending, the last one 0.
-        timesteps: float64 (steps,), fractional, where the model is asked.
+        timesteps: float64 (steps,), fractional, of the model's calls.
         prediction: what the model predicts, ``epsilon`` or ``v_prediction``.
     """
 
@@ -38,9 +38,9 @@ class NoiseLevels:
 
 
 def trained_alphas(config: Mapping[str, Any]) -> NDArray[np.float64]:
-    """Return of each training timestep the share of the image's variance that is left.
+    """Return, for each training timestep, the remaining share of the image's variance.
 
-    It is the product of 1 - beta up to there, which diffusers calls ``alphas_cumprod``.
+    It is the cumulative product of 1 - beta, which diffusers calls ``alphas_cumprod``.
 
     Args:
         config: a diffusers scheduler's configuration.
@@ -64,7 +64,7 @@ def trained_alphas(config: Mapping[str, Any]) -> NDArray[np.float64]:
 
 
 def trained_sigmas(config: Mapping[str, Any]) -> NDArray[np.float64]:
-    """Return sigma = sqrt((1 - a) / a) of each training timestep, a as ``trained_alphas`` has it.
+    """Return sigma = sqrt((1 - a) / a) of each training timestep, with a from ``trained_alphas``.
 
     Raises:
         UserError: as ``trained_alphas``.
@@ -74,7 +74,7 @@ def trained_sigmas(config: Mapping[str, Any]) -> NDArray[np.float64]:
 
 
 def read_prediction(config: Mapping[str, Any]) -> str:
-    """Return what a model trained with ``config`` predicts.
+    """Return the type of prediction of a model trained with ``config``.
 
     Raises:
         UserError: if that is not one of ``PREDICTIONS``.
@@ -106,7 +106,7 @@ def noise_levels(config: Mapping[str, Any], steps: int) -> NoiseLevels:
 
 
 def ancestral(sigma: float, following: float, eta: float = 1.0) -> tuple[float, float]:
-    """Split the way from ``sigma`` to ``following`` into (down, up): denoise to down, add up.
+    """Split the step from ``sigma`` to ``following`` into (down, up): denoise to down, add up.
 
     ``eta`` 1 is Euler-ancestral, 0 is Euler, which in these variables is DDIM without noise.
     """

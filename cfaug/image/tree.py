@@ -1,9 +1,9 @@
-"""Which latents are denoised at which step, as plain data.
+"""The plan of latents and steps, as plain data.
 
-Candidates that share texts, seed and guidance differ only in how long attention is shared: the base
-image does not depend on p at all, and two edits are the same until the smaller p runs out. So they
-form a tree: one base, one trunk that shares longest, and a branch for every other p that starts as
-a copy of the trunk. Nothing is approximated: every candidate is what it would be alone.
+Candidates with the same texts, seed and guidance differ only in how long attention is shared: the
+base image does not depend on p, and two edits are the same until the smaller p ends. So they form a
+tree: one base, one trunk that shares longest, and a branch for every other p that starts as a copy
+of the trunk. Nothing is approximated: every candidate is the same as alone.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ def shared_steps(p: float, steps: int, mode: str = "ip2p") -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Branches:
-    """Latents in the order in which they are denoised; one entry of each array a latent.
+    """Latents in the order in which they are denoised; each array has one entry for each latent.
 
-    What belongs to one base lies together, the base first.
+    Latents of one base are adjacent, the base first.
 
     Attributes:
         texts: distinct texts.
-        text: which text it shows.
-        image: which image of its set it is; 0 is the base.
-        base: latent of the image whose attention it shares; its own for a base.
-        parent: latent it starts as a copy of; its own if it has none.
+        text: number of the latent's text.
+        image: number of the image in its set; 0 is the base.
+        base: latent whose attention it shares; itself for a base.
+        parent: latent from which it is copied; itself if it has none.
         birth: first step at which it differs from its parent; 0 if it has none.
         shared: number of first steps whose attention comes from ``base``.
         jobs: the latents of each job's images, the base first.
@@ -80,22 +80,22 @@ class Branches:
 
     @property
     def guided(self) -> NDArray[np.bool_]:
-        """Which latents are denoised without their text, too, for the sake of guidance."""
+        """The latents that are also denoised without their text, for guidance."""
         return np.ones(len(self), dtype=np.bool_)
 
     @property
     def empty_text(self) -> Integers:
-        """Which of the embeddings of no text a latent is guided away from."""
+        """Number of the unconditional embedding for each latent."""
         return np.zeros(len(self), dtype=np.int64)
 
     @property
     def lent(self) -> Integers:
-        """Where the base's row with text is among those lent, if it is not in the call itself."""
+        """Place of the base's row with text among lent rows, if it is not in the call itself."""
         return np.ones(len(self), dtype=np.int64)
 
     @property
     def empty_texts(self) -> int:
-        """How many embeddings of no text there are."""
+        """Number of unconditional embeddings."""
         return 1
 
 
@@ -106,7 +106,7 @@ class Tree(Branches):
     Attributes:
         seeds: of each family.
         cfg: guidance of each family, float64.
-        family: which family a latent belongs to.
+        family: number of each latent's family.
     """
 
     seeds: tuple[int, ...]
@@ -114,14 +114,14 @@ class Tree(Branches):
     family: Integers
 
     def latent_steps(self, steps: int) -> int:
-        """Return how many latents are denoised over all steps; each costs two rows of the UNet."""
+        """Return the number of latents denoised over all steps; each needs two rows of the UNet."""
         return int((steps - self.birth).sum())
 
 
 def plan(jobs: Sequence[ImageJob], steps: int, mode: str = "ip2p") -> Tree:
     """Return the tree of ``jobs``: jobs with equal texts, seed and cfg are one family.
 
-    A job with a single text is a family of its base alone, whatever its p.
+    A job with a single text is a family with only a base, whatever its p.
 
     Raises:
         UserError: for a p outside [0, 1].
@@ -165,9 +165,9 @@ def plan(jobs: Sequence[ImageJob], steps: int, mode: str = "ip2p") -> Tree:
 
 
 def find_parents(old: Tree, new: Tree, kept: Sequence[int], step: int) -> Integers:
-    """Return from which latent of a tree each latent of a smaller tree continues.
+    """Return, for each latent of a smaller tree, the latent of a tree from which it continues.
 
-    A branch that has not parted yet continues from its parent, even if the parent is dropped.
+    A branch that has not diverged yet continues from its parent, even if the parent is dropped.
 
     Args:
         old: what was denoised up to ``step``.

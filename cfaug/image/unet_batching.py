@@ -1,9 +1,9 @@
-"""One step's latents as calls of the UNet: which rows, whose attention, which texts.
+"""Splits a step's latents into calls of the UNet: rows, attention sources, texts.
 
-A latent is two rows, without and with its text, unless it is not guided and so needs no row
-without; a call's rows are all those without text, then all those with. Latents of a family lie
-together, so at most one family crosses the border of two calls: its base is computed in the first
-and lends its queries and keys to the next.
+A guided latent is two rows, without and with its text; one that is not guided needs no row without
+text. A call has all rows without text, then all rows with text. Latents of a family are adjacent,
+so that at most one family spans two calls: its base is computed in the first and lends its queries
+and keys to the next.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Call:
     Attributes:
         latents: (n,) which latents, padding included.
         real: how many of them are not padding.
-        guided: (g,) which of the n have a row without text.
+        guided: (g,) places of those with a row without text.
         texts: (m,) distinct texts of the call, the empty ones first.
-        rows: what the attention layers need to know; g + n rows.
+        rows: information for the attention layers; g + n rows.
     """
 
     latents: Tensor
@@ -44,10 +44,10 @@ class Call:
 
 @dataclass(frozen=True)
 class Batching:
-    """How a step is cut into calls.
+    """How a step is split into calls.
 
     Attributes:
-        max_rows: most rows a call may have; a multiple of ``multiple``.
+        max_rows: limit of rows in a call; a multiple of ``multiple``.
         multiple: rows of a call are padded to a multiple of this even number, so that few shapes
             occur.
         both_halves: whether the rows without text share attention too (InstructPix2Pix does,
@@ -59,14 +59,14 @@ class Batching:
     both_halves: bool = True
 
     def pieces(self, active: Integers) -> list[Integers]:
-        """Cut latents into as few calls as possible, of nearly the same size."""
+        """Split latents into as few calls as possible, of nearly equal size."""
         if not len(active):
             return []
         count = -(-len(active) // (self.max_rows // 2))
         return list(np.array_split(active, count))
 
     def padding(self, latents: int) -> int:
-        """Return how many latents a call of ``latents`` is padded by."""
+        """Return by how many latents a call of ``latents`` is padded."""
         return -(2 * latents) % self.multiple // 2
 
 
@@ -97,7 +97,7 @@ def _call(
     guided = np.flatnonzero(tree.guided[latents])
     g = len(guided)
     where = {int(latent): at for at, latent in reversed(list(enumerate(latents)))}
-    # Rows of each latent; one that is not guided stands for itself where it is shared from.
+    # Rows of each latent; an unguided one uses its only row for both when it is shared.
     with_text = g + np.arange(n)
     without_text = with_text.copy()
     without_text[guided] = np.arange(g)

@@ -1,4 +1,4 @@
-"""Where the weights of a diffusion model lie, and what they are, without torch."""
+"""Location and identity of a diffusion model's weights, without torch."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ WANTED = ("*.json", "*.txt", "diffusion_pytorch_model*.safetensors", "model*.saf
 
 
 def resolve(name: str, revision: str | None, parts: tuple[str, ...]) -> Path:
-    """Return the folder of a ``zoo:NAME``, a folder, or a Hub id (fetched if need be).
+    """Return the folder of a ``zoo:NAME``, a folder, or a Hub id (downloaded if necessary).
 
     Args:
-        name: as the configuration gives it.
+        name: the name in the configuration.
         revision: commit of a Hub id.
-        parts: sub-folders that are needed; none for a folder that is one model.
+        parts: required subfolders; empty for a folder of one model.
 
     Raises:
-        UserError: if there is none, with what to do about it.
+        UserError: if it does not exist, with the remedy.
     """
     folder = weights.resolve(
         name, revision, [f"{part}/{pattern}" for part in parts for pattern in WANTED] or WANTED

@@ -1,1 +1,1 @@
-"""CLIP and directional similarity, and what is kept by them."""
+"""CLIP and directional similarity, and the selection of candidates by scores."""

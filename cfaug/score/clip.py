@@ -25,16 +25,16 @@ class ClipScorer(CosineScorer):
     """A :class:`cfaug.score.cosines.CosineScorer` on a dual encoder, in float32 and unit length.
 
     Args:
-        encoder: on the device where it is to run, in evaluation mode.
+        encoder: the encoder, on its device and in evaluation mode.
         preprocessing: ``ip2p`` is InstructPix2Pix's: the decoder's floats, before any rounding, are
             resized by bicubic interpolation without antialiasing and without a crop. The paper's
-            thresholds were used with it. ``standard`` is what the model's authors evaluate with:
-            uint8, antialiased, short side, centre crop.
-        batch_size: images or texts a call of the encoder.
+            thresholds belong to it. ``standard`` is the model authors' evaluation: uint8,
+            antialiased, short side, centre crop.
+        batch_size: number of images or texts in a call of the encoder.
         about: names and hashes of the weights, for the card.
-        prefix: put before the names of its scores.
-        consistency: ``caption``, ``phrase`` or ``None``, as ``CosineScorer`` explains them.
-        all_pairs: whether directions are compared over all pairs of texts, too.
+        prefix: prefix of the names of its scores.
+        consistency: ``caption``, ``phrase`` or ``None``, see ``CosineScorer``.
+        all_pairs: whether directions are also compared over all pairs of texts.
 
     Raises:
         UserError: for another preprocessing or consistency.
@@ -61,7 +61,7 @@ class ClipScorer(CosineScorer):
         self.about = dict(about or {})
 
     def texts(self, texts: Sequence[str]) -> Tensor:
-        """Embed texts: (n, dim), each truncated where the encoder ends."""
+        """Embed texts: (n, dim), each truncated at the encoder's limit."""
         import torch
 
         with torch.inference_mode(), _full_precision():
@@ -107,7 +107,7 @@ class ClipScorer(CosineScorer):
         return self.encoder.encode_image(torch.from_numpy(np.ascontiguousarray(pixels)))
 
     def describe(self) -> dict[str, str]:
-        """Return the encoder's names and hashes, and how images reach it."""
+        """Return the encoder's names and hashes, and the preprocessing."""
         return {**self.about, "preprocessing": self.preprocessing}
 
 
@@ -125,15 +125,15 @@ class EncoderSpec(Protocol):
 
 @dataclass(frozen=True)
 class LazyClipScorer(CosineScorer):
-    """A :class:`ClipScorer` that is loaded when it is first asked: a finished part never pays.
+    """A :class:`ClipScorer` that is loaded on first use, so that a finished part never loads it.
 
     Args:
         model: the dual encoder.
-        preprocessing: ``ip2p`` or ``standard``, as ``ClipScorer`` explains them.
+        preprocessing: ``ip2p`` or ``standard``, see ``ClipScorer``.
         device: as ``cfaug.devices.choose_device`` has them; ``auto`` is CUDA where there is one.
-        prefix: put before the names of its scores.
-        consistency: ``caption``, ``phrase`` or ``None``, as ``CosineScorer`` explains them.
-        all_pairs: whether directions are compared over all pairs of texts, too.
+        prefix: prefix of the names of its scores.
+        consistency: ``caption``, ``phrase`` or ``None``, see ``CosineScorer``.
+        all_pairs: whether directions are also compared over all pairs of texts.
 
     Raises:
         UserError: for an invalid device or consistency.
@@ -169,7 +169,7 @@ class LazyClipScorer(CosineScorer):
         return self._scorer.images(images)
 
     def describe(self) -> dict[str, str]:
-        """Return the model's settings, the hash of its weights, and how images reach it."""
+        """Return the model's settings, the hash of its weights, and the preprocessing."""
         return {**self._about, "preprocessing": self.preprocessing}
 
 

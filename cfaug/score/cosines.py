@@ -1,6 +1,6 @@
 """InstructPix2Pix's four cosines of a set, by name, and its thresholds (section 3.1.2).
 
-Every scorer of them embeds texts and images; what is compared with what is said here, once.
+Every such scorer embeds texts and images; this module defines the comparisons.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ ALL_PAIRS = "change of image and change of caption, mean over all pairs"
 Unit = Literal["caption", "phrase"]
 
 REASONS = {BASE: "caption_0", EDITED: "caption_1", IMAGE: "image", DIRECTION: "direction"}
-"""What a rejection by each of them is called in cards and logs."""
+"""Reasons of rejections by each of them, in cards and logs."""
 
 
 class CosineScorer(ABC):
     """A scorer by the cosines of embeddings, float32 and of unit length.
 
-    An implementation says how texts and images are embedded. Each text and each image is embedded
-    once, whatever it is compared with, and a poor base image saves its edits.
+    An implementation embeds texts and images. Each text and each image is embedded once for all
+    comparisons, and the edits of a rejected base image are not embedded.
 
     Args:
-        prefix: put before the name of each score, where a recipe has several such scorers.
-        consistency: also gives ``consistency``, the cosine of an edited image with its text less
+        prefix: prefix of the name of each score, if a recipe has several such scorers.
+        consistency: also gives ``consistency``, the cosine of an edited image with its text minus
             that with the original text (LANCE, section 3.2). Texts are whole captions (the paper),
             or the words that were replaced and those that replace them (``phrase``, the released
             code; an insertion replaces the empty text). ``None`` leaves it out.
         all_pairs: also gives ``sim_direction_pairs``, the mean directional cosine over all pairs of
-            a set's texts; ``sim_direction`` knows those with the first text only.
+            a set's texts; ``sim_direction`` has only those with the first text.
 
     Raises:
         UserError: for another ``consistency``.
@@ -92,7 +92,7 @@ class CosineScorer(ABC):
         return {self.prefix + name: meaning for name, meaning in every.items()}
 
     def further_texts(self, proposal: Proposal) -> list[str]:
-        """Return the texts that are compared beside a proposal's own: of each edit, its words."""
+        """Return further texts to compare besides a proposal's own: the words of each edit."""
         if self.consistency != "phrase":
             return []
         edits = [edit or Edit("", "", "") for edit in proposal.edits[1:]]
@@ -111,14 +111,14 @@ class CosineScorer(ABC):
         """Return names, revisions and hashes of the weights, for the card."""
 
     def compare(self, texts: Sequence[Tensor], images: Sequence[Tensor]) -> Scores:
-        """Return the scores of one candidate, as far as its images are known.
+        """Return the scores of one candidate, as far as its images are available.
 
         Args:
             texts: embeddings (dim,) of every text, the base first, then of ``further_texts``.
-            images: embeddings (dim,) of the image of every text, or of the base only.
+            images: embeddings (dim,) of the image of every text, or only of the base.
 
         Returns:
-            ``sim_0``, a number; and unless only the base is known, ``sim_1``, ``sim_image``,
+            ``sim_0``, a number; and unless only the base is given, ``sim_1``, ``sim_image``,
             ``sim_direction`` and, if asked for, ``consistency``, a value for each edited image, and
             ``sim_direction_pairs``, a number.
         """
@@ -167,15 +167,15 @@ def clip_selection(
     aggregate: Aggregate = "min",
     keep: int = 1,
 ) -> Selection:
-    """Return InstructPix2Pix's selection: three thresholds, the best by directional similarity.
+    """Return InstructPix2Pix's selection: three thresholds, then directional similarity.
 
     Args:
         min_clip_text: least cosine of every image with its own caption (COCO-CFs, B.1.2).
         min_clip_image: least cosine of an edited image with the base image (B.1.2).
-        min_clip_direction: least directional cosine; ``None`` asks for none. The paper names no
+        min_clip_direction: least directional cosine; ``None`` is no threshold. The paper names no
             such threshold; InstructPix2Pix's code, whose defaults it used, has 0.2.
-        aggregate: what a set of several edits is judged by: its worst edit (``min``), or ``mean``.
-        keep: how many candidates of a set are kept, the best first.
+        aggregate: aggregate of several edits of a set: the worst (``min``), or the ``mean``.
+        keep: number of candidates of a set to keep, the best first.
 
     Raises:
         UserError: for a threshold that is not a cosine, or an invalid choice or count.

@@ -1,8 +1,8 @@
-"""Whether an image shows the attributes that its caption asked for: a second encoder looks.
+"""Checks with a second encoder whether an image shows the attributes of its caption.
 
-Zero-shot classification among the captions of a set: an image is to be nearer to its own caption
-than to those that differ from it in one attribute. Labels say what captions asked for, never what
-people are.
+Zero-shot classification among the captions of a set: an image should be more similar to its own
+caption than to captions that differ in one attribute. Labels are what captions asked for, never
+what people are.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 BASE, EDITED = "label_0", "label_1"
-"""Names of the scores: of the base image, and of each other image."""
+"""Names of the scores of the base image, and of each other image."""
 
 TOGETHER = 32
-"""Images in memory as floats at a time."""
+"""Number of images in memory as floats at a time."""
 
 MEANINGS = {
     BASE: "base image: its own caption less the nearest other value's",
@@ -35,18 +35,18 @@ MEANINGS = {
 
 @dataclass(frozen=True)
 class LabelScorer:
-    """A scorer of attribute grids: is every attribute found by another encoder?
+    """A scorer of attribute grids: does another encoder recognise every attribute?
 
     It gives ``label_0``, of the base image, and ``label_1``, of each other one: the least margin,
     over the attributes of the grid, by which the cosine of the image with its own caption exceeds
     that with the best caption that differs in this attribute alone. At 0 or above all attributes
-    are found, so a recipe asks for ``selection.minimum: {label_0: 0, label_1: 0}``. The conference
-    version of SocialCounterfactuals filtered by CLIP's zero-shot answer in a similar way; how
-    exactly is not known.
+    are recognised, so a recipe sets ``selection.minimum: {label_0: 0, label_1: 0}``. The conference
+    version of SocialCounterfactuals filtered by CLIP's zero-shot answer in a similar way; the
+    details are not known.
 
     Args:
-        encoder: embeds texts and images; another one than selects and than is tested later, for
-            sets that one model finds easy would flatter it.
+        encoder: embeds texts and images; different from the encoder for selection and from models
+            tested later, because sets that a model finds easy would flatter it.
         prefix: put before the names of its scores.
     """
 
@@ -109,7 +109,7 @@ class LabelScorer:
 def label_margins(
     images: Tensor, texts: Tensor, attributes: Sequence[Mapping[str, str]]
 ) -> list[float]:
-    """Return by how much each image is nearer to its caption than to the nearest other value's.
+    """Return by how much each image is more similar to its caption than to any other value's.
 
     Args:
         images: embeddings of unit length (n, dim).
@@ -117,8 +117,8 @@ def label_margins(
         attributes: of each, values by name.
 
     Returns:
-        The least margin over the attributes that have other values in the set; infinite where no
-        caption differs in one attribute alone.
+        The least margin over the attributes that have other values in the set; infinite if no
+        caption differs in only one attribute.
     """
     import torch
 

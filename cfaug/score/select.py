@@ -1,4 +1,4 @@
-"""Which candidates are good enough, and which of them are kept, by scores that have names."""
+"""Selects candidates by named scores: thresholds, then ranking."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cfaug.errors import UserError
 from cfaug.types import Edit, Scores
 
 SAME_TEXT, HALVING, UNSAFE = "same_text", "halving", "unsafe"
-"""Why a candidate may be rejected before any score is compared with a threshold."""
+"""Reasons to reject a candidate before any score is compared with a threshold."""
 
 Aggregate = Literal["min", "mean"]
 
@@ -26,20 +26,20 @@ class Selection:
 
     Args:
         minimum: the least acceptable value of each score, inclusive, in the order in which they are
-            asked; ``None`` asks nothing of that score.
+            checked; ``None`` is no threshold.
         maximise: the score that ranks the accepted candidates; ``None`` keeps those with the lowest
             numbers.
-        aggregate: what a set of several edits is judged by: its worst edit, or their mean.
-        rank_aggregate: the same for the score that ranks; ``None`` is as ``aggregate``. Where every
-            edit has to reach the thresholds, the sets can still be ranked by their mean.
+        aggregate: aggregate of several edits of a set: the worst (``min``), or the ``mean``.
+        rank_aggregate: the same for the score that ranks; ``None`` is ``aggregate``. So every edit
+            can be required to reach the thresholds while sets are ranked by their mean.
         keep: how many candidates are kept, the best first.
         per: kept of every ``set`` (one proposal's candidates), or of all sets of a ``group``.
-        reasons: what a rejection is called where that is not the name of the score.
-        above: values that scores must exceed, asked after ``minimum``; ``None`` asks nothing.
+        reasons: names of rejections that differ from the name of the score.
+        above: values that scores must exceed, checked after ``minimum``; ``None`` is no threshold.
         prefer: which of several equally good candidates is kept, by number: ``first`` or ``last``.
             With ``maximise=None`` all are equally good.
-        controls: kinds of edit that need not reach any threshold, such as a reconstruction: their
-            only candidate is kept beside whatever else is, unless a safety checker flags it.
+        controls: kinds of edit without thresholds, such as a reconstruction: their only candidate
+            is always kept, unless a safety checker flags it.
 
     Raises:
         UserError: if a threshold is not a finite number, or a choice or a count is invalid.
@@ -78,7 +78,7 @@ class Selection:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The scores that decide."""
+        """The scores that the selection uses."""
         limits = (*self.minimum.items(), *self.above.items())
         asked = [name for name, least in limits if least is not None]
         return tuple(dict.fromkeys([*asked, *([self.maximise] if self.maximise else [])]))
@@ -87,7 +87,7 @@ class Selection:
         """Refuse a score that no scorer gives.
 
         Args:
-            names: of all scores that the recipe's scorers give.
+            names: names of all scores of the recipe's scorers.
 
         Raises:
             UserError: naming the score and the choices.
@@ -101,11 +101,11 @@ class Selection:
                 )
 
     def pool(self, value: float | Sequence[float]) -> float:
-        """Return a set's score: one number as it is, or the worst or mean of its edits'."""
+        """Return a set's score: a single number, or the worst or mean of its edits' scores."""
         return _pool(value, self.aggregate)
 
     def pool_rank(self, value: float | Sequence[float]) -> float:
-        """Return a set's score as it is ranked by."""
+        """Return a set's score for ranking."""
         return _pool(value, self.rank_aggregate or self.aggregate)
 
     def pool_all(self, scores: Scores) -> dict[str, float]:
@@ -117,7 +117,7 @@ class Selection:
         }
 
     def find_margins(self, scores: Scores) -> dict[str, float]:
-        """Return by how much each score that is known exceeds its threshold, negative if not."""
+        """Return by how much each known score exceeds its threshold, negative if it does not."""
         limits = (*self.minimum.items(), *self.above.items())
         asked = {name: least for name, least in limits if least is not None}
         return {
@@ -127,9 +127,9 @@ class Selection:
         }
 
     def find_miss(self, scores: Scores) -> str:
-        """Return why the scores that are known reject a candidate, "" if they do not.
+        """Return why the known scores reject a candidate, "" if they do not.
 
-        Scores that are missing are not asked, so an early exit can be decided by the first ones.
+        Missing scores are ignored, so that the first scores can decide an early exit.
         """
         for limits, misses in ((self.minimum, operator.lt), (self.above, operator.le)):
             for name, least in limits.items():
@@ -140,7 +140,7 @@ class Selection:
         return ""
 
     def is_control(self, edits: Iterable[Edit | None]) -> bool:
-        """Say whether a proposal's edits are all controls; one without any edit is none."""
+        """Return whether a proposal has edits and all of them are controls."""
         kinds = {edit.kind for edit in edits if edit is not None}
         return bool(kinds) and kinds <= set(self.controls)
 
@@ -148,8 +148,8 @@ class Selection:
         """Return the first threshold that a candidate misses, "" if it is accepted.
 
         Raises:
-            UserError: if it is not rejected and a score that decides is missing, as the score of an
-                edit is where there is only one text.
+            UserError: if it is not rejected and a score in use is missing, such as the score of an
+                edit for a single text.
         """
         reason = self.find_miss(scores)
         if not reason:
@@ -168,7 +168,7 @@ class Selection:
         ``prefer`` says: candidates of a tree share a seed.
 
         Args:
-            accepted: (number, seed, scores) of each.
+            accepted: (number, seed, scores) of each candidate.
         """
 
         def key(one: tuple[int, int, Scores]) -> tuple[float, int, int]:
@@ -181,7 +181,7 @@ class Selection:
         return [number for number, _, _ in sorted(accepted, key=key)]
 
     def best(self, accepted: Sequence[tuple[int, int, Scores]]) -> list[int]:
-        """Return the numbers of those that are kept of one set or group, the best first."""
+        """Return the numbers of the candidates to keep from one set or group, the best first."""
         return self.rank(accepted)[: self.keep]
 
 

@@ -1,7 +1,7 @@
 """Cosines between embeddings of images and texts, in float32 (InstructPix2Pix, section 3.1.2).
 
-Rows go with rows; inputs are of unit length already, which changes the direction of a difference.
-Half precision would not do: a direction is the difference of two nearly equal vectors.
+Functions compare row by row; inputs have unit length, which affects the direction of a difference.
+Half precision is too coarse: a direction is the difference of two nearly equal vectors.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def cosine(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the cosine of each row of ``a`` with the same row of ``b``, and where there is none.
+    """Return the cosine of each row of ``a`` with the same row of ``b``, and which are undefined.
 
     Caption-image and image-image similarity.
 
@@ -22,7 +22,7 @@ def cosine(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         b: (n, dim).
 
     Returns:
-        Cosines (n,), and bool (n,): where a row is zero and the cosine, 0/0, is given as 0.
+        Cosines (n,), and bool (n,): whether a row is zero and the cosine, 0/0, is returned as 0.
     """
     import torch
 
@@ -36,12 +36,12 @@ def cosine(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 def direction(
     image: Tensor, edited_image: Tensor, text: Tensor, edited_text: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return how far the images changed as the texts did: cosines (n,) and where there is none.
+    """Return the directional similarity of images and texts: cosines (n,), and which are undefined.
 
-    0/0 comes of two equal texts, such as those that differ after the last token a model reads.
+    0/0 results from equal texts, such as texts that differ only beyond a model's length limit.
 
     Args:
-        image: of unit length, (n, dim); so are the others, row by row.
+        image: (n, dim), of unit length, like the others, which correspond row by row.
         edited_image: the image of the edited text.
         text: the unedited text.
         edited_text: the edited one.
@@ -50,7 +50,7 @@ def direction(
 
 
 def mean_direction(images: Tensor, texts: Tensor) -> float:
-    """Return the mean directional cosine over all pairs of a set, the base being one of many.
+    """Return the mean directional cosine over all pairs of a set, including those without the base.
 
     Args:
         images: of unit length, (n, dim), n from 2.
