@@ -8,21 +8,20 @@ is known and kept.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 from cfaug.files import require_regular, write_file
-
-if TYPE_CHECKING:
-    from huggingface_hub import RepoCard
-    from huggingface_hub.repocard_data import CardData
 
 CARD = "README.md"
 """The name of a card, which the Hub shows."""
 
-STAMP = "<!-- cfaug sha256:{digest} of the text above. A card that was edited is kept. -->\n"
-STAMPED = re.compile(rb"<!-- cfaug sha256:([0-9a-f]{64}) [^\n]*-->\s*\Z")
+STAMP = "<!-- cfaug sha256:{} made of:{} A card that was edited is kept. -->\n"
+STAMPED = re.compile(rb"<!-- cfaug sha256:([0-9a-f]{64}) made of:([0-9a-f]{64}) [^\n]*-->\s*\Z")
 
 
 def code(text: object) -> str:
@@ -44,47 +43,81 @@ def number(value: int) -> str:
     return f"{value:,}"
 
 
-def fill_card(kind: type[RepoCard], data: CardData, templates: list[Path], **values: Any) -> str:
-    """Return a card: its metadata, and the templates one after the other.
+@dataclass(frozen=True)
+class Card:
+    """What a card is made of.
 
-    Args:
-        kind: ``huggingface_hub.ModelCard`` or ``DatasetCard``.
-        data: the metadata, which templates place as ``card_data``.
+    Attributes:
+        kind: the class of huggingface_hub.
+        metadata: arguments of its ``ModelCardData`` or ``DatasetCardData``, as JSON.
         templates: Jinja files that make one template together.
-        values: what they name; ``code`` and ``number`` are there.
+        values: what they name; ``card_data``, ``code`` and ``number`` are there.
     """
-    template = "".join(file.read_text(encoding="utf-8") for file in templates)
-    card = kind.from_template(data, template_str=template, code=code, number=number, **values)
-    return f"{str(card).rstrip()}\n"
+
+    kind: Literal["ModelCard", "DatasetCard"]
+    metadata: Mapping[str, Any]
+    templates: Sequence[Path]
+    values: Mapping[str, Any]
+
+    def fill(self) -> str:
+        """Return the card.
+
+        Raises:
+            ValueError: if the metadata are invalid.
+        """
+        import huggingface_hub
+
+        kind = getattr(huggingface_hub, self.kind)
+        data = kind.card_data_class(**self.metadata)
+        card = kind.from_template(
+            data, template_str=self._template(), code=code, number=number, **self.values
+        )
+        return f"{str(card).rstrip()}\n"
+
+    def digest(self) -> str:
+        """Return the sha256 of what the card is made of, which must be JSON; filling it is slow."""
+        content = [self._template(), self.metadata, self.values]
+        return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
+
+    def _template(self) -> str:
+        return "".join(file.read_text(encoding="utf-8") for file in self.templates)
 
 
-def write_card(file: Path, text: str) -> bool:
-    """Write a card with its digest, unless somebody edited the one that is there.
+def write_card(file: Path, card: Card) -> bool:
+    """Write a card, unless somebody edited the one that is there.
 
     A card without a digest counts as edited: another program or a person wrote it.
 
     Args:
         file: the card.
-        text: what it is to say.
+        card: what it is made of, as JSON.
 
     Returns:
-        Whether it was written.
+        False if the card was edited, and so left as it is.
 
     Raises:
         OSError: if the card cannot be read, or the disk is full.
     """
-    if file.exists() and is_edited(file):
-        return False
-    content = f"{text}\n".encode()
+    source = card.digest()
+    if file.exists():
+        known = _read_stamp(file)
+        if known in (None, source):
+            return known is not None
+    content = f"{card.fill()}\n".encode()
     digest = hashlib.sha256(content).hexdigest()
-    write_file(file, content + STAMP.format(digest=digest).encode())
+    write_file(file, content + STAMP.format(digest, source).encode())
     return True
 
 
 def is_edited(file: Path) -> bool:
     """Say whether a card is not as ``write_card`` wrote it."""
+    return _read_stamp(file) is None
+
+
+def _read_stamp(file: Path) -> str | None:
+    """Return the digest of what a card was made of; ``None`` if it was edited since."""
     content = require_regular(file).read_bytes()
     found = STAMPED.search(content)
-    return (
-        found is None or found[1].decode() != hashlib.sha256(content[: found.start()]).hexdigest()
-    )
+    if found is None or found[1].decode() != hashlib.sha256(content[: found.start()]).hexdigest():
+        return None
+    return found[2].decode()

@@ -11,20 +11,17 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cfaug import cards
 from cfaug.adapters import BASE
-from cfaug.cards import CARD, code, number
+from cfaug.cards import CARD, Card, code, number
 from cfaug.report.forgetting import Change, sentences
 from cfaug.report.numbers import Measure
 from cfaug.report.records import read_config, read_run
 from cfaug.report.results import RESULTS, Result, read_results
 from cfaug.types import ENTAILMENT
 from cfaug.untrusted import ADAPTER, read_json
-
-if TYPE_CHECKING:
-    from huggingface_hub import ModelCardData
 
 TEMPLATES = Path(__file__).parent / "templates"
 OPEN_CLIP = "open_clip_config.json"
@@ -81,45 +78,41 @@ def write_card(
     checkpoint = folder / "checkpoint"
     if not checkpoint.is_dir() or checkpoint.is_symlink():
         return None
-    text = model_card(folder, checkpoint, found, threshold)
-    return None if cards.write_card(checkpoint / CARD, text) else checkpoint / CARD
+    card = model_card(folder, found, threshold)
+    return None if cards.write_card(checkpoint / CARD, card) else checkpoint / CARD
 
 
-def model_card(
-    folder: Path, checkpoint: Path, found: Sequence[Change], threshold: float | None
-) -> str:
-    """Return the card of a finished run; arguments as ``write_card``."""
-    from huggingface_hub import ModelCard
-
+def model_card(folder: Path, found: Sequence[Change], threshold: float | None) -> Card:
+    """Return what the card of a finished run is made of; arguments as ``write_card``."""
+    checkpoint = folder / "checkpoint"
     record, config = read_run(folder).record, read_config(folder)
     rows = read_results(folder / RESULTS) if (folder / RESULTS).exists() else []
     kind, base = _kind(record), _base(config)
     target = re.sub(r"[^\w.]", "", str(config.get("model", {}).get("_target_")))
     plain = all(Measure(row.unit).is_fraction for row in rows)
     questions = record.get("questions") or {}
-    data = _metadata(checkpoint, record, config, rows)
-    return cards.fill_card(
-        ModelCard,
-        data,
-        [TEMPLATES / f"{name}.md" for name in ("begin", kind, "end")],
-        run=record,
-        base=base,
-        library=data.library_name,
-        architecture=_class(checkpoint),
-        module=target.rpartition(".")[0],
-        spec=target.rpartition(".")[2],
-        is_adapter=(checkpoint / BASE).exists(),
-        labels=ENTAILMENT,
-        kinds=sorted({*questions.get("train", ()), *questions.get("validation", ())}),
-        edits=config.get("data", {}).get("edits"),
-        counterfactuals=_counterfactuals(config.get("data", {})),
-        share=_share(record, "counterfactual"),
-        sources=[_source(role, record, config) for role in ("real", "counterfactual")],
-        settings=list(_settings(record, config)),
-        unit=", %" if plain else "",
-        results=list(_results(rows, found, plain)),
-        forgetting=sentences(found, threshold),
-    )
+    metadata = _metadata(checkpoint, record, config, rows)
+    values = {
+        "run": record,
+        "base": base,
+        "library": metadata["library_name"],
+        "architecture": _class(checkpoint),
+        "module": target.rpartition(".")[0],
+        "spec": target.rpartition(".")[2],
+        "is_adapter": (checkpoint / BASE).exists(),
+        "labels": ENTAILMENT,
+        "kinds": sorted({*questions.get("train", ()), *questions.get("validation", ())}),
+        "edits": config.get("data", {}).get("edits"),
+        "counterfactuals": _counterfactuals(config.get("data", {})),
+        "share": _share(record, "counterfactual"),
+        "sources": [_source(role, record, config) for role in ("real", "counterfactual")],
+        "settings": list(_settings(record, config)),
+        "unit": ", %" if plain else "",
+        "results": list(_results(rows, found, plain)),
+        "forgetting": sentences(found, threshold),
+    }
+    templates = [TEMPLATES / f"{name}.md" for name in ("begin", kind, "end")]
+    return Card("ModelCard", metadata, templates, values)
 
 
 def _kind(record: Mapping[str, Any]) -> str:
@@ -140,10 +133,8 @@ def _base(config: Mapping[str, Any]) -> str:
 
 def _metadata(
     checkpoint: Path, record: Mapping[str, Any], config: Mapping[str, Any], rows: Sequence[Result]
-) -> ModelCardData:
+) -> dict[str, Any]:
     """Return what the Hub reads."""
-    from huggingface_hub import EvalResult, ModelCardData
-
     tag, task = KINDS[_kind(record)]
     base = _base(config).removeprefix("hf-hub:")
     is_hub = re.fullmatch(r"\w[\w.-]*/[\w.-]+", base) is not None
@@ -151,23 +142,23 @@ def _metadata(
     sources = [str(config.get("data", {}).get(role)) for role in ("real", "counterfactual")]
     datasets = dict.fromkeys(name[1] for one in sources if (name := HUB_DATA.match(one)))
     results = [
-        EvalResult(
-            task_type=task or tag, dataset_type=row.benchmark, dataset_name=row.cell[0],
-            metric_type=row.metric, metric_value=row.value,
-        )
+        {
+            "task": {"type": task or tag},
+            "dataset": {"name": row.cell[0], "type": row.cell[0]},
+            "metrics": [{"type": row.metric, "value": row.value}],
+        }
         for row in rows
-    ]  # fmt: skip
-    return ModelCardData(
-        base_model=base if is_hub else None,
-        datasets=list(datasets) or None,
-        library_name="open_clip" if (checkpoint / OPEN_CLIP).exists() else library,
-        pipeline_tag=task,
-        tags=["cfaug", "counterfactual", tag],
-        model_name=f"{record.get('experiment')}/{record.get('arm')}/seed={record.get('seed')}"
-        if results
-        else None,
-        eval_results=results or None,
-    )
+    ]
+    arm = "/".join(str(record.get(part)) for part in ("experiment", "arm"))
+    index = [{"name": f"{arm}/seed={record.get('seed')}", "results": results}]
+    return {
+        "base_model": base if is_hub else None,
+        "datasets": list(datasets) or None,
+        "library_name": "open_clip" if (checkpoint / OPEN_CLIP).exists() else library,
+        "pipeline_tag": task,
+        "tags": ["cfaug", "counterfactual", tag],
+        "model-index": index if results else None,
+    }
 
 
 def _class(checkpoint: Path) -> str:

@@ -15,7 +15,7 @@ from jinja2 import meta
 from cfaug import cards
 from cfaug.report.forgetting import Change
 from cfaug.report.results import Result, append_results
-from cfaug.train.card import KINDS, TEMPLATES, write_card
+from cfaug.train.card import KINDS, model_card, write_card
 
 COUNTS = {"real": 6, "counterfactual": 4, "total": 10, "validation": 3, "seen": 1200}
 OWN = {
@@ -115,14 +115,12 @@ def test_each_kind_of_run_has_its_card(tmp_path, kind, said):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_name_of_a_template_is_given(tmp_path, monkeypatch, kind):
+def test_every_name_of_a_template_is_given(tmp_path, kind):
     """Jinja prints nothing for a name that it does not know."""
-    given = {}
-    monkeypatch.setattr(cards, "fill_card", lambda *a, **values: given.update(values) or "")
-    write_card(write_run(tmp_path, kind))
-    text = "".join((TEMPLATES / f"{name}.md").read_text() for name in ("begin", kind, "end"))
+    card = model_card(write_run(tmp_path, kind), [], None)
+    text = "".join(file.read_text() for file in card.templates)
     named = meta.find_undeclared_variables(jinja2.Environment().parse(text))
-    assert named - {"card_data", "code", "number"} <= set(given)
+    assert named - {"card_data", "code", "number"} <= set(card.values)
 
 
 def test_results_are_a_table_and_the_hubs_model_index(tmp_path):
@@ -152,6 +150,10 @@ def test_a_part_and_a_unit_of_its_own_are_told(tmp_path):
     assert "| value | before | change |" in text
     assert "| `coco` | `acc1` | 1,000 | 50.00 % |  |  |" in text
     assert "| `coco [edit=noun]` | `skew` | 1,000 | 0.3125 nats |  |  |" in text
+    named = [
+        (r.dataset_name, r.metric_value) for r in ModelCard.load(card_of(folder)).data.eval_results
+    ]
+    assert named == [("coco", 0.5), ("coco [edit=noun]", 0.3125)]
 
 
 HOSTILE = [
@@ -188,7 +190,7 @@ def test_no_name_breaks_the_metadata_the_markdown_or_the_template(tmp_path, name
     assert cards.code(name) in said
 
 
-def test_an_edited_card_is_kept_and_named(tmp_path):
+def test_an_edited_card_is_kept_and_named(tmp_path, monkeypatch):
     folder = write_run(tmp_path)
     assert write_card(folder) is None
     card = card_of(folder)
@@ -196,6 +198,7 @@ def test_an_edited_card_is_kept_and_named(tmp_path):
     assert write_card(folder) is None  # as it was written: it gets the results
     assert "| `coco` |" in card.read_text()
     written = card.read_bytes()
+    monkeypatch.setattr(cards.Card, "fill", None)  # is not made again of the same
     assert write_card(folder) is None
     assert card.read_bytes() == written
     for edited in (
@@ -207,6 +210,7 @@ def test_an_edited_card_is_kept_and_named(tmp_path):
         card.write_bytes(edited)
         assert write_card(folder) == card
         assert card.read_bytes() == edited
+    monkeypatch.undo()
     card.unlink()
     assert write_card(folder) is None
     assert card.read_bytes() == written

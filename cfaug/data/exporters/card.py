@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from cfaug.cards import CARD, code, fill_card, number
+from cfaug.cards import CARD, Card, code, number
 from cfaug.data.exporters.cautions import caution_lines, cautions
 from cfaug.data.exporters.facts import About, Facts
 
@@ -60,39 +60,37 @@ def write_card(
 
 
 def _dataset_card(about: About, facts: Facts, columns: Mapping[str, str], split: str) -> str:
-    from huggingface_hub import DatasetCard, DatasetCardData
-
     rows = facts.sets if "image_0" in columns else facts.members
-    data = DatasetCardData(
-        pretty_name=about.name,
-        license=about.license,
-        language=[about.language],
-        size_categories=[_size(rows)],
-        task_categories=["zero-shot-image-classification", "image-to-text", "text-to-image"],
-        tags=["counterfactual", "image-text", "synthetic"] if facts.generated else ["image-text"],
-        dataset_info={
+    metadata = {
+        "pretty_name": about.name,
+        "license": about.license,
+        "language": [about.language],
+        "size_categories": [_size(rows)],
+        "task_categories": ["zero-shot-image-classification", "image-to-text", "text-to-image"],
+        "tags": ["counterfactual", "image-text", "synthetic"]
+        if facts.generated
+        else ["image-text"],
+        "dataset_info": {
             "features": [{"name": name, "dtype": kind} for name, kind in columns.items()],
             "splits": [{"name": split, "num_bytes": facts.image_bytes, "num_examples": rows}],
         },
-        configs=[
+        "configs": [
             {
                 "config_name": "default",
                 "data_files": [{"split": split, "path": f"data/{split}-*.parquet"}],
             }
         ],
-    )
-    return fill_card(
-        DatasetCard,
-        data,
-        [TEMPLATES / "card.md"],
-        about=about,
-        facts=facts,
-        columns=columns,
-        meanings=MEANINGS,
-        median=statistics.median,
-        todo=TODO,
-        cautions="\n".join(caution_lines(facts.attributes, facts.grids)) if facts.grids else "",
-    )
+    }
+    values = {
+        "about": about,
+        "facts": facts,
+        "columns": columns,
+        "meanings": MEANINGS,
+        "median": statistics.median,
+        "todo": TODO,
+        "cautions": "\n".join(caution_lines(facts.attributes, facts.grids)) if facts.grids else "",
+    }
+    return Card("DatasetCard", metadata, [TEMPLATES / "card.md"], values).fill()
 
 
 def _datasheet(about: About, facts: Facts) -> str:
