@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from cfaug.files import require_regular, write_file
+from cfaug.files import write_file
 
 CARD = "README.md"
 """The name of a card, which the Hub shows."""
@@ -116,7 +116,9 @@ def is_edited(file: Path) -> bool:
 
 def _read_stamp(file: Path) -> str | None:
     """Return the digest of what a card was made of; ``None`` if it was edited since."""
-    content = require_regular(file).read_bytes()
+    if not file.is_file():  # a pipe would be waited for
+        return None
+    content = file.read_bytes()
     found = STAMPED.search(content)
     if found is None or found[1].decode() != hashlib.sha256(content[: found.start()]).hexdigest():
         return None

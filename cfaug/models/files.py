@@ -27,7 +27,7 @@ def replace_checkpoint(folder: Path) -> Iterator[Path]:
     with replace_folder(folder) as fresh:
         try:
             yield fresh
-            if (folder / CARD).is_file():
+            if (folder / CARD).is_file() and not (folder / CARD).is_symlink():
                 shutil.copy2(folder / CARD, fresh / CARD)
         except SafetensorError as error:  # has the disk's error only as text
             refused = re.search(r"\(os error (\d+)\)", str(error))

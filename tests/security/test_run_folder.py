@@ -209,8 +209,16 @@ def test_the_card_reads_what_stands_beside_the_weights_as_data(received, content
             write_card(folder_of(received))
     else:
         file.write_text(content)
-        card = write_card(folder_of(received))
+        write_card(folder_of(received))
+        card = folder_of(received) / "checkpoint" / "README.md"
         assert "import AutoModel," in card.read_text()
+
+
+def test_a_card_that_is_a_pipe_is_not_waited_for(received):
+    card = folder_of(received) / "checkpoint" / "README.md"
+    card.unlink()
+    os.mkfifo(card)
+    assert write_card(folder_of(received)) == card
 
 
 def test_settings_of_another_type_name_the_run_and_the_setting(received, capsys):
