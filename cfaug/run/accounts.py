@@ -5,10 +5,12 @@ from __future__ import annotations
 import configparser
 import netrc
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-WANDB = "https://api.wandb.ai"
+WANDB = ("api.wandb.ai", "api.forge.coreweave.com", "forge.coreweave.com")
+"""Names of W&B's own server: a key of any of them is the key of all."""
 
 
 def has_hub_token() -> bool:
@@ -30,8 +32,9 @@ def has_wandb_key() -> bool:
     if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
         return True
     settings = _wandb_settings()
-    host = urlsplit(os.environ.get("WANDB_BASE_URL") or settings.get("base_url") or WANDB).netloc
-    return bool(settings.get("api_key")) or _is_in_netrc(host)
+    host = urlsplit(os.environ.get("WANDB_BASE_URL") or settings.get("base_url") or "").netloc
+    hosts = WANDB if not host or host in WANDB else (host,)
+    return bool(settings.get("api_key")) or _is_in_netrc(hosts)
 
 
 def _wandb_settings() -> dict[str, str]:
@@ -48,13 +51,13 @@ def _wandb_settings() -> dict[str, str]:
     return found
 
 
-def _is_in_netrc(host: str) -> bool:
+def _is_in_netrc(hosts: Sequence[str]) -> bool:
     places = [os.environ["NETRC"]] if os.environ.get("NETRC") else ["~/.netrc", "~/_netrc"]
     file = next((f for f in map(os.path.expanduser, places) if os.path.isfile(f)), None)
     if file is None:
         return False
     try:
-        login = netrc.netrc(file).authenticators(host)
+        logins = netrc.netrc(file).hosts
     except (OSError, ValueError, netrc.NetrcParseError):
         return False
-    return login is not None and bool(login[2])
+    return any(logins[host][2] for host in hosts if host in logins)

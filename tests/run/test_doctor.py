@@ -125,6 +125,15 @@ def test_a_gpu_that_torch_cannot_use_is_told_from_none(machine, monkeypatch, cap
     assert "GPU no this torch cannot use the one here" in lines(capsys, "devices")
 
 
+def test_a_folder_of_data_that_cannot_be_read_is_told_from_an_empty_one(
+    machine, monkeypatch, capsys
+):
+    (machine / "data").mkdir()
+    assert "cannot be read" not in lines(capsys, "data")
+    monkeypatch.setattr(doctor.os, "access", lambda *_: False)  # root may read anything
+    assert "data: paths.data=data, which cannot be read" in lines(capsys, "data")
+
+
 def test_help_and_another_argument(capsys):
     assert doctor.main(["--help"]) == 0
     assert "paths.data=FOLDER" in capsys.readouterr().out
@@ -144,6 +153,8 @@ def netrc(machine, text, name="home/.netrc"):
     ("name", "text"),
     [
         ("home/.netrc", f"machine api.wandb.ai login user password {KEY}\n"),
+        ("home/.netrc", f"machine api.forge.coreweave.com login user password {KEY}\n"),
+        ("home/_netrc", f"machine api.wandb.ai login user password {KEY}\n"),
         ("home/.config/wandb/settings", f"[default]\napi_key = {KEY}\n"),
         ("wandb/settings", f"[default]\napi_key = {KEY}\n"),
     ],
