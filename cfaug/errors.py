@@ -1,10 +1,8 @@
-"""The one error a user is meant to read, and what every settings class refuses by it."""
+"""The one error a user is meant to read."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import fields
-from typing import Any
 
 USERS_MISTAKE = 2
 """The exit code of a command that ends with a ``UserError``."""
@@ -49,19 +47,3 @@ def name_some(names: Iterable[object], most: int = 5) -> str:
     """
     every = [str(name) for name in names]
     return ", ".join(every[:most]) + (", ..." if len(every) > most else "")
-
-
-def check_booleans(settings: Any, node: str) -> None:
-    """Refuse a text or a number in a dataclass where true or false is wanted: each would be true.
-
-    Args:
-        settings: an instance of a dataclass.
-        node: what its settings are called, ``data`` for ``data.drop_last``.
-
-    Raises:
-        UserError: naming the setting.
-    """
-    for field in fields(settings):
-        value = getattr(settings, field.name, None)
-        if field.init and field.type in {bool, "bool"} and not isinstance(value, bool):
-            raise UserError(f"{node}.{field.name}={value} should be true or false")

@@ -66,16 +66,6 @@ def check_trainable(provides: tuple[type, ...], owner: str) -> None:
     )
 
 
-def check_positive(name: str, value: int | None) -> None:
-    """Refuse a count below 1.
-
-    Raises:
-        UserError: naming the setting.
-    """
-    if value is not None and value < 1:
-        raise UserError(f"model.{name}={value} must be at least 1, or null")
-
-
 @dataclass(frozen=True)
 class Checkpoint:
     """A ``save_pretrained`` folder, whatever kind of model it holds.

@@ -210,9 +210,9 @@ def explain_refusal(value: Any, annotation: Any, key: str) -> str:
     """
     choices = alternatives_of(annotation)
     for choice in choices if len(choices) <= 2 else ():
-        for number, (one, kind) in enumerate(_pair_items(value, choice)):
+        for place, one, kind in _parts(value, choice):
             if not accepts(one, kind):
-                return explain_refusal(one, kind, f"{key}[{number}]")
+                return explain_refusal(one, kind, key + place)
     names = [str(name) for choice in choices for name in choices_of(choice)]
     if names:
         names += ["null"] if types.NoneType in choices else []
@@ -223,14 +223,20 @@ def explain_refusal(value: Any, annotation: Any, key: str) -> str:
     return f"{key}={write_value(value)} should be {' or '.join(wanted)}"
 
 
-def _pair_items(value: Any, annotation: Any) -> list[tuple[Any, Any]]:
-    """Return the items of a list, each with its annotation; none where their number is wrong."""
-    kinds = get_args(plain_of(annotation))
-    if not isinstance(value, list | tuple) or not is_sequence(base_of(annotation)) or not kinds:
+def _parts(value: Any, annotation: Any) -> list[tuple[str, Any, Any]]:
+    """Return what a list or mapping holds, with where and with its annotation.
+
+    It is empty where the annotation says nothing, or another length.
+    """
+    base, kinds = base_of(annotation), get_args(plain_of(annotation))
+    if isinstance(value, Mapping) and base in {Mapping, dict} and kinds:
+        return [(f".{name}", one, kinds[1]) for name, one in value.items()]
+    if not isinstance(value, list | tuple) or not is_sequence(base) or not kinds:
         return []
-    if base_of(annotation) is not tuple or kinds[-1] is Ellipsis:
-        return [(one, kinds[0]) for one in value]
-    return list(zip(value, kinds, strict=True)) if len(value) == len(kinds) else []
+    if base is not tuple or kinds[-1] is Ellipsis:
+        kinds = (kinds[0],) * len(value)
+    pairs = enumerate(zip(value, kinds, strict=False))
+    return [(f"[{i}]", one, kind) for i, (one, kind) in pairs] if len(value) == len(kinds) else []
 
 
 def choices_of(annotation: Any) -> tuple[Any, ...]:
@@ -268,7 +274,7 @@ def describe_type(annotation: Any) -> str:
         kinds = [kind for kind in get_args(plain_of(annotation)) if kind is not Ellipsis]
         least = [str(mark.min_length) for mark in marks if isinstance(mark, MinLen)]
         fixed = base is tuple and kinds and Ellipsis not in get_args(plain_of(annotation))
-        count = [str(len(kinds))] if fixed else [f"at least {one}" for one in least]
+        count = [str(len(kinds))] if fixed else [f"{one} or more" for one in least]
         several = [words] if kinds and (words := _describe_several(kinds[0])) else []
         if several and count and choices_of(kinds[0]):
             count += ["of"]

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
+from annotated_types import Interval
 
 from cfaug.annotation.question import Item, Question
 from cfaug.data.planning.rational import decimal, half_up
 from cfaug.errors import UserError
 from cfaug.rng import derive, generator
+from cfaug.validation import Positive, Share, check_fields
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -66,20 +68,6 @@ def _check_set(
         )
 
 
-def check_whole(settings: object, *names: str, prefix: str = "annotate.") -> None:
-    """Raise a UserError if one of some settings is not a whole number.
-
-    Args:
-        settings: with the names as attributes.
-        names: of the settings.
-        prefix: of a name on the command line.
-    """
-    for name in names:
-        value = getattr(settings, name)
-        if type(value) is not int:
-            raise UserError(f"{prefix}{name}={value} should be a whole number")
-
-
 @dataclass(frozen=True)
 class Assignment:
     """How the images are distributed over annotators.
@@ -96,20 +84,15 @@ class Assignment:
         UserError: naming what is out of range.
     """
 
-    annotators: int = 3
+    annotators: Annotated[int, Interval(ge=1, le=MAX_ANNOTATORS)] = 3
     annotators_per_item: int = 3
-    overlap_fraction: float = 0.1
-    sample: int | None = None
+    overlap_fraction: Share = 0.1
+    sample: Positive | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_whole(self, "annotators", "annotators_per_item", "seed",
-                    *["sample"] * (self.sample is not None), prefix=PREFIX)  # fmt: skip
+        check_fields(self, "annotate.assignment")
         share, several = self.overlap_fraction, self.annotators_per_item
-        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
-            raise _invalid("overlap_fraction", share, "a number from 0 to 1")
-        if not 1 <= self.annotators <= MAX_ANNOTATORS:
-            raise _invalid("annotators", self.annotators, f"from 1 to {MAX_ANNOTATORS}")
         if several < 2:
             raise _invalid(
                 "annotators_per_item", several,
@@ -121,8 +104,6 @@ class Assignment:
                 f"{PREFIX}annotators={self.annotators} people answer; raise that, lower this, or "
                 f"set {PREFIX}overlap_fraction=0",
             )  # fmt: skip
-        if self.sample is not None and self.sample < 1:
-            raise _invalid("sample", self.sample, "1 or more, or null for all")
 
     def choose_items(self, items: Sequence[Item]) -> list[Item]:
         """Return the images to ask about, in the order of the source."""

@@ -6,6 +6,9 @@ All answers of an annotator who fails one of them are left out.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
+
+from annotated_types import Interval
 
 from cfaug.annotation.answers import Answer
 from cfaug.annotation.question import Item
@@ -20,20 +23,8 @@ MOST = 20
 ASKS = "This is a check of attention. Whatever the photo shows, "
 
 
-def check_count(title: str, count: object) -> None:
-    """Refuse an invalid number of checks.
-
-    Args:
-        title: of the question, for the message.
-        count: its setting.
-
-    Raises:
-        UserError: if it is not a whole number from 0 to ``MOST``.
-    """
-    if type(count) is not int or not 0 <= count <= MOST:
-        raise UserError(
-            f"the question {title!r}: attention={count} is invalid: choose from 0 to {MOST}"
-        )
+Checks = Annotated[int, Interval(ge=0, le=MOST)]
+"""How many checks a form has."""
 
 
 def draw_check(number: int, choices: Sequence[str], rows: Sequence[int]) -> tuple[str, int]:

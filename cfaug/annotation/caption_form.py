@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cfaug.annotation.attention import ASKS, PREFIX, check_count, draw_check
+from cfaug.annotation.attention import ASKS, PREFIX, Checks, draw_check
 from cfaug.annotation.form import EDIT_KIND, EditedItem, Field, Form
 from cfaug.annotation.question import Item
 from cfaug.annotation.two_texts import TwoTexts, known_truth, read_two_texts
@@ -33,15 +33,13 @@ class CaptionForm(Form):
             without questions.
     """
 
-    attention: int = 3
-    examples: int = 5
+    attention: Checks = 3
+    examples: Checks = 5
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not any(one.kind == "scale" for one in self.fields.values()):
             raise UserError(f"the form {self.title!r} asks for no scale: give it one")
-        check_count(self.title, self.attention)
-        check_count(self.title, self.examples)
 
     def items(self, index: Index, seed: int = 0) -> list[EditedItem]:
         """Return the captions to ask about, in the order of the source; then the checks.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from cfaug.annotation.question import Item, check_field
 from cfaug.errors import UserError
 from cfaug.rng import derive
+from cfaug.validation import Positive, check_fields
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -128,13 +129,14 @@ class Form:
     title: str
     text: str
     fields: Mapping[str, Field]
-    per_kind: int | None = 10
+    per_kind: Positive | None = 10
     leave_out: Sequence[str] = ("reconstruction",)
 
     captions: Sequence[str] = dataclasses.field(default=(), init=False, repr=False)
     balanced: bool = dataclasses.field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        check_fields(self, "annotate.question")
         if not any(field.kind != "text" for field in self.fields.values()):
             raise UserError(f"the form {self.title!r} has no scale and no check: give it fields")
         for name in self.fields:
@@ -143,11 +145,6 @@ class Form:
                     f"the form {self.title!r}: a field called {name!r} is invalid: choose a word "
                     "of a-z, 0-9 and _ that is not key, member, annotator, texts or seconds"
                 )
-        if self.per_kind is not None and (type(self.per_kind) is not int or self.per_kind < 1):
-            raise UserError(
-                f"the form {self.title!r}: per_kind={self.per_kind} is invalid: choose 1 or more, "
-                "or null for all"
-            )
 
     def items(self, index: Index, seed: int = 0) -> list[EditedItem]:
         """Return the edited images of a source to ask about, in its order.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cfaug.annotation.attention import ASKS, PREFIX, check_count, draw_check
+from cfaug.annotation.attention import ASKS, PREFIX, Checks, draw_check
 from cfaug.annotation.findings import Findings
 from cfaug.annotation.question import Item, Question
 from cfaug.annotation.sections import Section
@@ -32,11 +32,10 @@ class Preference(Question):
     """
 
     against: str | None = None
-    attention: int = 3
+    attention: Checks = 3
     balanced: bool = True
 
     def __post_init__(self) -> None:
-        check_count(self.title, self.attention)
         if len(self.captions) != 2:
             raise self._invalid("captions", list(self.captions), "names of two methods")
         super().__post_init__()

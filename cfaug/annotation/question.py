@@ -8,9 +8,10 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 from cfaug.errors import UserError
+from cfaug.validation import check_fields
 
 if TYPE_CHECKING:
     from cfaug.annotation.strata import Strata
@@ -119,6 +120,7 @@ class Question:
     """Whether both orders of the offered captions are shown equally often."""
 
     def __post_init__(self) -> None:
+        check_fields(self, "annotate.question")
         chosen = self.chosen()
         if not self.reported:
             object.__setattr__(self, "reported", tuple(chosen))
@@ -136,8 +138,6 @@ class Question:
         ):  # fmt: skip
             if not set(found) <= set(chosen):
                 raise self._invalid(name, list(found), f"choose from {', '.join(chosen)}")
-        if self.pictures not in get_args(Pictures):
-            raise self._invalid("pictures", self.pictures, "choose from image, set")
         if self.show_caption and (self.captions or self.pictures == "set"):
             raise self._invalid(
                 "show_caption", True, "leave it out where the captions are offered or shown anyway"

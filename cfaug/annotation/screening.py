@@ -10,6 +10,7 @@ from cfaug.annotation.answers import Answer
 from cfaug.annotation.question import Item, Question
 from cfaug.data.sources.lists import list_records
 from cfaug.errors import UserError
+from cfaug.validation import Share, check
 
 
 def read_known(file: Path, items: Sequence[Item], question: Question) -> dict[int, str]:
@@ -57,11 +58,7 @@ class Screening:
     minimum: float
 
     def __post_init__(self) -> None:
-        number = isinstance(self.minimum, int | float) and not isinstance(self.minimum, bool)
-        if not number or not 0 <= self.minimum <= 1:
-            raise UserError(
-                f"annotate.screening_minimum={self.minimum} is invalid: choose from 0 to 1"
-            )
+        check(self.minimum, Share, "annotate.screening_minimum")
 
     def shares(self, answers: Sequence[Answer]) -> dict[str, float]:
         """Return the share of the known images that each annotator answered right.

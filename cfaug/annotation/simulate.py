@@ -14,6 +14,7 @@ from cfaug.annotation.record import SIMULATED
 from cfaug.data.sources.lists import list_records
 from cfaug.errors import UserError, name_some
 from cfaug.rng import generator
+from cfaug.validation import Share, check
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,7 @@ class Mistakes:
     seed: int
 
     def __post_init__(self) -> None:
-        number = isinstance(self.rate, int | float) and not isinstance(self.rate, bool)
-        if not number or not 0 <= self.rate <= 1:
-            raise UserError(
-                f"annotate.mistakes={self.rate} is invalid: choose a number from 0 to 1"
-            )
+        check(self.rate, Share, "annotate.mistakes")
 
     def answer(self, annotator: int, item: Item, truth: str, labels: Sequence[str]) -> str:
         """Return the true answer, or another of the labels."""

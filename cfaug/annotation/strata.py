@@ -19,6 +19,7 @@ from cfaug.errors import UserError, name_some
 from cfaug.messages import say
 from cfaug.report.numbers import percent
 from cfaug.rng import derive
+from cfaug.validation import Positive, check_fields
 
 if TYPE_CHECKING:
     from cfaug.annotation.findings import Findings
@@ -50,16 +51,12 @@ class Strata:
     """
 
     column: str
-    each: int | None = None
+    each: Positive | None = None
     only: Mapping[str, str] = field(default_factory=dict)
     offered: Mapping[str, Stratum] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.each is not None and (type(self.each) is not int or self.each < 1):
-            raise UserError(
-                f"annotate.question.strata.each={self.each} is invalid: choose 1 or more, or null "
-                "for all"
-            )
+        check_fields(self, "annotate.question.strata")
 
     def mark(self, index: Index, items: Sequence[Item]) -> list[Item]:
         """Return the items to ask about, each with its stratum.

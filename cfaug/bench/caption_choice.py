@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -55,6 +55,7 @@ from cfaug.metrics.caption_choice import (
 )
 from cfaug.protocols import Answerer, Matcher
 from cfaug.types import CLUSTER, ITEM, Better, Column, Evaluation, Outcome
+from cfaug.validation import Positive
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,7 +100,7 @@ class CaptionChoice(ItemSource):
 
     ties: Ties = "miss"
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    at_least: int = 1
+    at_least: Positive = 1
     drop: Sequence[str] = ()
     tags: Sequence[str] = ()
     blind: str | IdentifiedLanguageModel | None = "zoo:language/causal"
@@ -109,20 +110,6 @@ class CaptionChoice(ItemSource):
     whole_sets: ClassVar[bool] = True
     also_asks: ClassVar[tuple[type, ...]] = (Matcher, Answerer)
     primary_metrics: ClassVar[tuple[str, ...]] = ("accuracy",)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.ties not in get_args(Ties):
-            choices = ", ".join(get_args(Ties))
-            raise UserError(f"benchmark.ties={self.ties} is invalid: choose {choices}")
-        if type(self.at_least) is not int or self.at_least < 1:
-            raise UserError(
-                f"benchmark.at_least={self.at_least} should be a number of items, 1 or more"
-            )
-        for name in ("drop", "tags"):
-            _check_texts(getattr(self, name), f"benchmark.{name}")
-        for group, members in self.groups.items():
-            _check_texts(members, f"benchmark.groups.{group}")
 
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
         """Keep what ``run`` asks about."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from cfaug.protocols import DualEncoder
 from cfaug.report.stress import CENTRE, GROUP
 from cfaug.text.protocols import SentenceEmbedder
 from cfaug.types import ORIGINAL, RECONSTRUCTION
+from cfaug.validation import Positive, check_fields
 
 if TYPE_CHECKING:
     from cfaug.models.specs import ModelSpec
@@ -55,19 +56,12 @@ class EditClusters:
     encoder: ModelSpec | SentenceEmbedder
     feature: Feature = "abs_diff"
     unit: Unit = "word"
-    clusters: int = CLUSTERS
+    clusters: Positive = CLUSTERS
     seed: int = 0
     batch_size: int = 256
 
     def __post_init__(self) -> None:
-        for name, choices in (("feature", get_args(Feature)), ("unit", get_args(Unit))):
-            if getattr(self, name) not in choices:
-                raise UserError(
-                    f"benchmark.clusters.{name}={getattr(self, name)} is invalid: choose from "
-                    f"{', '.join(choices)}"
-                )
-        if type(self.clusters) is not int or self.clusters < 1:
-            raise UserError(f"benchmark.clusters.clusters={self.clusters} is invalid: 1 or more")
+        check_fields(self, "benchmark.clusters")
 
     def identity(self) -> list[str]:
         """Return all that decides the clusters besides the items, for the benchmark's hash."""

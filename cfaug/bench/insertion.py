@@ -22,9 +22,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
+from annotated_types import Ge
 
 from cfaug.bench.embed import Pixels, compute_distinct, embed_images, embed_texts
 from cfaug.bench.feature_cache import image_keys
@@ -45,6 +46,7 @@ from cfaug.errors import UserError
 from cfaug.protocols import DualEncoder
 from cfaug.report.items import Items
 from cfaug.types import Evaluation
+from cfaug.validation import Positive
 
 if TYPE_CHECKING:
     from cfaug.bench.cached_model import CachedEncoder
@@ -103,25 +105,16 @@ class Insertion(WritesModelPage, TextPairBenchmark):
     """
 
     prefix: str = PREFIX
-    pairs_per_batch: int = 1000
+    pairs_per_batch: Annotated[int, Ge(FEWEST)] = 1000
     seed: int = 0
     compat: Compat | None = None
     sentence_encoder: SentenceEmbedder | None = None
     synonyms: str | None = WORDNET
-    page: int | None = 60
+    page: Positive | None = 60
 
     kind: ClassVar[str] = "insertion"
     needs: ClassVar[type] = DualEncoder
     primary_metrics: ClassVar[tuple[str, ...]] = ("mrr_original", "mrr", "mrr_drop")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.compat not in (None, *get_args(Compat)):
-            raise UserError(f"benchmark.compat={self.compat} is invalid: choose code or null")
-        value = self.pairs_per_batch
-        if isinstance(value, bool) or value < FEWEST:
-            raise UserError(f"benchmark.pairs_per_batch={value} is invalid: {FEWEST} or more")
-        self.check_page(1)
 
     def ask(self, *pairs: TextPairs) -> Insertion:
         """Ask about texts, and return this benchmark.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
 from cfaug.bench.item_counts import describe_count
 from cfaug.bench.source import SourceBenchmark
@@ -49,8 +49,6 @@ class ItemSource(SourceBenchmark):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.missing not in get_args(Missing):
-            raise UserError(f"benchmark.missing={self.missing} is invalid: choose refuse or skip")
         kinds = [form.kind for form in FORMS]
         if self.form is not None and self.form not in kinds:
             raise UserError(

@@ -59,23 +59,6 @@ class WritesModelPage:
         images = self.page_images()
         return self.model_page().write_for_run(folder, title, str(self.name), images)
 
-    def check_page(self, least: int) -> None:
-        """Refuse a ``page`` that is invalid.
-
-        Args:
-            least: the smallest valid number.
-
-        Raises:
-            UserError: if it is not a whole number, or is smaller.
-        """
-        page = self.page
-        if page is not None and (
-            isinstance(page, bool) or not isinstance(page, int) or page < least
-        ):
-            raise UserError(
-                f"benchmark.page={page} is invalid: {least} or more, or null for no page"
-            )
-
     def reader(self, find: Callable[[str], Found | None], source: object) -> Callable[[str], Found]:
         """Return a function that finds an image by name and refuses names that are not in the data.
 

@@ -79,11 +79,6 @@ class PairMatching(ItemSource):
     also_asks: ClassVar[tuple[type, ...]] = (Matcher, Answerer)
     primary_metrics: ClassVar[tuple[str, ...]] = WINOGROUND
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if isinstance(self.tags, str):
-            raise UserError(f"benchmark.tags={self.tags} should be a list of names")
-
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
         """Keep what ``run`` asks about."""
         self.ask(index, rows)

@@ -15,6 +15,7 @@ from cfaug.bench.source import SourceBenchmark
 from cfaug.errors import UserError
 from cfaug.metrics.retrieval import hits_at, standings
 from cfaug.types import CLUSTER, ITEM, Evaluation
+from cfaug.validation import Positive
 
 if TYPE_CHECKING:
     from cfaug.bench.cached_model import CachedEncoder
@@ -52,7 +53,7 @@ class Retrieval(SourceBenchmark):
             ``edited_by`` is given, or ``captions_per_image`` is below 1.
     """
 
-    captions_per_image: int | None = None
+    captions_per_image: Positive | None = None
     counterfactual_holdout: float | None = None
     human_labels: str | None = None
     edited_by: str | None = None
@@ -65,13 +66,6 @@ class Retrieval(SourceBenchmark):
         given = [f"benchmark.{name}" for name in names if getattr(self, name) is not None]
         if len(given) > 1:
             raise UserError(f"{' and '.join(given)} exclude each other: choose one")
-        count = self.captions_per_image
-        if count is not None and (
-            isinstance(count, bool) or not isinstance(count, int) or count < 1
-        ):
-            raise UserError(
-                f"benchmark.captions_per_image={count}: give a number from 1, or null for all"
-            )
 
     def choose_rows(self, context: EvaluationContext, source: str) -> np.ndarray | None:
         """Return the rows that the settings select."""

@@ -37,7 +37,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -58,6 +58,7 @@ from cfaug.metrics.skew import ALPHA, Zeros
 from cfaug.progress import watch
 from cfaug.text.templates import placeholders, right_articles
 from cfaug.types import Evaluation
+from cfaug.validation import Count
 
 if TYPE_CHECKING:
     from cfaug.bench.cached_model import CachedEncoder
@@ -123,7 +124,7 @@ class Skew(WritesModelPage, SourceBenchmark):
     templates: Sequence[str] | None = None
     invalid: Invalid = "refuse"
     compat: Compat | None = None
-    page: int | None = 100
+    page: Count | None = 100
 
     kind: ClassVar[str] = "skew"
     whole_sets: ClassVar[bool] = True
@@ -131,19 +132,12 @@ class Skew(WritesModelPage, SourceBenchmark):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, choices in (("subjects", Subjects), ("prompts", Prompts), ("invalid", Invalid)):
-            if getattr(self, name) not in get_args(choices):
-                raise UserError(
-                    f"benchmark.{name}={getattr(self, name)} is invalid: choose from "
-                    f"{', '.join(get_args(choices))}"
-                )
         for template in self.templates or ():
             if set(placeholders(template, "benchmark.templates")) != {"subject"}:
                 raise UserError(
                     f"benchmark.templates: {template!r} is invalid: it should have {{subject}} in "
                     "it, and nothing else in braces"
                 )
-        self.check_page(0)
         self._how = Judging(
             k=self._listed_ks(), zeros=self.zeros, alpha=self.alpha, permute=self.permute,
             permutations=self.permutations, resamples=self.resamples, seed=self.seed,

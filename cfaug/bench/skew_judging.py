@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Annotated, Literal
+
+from annotated_types import Interval
 
 from cfaug.errors import UserError
 from cfaug.metrics.skew import ALPHA, Zeros
+from cfaug.validation import PositiveNumber, check_fields
 
 Permute = Literal["sets", "pool"]
 Compat = Literal["released"]
@@ -25,26 +27,15 @@ class Judging:
 
     k: tuple[int | str, ...] | None = None
     zeros: Zeros = "smooth"
-    alpha: float = ALPHA
+    alpha: PositiveNumber = ALPHA
     permute: Permute = "sets"
-    permutations: int = 10_000
-    resamples: int = 2_000
+    permutations: Annotated[int, Interval(ge=1, le=MOST_PERMUTATIONS)] = 10_000
+    resamples: Annotated[int, Interval(ge=1, le=MOST_RESAMPLES)] = 2_000
     seed: int = 0
     compat: Compat | None = None
 
     def __post_init__(self) -> None:
-        for name, choices in (("zeros", Zeros), ("permute", Permute), ("compat", Compat)):
-            value, allowed = getattr(self, name), get_args(choices)
-            if value not in allowed and not (name == "compat" and value is None):
-                raise UserError(
-                    f"benchmark.{name}={value} is invalid: choose from {', '.join(allowed)}"
-                )
-        for name, most in (("permutations", MOST_PERMUTATIONS), ("resamples", MOST_RESAMPLES)):
-            number = getattr(self, name)
-            if type(number) is not int or not 1 <= number <= most:
-                raise UserError(f"benchmark.{name}={number} is invalid: from 1 to {most:,}")
-        if isinstance(self.alpha, bool) or not 0 < self.alpha < math.inf:
-            raise UserError(f"benchmark.alpha={self.alpha} is invalid: a number above 0")
+        check_fields(self, "benchmark")
         for k in self.k or ():
             if k != LABELS and (type(k) is not int or k < 1):
                 raise UserError(

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from cfaug.data.planning.leakage import Leaks
-from cfaug.errors import UserError, check_booleans
+from cfaug.errors import UserError
 from cfaug.protocols import DualEncoder
 from cfaug.types import Outcome
+from cfaug.validation import Positive, check_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,7 +46,7 @@ class SourceBenchmark(ABC):
 
     data: str | None = None
     name: str | None = None
-    batch_size: int = 256
+    batch_size: Positive = 256
     without_leaks: bool = False
     leaks: Leaks | None = field(default=None, init=False, repr=False)
 
@@ -54,9 +55,7 @@ class SourceBenchmark(ABC):
     whole_sets: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        check_booleans(self, "benchmark")
-        if type(self.batch_size) is not int or self.batch_size < 1:
-            raise UserError(f"benchmark.batch_size={self.batch_size} should be 1 or more")
+        check_fields(self, "benchmark")
 
     def open(self, context: EvaluationContext) -> list[Benchmark]:
         """Open the source and return the benchmark, alone.

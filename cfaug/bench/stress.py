@@ -35,7 +35,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -48,7 +48,7 @@ from cfaug.bench.feature_cache import image_keys
 from cfaug.bench.joined import JoinedBenchmark
 from cfaug.bench.logits import classify_images
 from cfaug.bench.stress_items import concatenate_columns, item_columns, item_names
-from cfaug.bench.stress_outcomes import PARTS, Part, outcomes
+from cfaug.bench.stress_outcomes import Part, outcomes
 from cfaug.bench.stress_sets import JoinedSets
 from cfaug.data.sources.class_names import (
     class_words,
@@ -56,7 +56,6 @@ from cfaug.data.sources.class_names import (
     make_distinct,
     prompt_names,
 )
-from cfaug.errors import UserError
 from cfaug.files import read_lines
 from cfaug.protocols import Classifier
 from cfaug.types import Evaluation
@@ -116,16 +115,6 @@ class Stress(JoinedBenchmark):
     page_files: ClassVar[tuple[str, ...]] = ("stress.html", "stress.md", "insights.json")
     kind: ClassVar[str] = "stress"
     needs: ClassVar[type] = Classifier
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.compat not in (None, *get_args(Compat)):
-            raise UserError(f"benchmark.compat={self.compat} is invalid: choose released or null")
-        unknown = [part for part in self.parts if part not in PARTS]
-        if unknown:
-            raise UserError(
-                f"benchmark.parts: {unknown[0]!r} is invalid: choose from {', '.join(PARTS)}"
-            )
 
     def ask(self, *sets: JoinedSets) -> Stress:
         """Ask about open sources, and return this benchmark.

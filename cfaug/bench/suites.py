@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast, get_args
+from typing import TYPE_CHECKING, Literal, cast
 
 from cfaug.bench.classification import PAPER_TEMPLATE, Classes, ZeroShot
 from cfaug.bench.context import EvaluationContext
@@ -17,6 +17,7 @@ from cfaug.data.sources.class_names import class_words
 from cfaug.data.sources.values import class_caption
 from cfaug.errors import UserError
 from cfaug.messages import say, say_once
+from cfaug.validation import check_fields
 from cfaug.world_source import is_world
 
 if TYPE_CHECKING:
@@ -60,10 +61,7 @@ class Suite:
     layouts: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.absent not in get_args(Absent):
-            raise UserError(f"benchmark.absent={self.absent}: choose refuse or say")
-        if self.where not in ("auto", "world", "folders"):
-            raise UserError(f"benchmark.where={self.where}: choose auto, world or folders")
+        check_fields(self, "benchmark")
         for key, members in (("world", self.world), ("folders", self.folders)):
             for name, member in members.items():
                 check_member(member, f"benchmark.{key}.{name}")

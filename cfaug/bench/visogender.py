@@ -12,15 +12,17 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import numpy as np
+from annotated_types import MinLen
 
 from cfaug.bench.neutral_retrieval import NeutralRetrieval
 from cfaug.bench.pronouns import ASKED, Photos, PronounResolution
 from cfaug.data.sources.visogender import VisoGenderPhotos
-from cfaug.errors import UserError, check_booleans
+from cfaug.errors import UserError
 from cfaug.metrics.skew import Zeros
+from cfaug.validation import Positive, check_fields
 
 if TYPE_CHECKING:
     from cfaug.bench.context import EvaluationContext
@@ -68,11 +70,11 @@ class VisoGender:
     without_leaks: bool = False
     templates: Mapping[str, str] = field(default_factory=lambda: dict(TEMPLATES))
     neutral_choice: bool = False
-    ks: Sequence[int] = (5, 10)
+    ks: Annotated[Sequence[Positive], MinLen(1)] = (5, 10)
     zeros: Zeros = "smooth"
 
     def __post_init__(self) -> None:
-        check_booleans(self, "benchmark")
+        check_fields(self, "benchmark")
         if sorted(self.templates) != sorted(ASKED):
             raise UserError(
                 f"benchmark.templates has {', '.join(self.templates) or 'none'}: it should have "
@@ -84,15 +86,6 @@ class VisoGender:
                 raise UserError(
                     f"benchmark.templates.{asked}={template!r} is invalid: {missing[0]} is missing"
                 )
-        if self.zeros not in get_args(Zeros):
-            raise UserError(
-                f"benchmark.zeros={self.zeros} is invalid: choose from {', '.join(get_args(Zeros))}"
-            )
-        wrong = [k for k in self.ks if type(k) is not int or k < 1]
-        if wrong or not self.ks:
-            raise UserError(
-                f"benchmark.ks={list(self.ks)} is invalid: it should be whole numbers from 1"
-            )
 
     def open(self, context: EvaluationContext) -> list[Benchmark]:
         """Open the photos, and return both questions about them.

@@ -35,7 +35,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, cast, get_args
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
 
@@ -59,13 +59,14 @@ from cfaug.bench.question_protocol import (
     QuestionProtocol,
     leave_out_too,
 )
-from cfaug.errors import UserError, check_booleans
-from cfaug.metrics.option_choice import REDUCTIONS, Reduction
+from cfaug.errors import UserError
+from cfaug.metrics.option_choice import Reduction
 from cfaug.protocols import Answerer
 from cfaug.question_sets import BASIC, COUNTERFACTUAL, DISPUTED, AskedImage
 from cfaug.text.question_checks import QuestionProblem, validate
 from cfaug.text.question_wording import read_wording
 from cfaug.types import Evaluation
+from cfaug.validation import Count, Positive, check_fields
 
 if TYPE_CHECKING:
     from cfaug.bench.cached_model import CachedAnswerer
@@ -120,14 +121,14 @@ class VisualQuestions(WritesModelPage):
     option_order: Order = "given"
     order_seed: int = 0
     demonstrations: str | None = None
-    shots: int = 0
+    shots: Count = 0
     chain_of_thought: ChainOfThought | None = None
-    max_new_tokens: int = 128
+    max_new_tokens: Positive = 128
     blind: bool = True
     prior: bool = True
-    batch_size: int = 64
+    batch_size: Positive = 64
     without_leaks: bool = False
-    page: int | None = 200
+    page: Positive | None = 200
     leaks: Leaks | None = field(default=None, init=False, repr=False)
     _images: Sequence[AskedImage] = field(default=(), init=False, repr=False)
 
@@ -136,20 +137,7 @@ class VisualQuestions(WritesModelPage):
     primary_metrics: ClassVar[tuple[str, ...]] = ("acc_b", "acc_c", "acc_plus")
 
     def __post_init__(self) -> None:
-        check_booleans(self, "benchmark")
-        for name, choices in (
-            ("protocol", get_args(Protocol)), ("reduction", REDUCTIONS),
-            ("option_order", get_args(Order)),
-            ("chain_of_thought", (None, *get_args(ChainOfThought))),
-        ):  # fmt: skip
-            if (value := getattr(self, name)) not in choices:
-                told = ", ".join("null" if one is None else one for one in choices)
-                raise UserError(f"benchmark.{name}={value} is invalid: choose {told}")
-        for name, least in (("shots", 0), ("max_new_tokens", 1), ("batch_size", 1)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise UserError(f"benchmark.{name}={value} is invalid: {least} or more")
-        self.check_page(1)
+        check_fields(self, "benchmark")
         self._check_together()
 
     def _check_together(self) -> None:

@@ -24,6 +24,7 @@ from cfaug.generate.chat_protocol import (
     QuestionRefusedError,
     ServerError,
 )
+from cfaug.validation import Positive, check_fields
 from cfaug.weights import sha256_text
 
 NO_CHAT, NO_JSON, WRONG_FORM, EMPTY, REFUSED, CUT_OFF = (
@@ -116,14 +117,12 @@ class ChatAsker:
     base_url: str
     model: str
     cache: str | None = None
-    attempts: int = 3
-    concurrency: int = 8
+    attempts: Positive = 3
+    concurrency: Positive = 8
     settings: ChatSettings = field(default_factory=ChatSettings)
 
     def __post_init__(self) -> None:
-        for name in ("attempts", "concurrency"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name}={getattr(self, name)} must be at least 1")
+        check_fields(self)
         self.settings.check_url(self.base_url)
 
     def ask(self, tasks: Sequence[ChatTask]) -> list[ChatAnswer]:

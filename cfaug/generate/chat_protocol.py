@@ -14,13 +14,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPException
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from cfaug.errors import UserError
 from cfaug.messages import say
+from cfaug.validation import Count, Positive, PositiveNumber, Weight, check_fields
 
 Structure = Literal["json_schema", "json_object", "none"]
 
@@ -66,22 +67,13 @@ class ChatSettings:
     key_variable: str | None = None
     structured: Structure = "json_schema"
     temperature: float = 0.7
-    max_tokens: int = 1024
-    timeout: float = 120.0
-    retries: int = 5
-    backoff: float = 1.0
+    max_tokens: Positive = 1024
+    timeout: PositiveNumber = 120.0
+    retries: Count = 5
+    backoff: Weight = 1.0
 
     def __post_init__(self) -> None:
-        if self.structured not in get_args(Structure):
-            raise UserError(
-                f"structured={self.structured}: choose from {', '.join(get_args(Structure))}"
-            )
-        if self.retries < 0 or self.backoff < 0 or self.timeout <= 0 or self.max_tokens < 1:
-            raise UserError(
-                f"retries={self.retries}, backoff={self.backoff}, timeout={self.timeout}, "
-                f"max_tokens={self.max_tokens}: give retries and backoff from 0, a timeout above "
-                "0, and at least one token"
-            )
+        check_fields(self, "settings")
 
     @staticmethod
     def check_url(base_url: str) -> None:

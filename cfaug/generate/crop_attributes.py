@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from annotated_types import Interval
 
 from cfaug.detections import Attribute, Detection, clip_box
 from cfaug.devices import check_device, choose_device
 from cfaug.errors import UserError
 from cfaug.pixels import stack_pixels
 from cfaug.protocols import DualEncoder
+from cfaug.validation import Positive, check_fields
 from cfaug.visual_words import visual_words
 from cfaug.weights import sha256_text
 
@@ -57,19 +60,15 @@ class CropAttributes:
 
     model: Checkpoint
     vocabulary: str | None = None
-    most: int = 3
-    padding: float = 0.1
+    most: Positive = 3
+    padding: Annotated[float, Interval(ge=0, le=10)] = 0.1
     template: str = "a photo of a {attribute} {object}"
-    chunk: int = 64
+    chunk: Positive = 64
     device: str = "auto"
 
     def __post_init__(self) -> None:
         check_device(self.device, "device of the attribute encoder")
-        for name in ("most", "chunk"):
-            if getattr(self, name) < 1:
-                raise UserError(f"attributes.{name}={getattr(self, name)} must be at least 1")
-        if not 0 <= self.padding <= 10:
-            raise UserError(f"attributes.padding={self.padding} must be between 0 and 10")
+        check_fields(self, "attributes")
         places = [self.template.count(part) for part in ("{attribute}", "{object}", "{")]
         if places != [1, 1, 2]:
             raise UserError(

@@ -6,14 +6,16 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import numpy as np
+from annotated_types import Interval, MinLen
 
 from cfaug.errors import UserError
 from cfaug.generate.p_laws import Law, LawLearner, Trial, count_rounds
 from cfaug.rng import derive, generator
 from cfaug.types import Draw
+from cfaug.validation import Share, Weight, check_fields
 
 SAMPLING = re.compile(r"(tree|halving)\((\d+)\)")
 
@@ -57,9 +59,9 @@ class Draws:
         UserError: for invalid bounds, counts or names.
     """
 
-    candidates: int = 100
-    p2p_threshold: tuple[float, float] = (0.1, 0.9)
-    guidance_scale: tuple[float, float] = (7.5, 15.0)
+    candidates: Annotated[int, Interval(ge=1, lt=2**31)] = 100
+    p2p_threshold: tuple[Share, Share] = (0.1, 0.9)
+    guidance_scale: tuple[Weight, Weight] = (7.5, 15.0)
     parameters: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     seed_policy: Literal["hash", "chain"] = "hash"
     sampling: str = "independent"
@@ -69,6 +71,7 @@ class Draws:
     """Whether all proposals of an example have the same draws."""
 
     def __post_init__(self) -> None:
+        check_fields(self, "recipe.draws")
         for name in ("p2p_threshold", "guidance_scale"):
             object.__setattr__(self, name, _check_bounds(name, getattr(self, name)))
         further = {
@@ -76,17 +79,6 @@ class Draws:
             for name, bounds in self.parameters.items()
         }
         object.__setattr__(self, "parameters", further)
-        if not 0 <= self.p2p_threshold[0] <= self.p2p_threshold[1] <= 1:
-            raise UserError(
-                f"recipe.draws.p2p_threshold={list(self.p2p_threshold)} is a share of the steps: "
-                "from 0 to 1"
-            )
-        if self.guidance_scale[0] < 0:
-            raise UserError(f"recipe.draws.guidance_scale={list(self.guidance_scale)} is below 0")
-        if isinstance(self.candidates, bool) or not 1 <= self.candidates < 2**31:
-            raise UserError(f"recipe.draws.candidates={self.candidates} should be at least 1")
-        if self.seed_policy not in ("hash", "chain"):
-            raise UserError(f"recipe.draws.seed_policy={self.seed_policy} is not hash or chain")
         if self.family > 1 and self.seed_policy == "chain":
             raise UserError(
                 f"recipe.draws.sampling={self.sampling} with seed_policy=chain: the chain gives "
@@ -243,22 +235,19 @@ class GridDraws:
             below 0.
     """
 
-    self_replace_steps: Sequence[float]
-    guidance_scale: float = 7.5
+    self_replace_steps: Annotated[Sequence[Share], MinLen(1)]
+    guidance_scale: Weight = 7.5
 
     per_example: ClassVar = True
     """Whether all proposals of an example have the same draws."""
 
     def __post_init__(self) -> None:
+        check_fields(self, "recipe.draws")
         shares = tuple(float(share) for share in self.self_replace_steps)
         object.__setattr__(self, "self_replace_steps", shares)
         where = f"recipe.draws.self_replace_steps={list(shares)}"
         if not shares or len(set(shares)) < len(shares):
             raise UserError(f"{where} should be one or more different values")
-        if not all(0 <= share <= 1 for share in shares):
-            raise UserError(f"{where} are shares of the steps: from 0 to 1")
-        if not 0 <= self.guidance_scale < math.inf:
-            raise UserError(f"recipe.draws.guidance_scale={self.guidance_scale} is below 0")
 
     @property
     def candidates(self) -> int:

@@ -17,6 +17,7 @@ from cfaug.data.sources.row import ErrorCollector
 from cfaug.data.sources.values import caption, clean_key
 from cfaug.errors import UserError
 from cfaug.types import Example
+from cfaug.validation import Positive, check
 
 TEXT = ("caption", "text")
 GROUP = ("image_id", "group")
@@ -96,8 +97,7 @@ def read_captions(
             of ``extra`` that no line has.
     """
     path = Path(file).expanduser()
-    if limit is not None and (isinstance(limit, bool) or limit < 1):
-        raise UserError(f"limit={limit} should be at least 1, or null")
+    check(limit, Positive | None, "limit")
     reader = _Reader(extra)
     errors = ErrorCollector()
     for where, record in _records(path):

@@ -11,6 +11,7 @@ import torch
 from cfaug.errors import UserError
 from cfaug.image.inversion import Inversion, Photos, Predictor, pick_attention
 from cfaug.rng import generator
+from cfaug.validation import PartialShare, Weight, check_fields
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,8 +38,8 @@ class EditFriendly:
         UserError: if the share is invalid, or guidance negative.
     """
 
-    skipped: float = 0.36
-    guidance: float = 3.5
+    skipped: PartialShare = 0.36
+    guidance: Weight = 3.5
     seed: int = 0
 
     name: ClassVar[str] = "edit_friendly"
@@ -47,11 +48,7 @@ class EditFriendly:
     remembers: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if not 0 <= self.skipped < 1 or self.guidance < 0:
-            raise UserError(
-                f"recipe.image_editor.inversion: skipped={self.skipped} should be a share from 0 "
-                f"to below 1, and guidance={self.guidance} at least 0"
-            )
+        check_fields(self, "recipe.image_editor.inversion")
 
     def skip(self, steps: int) -> int:
         """Return how many of the first, noisiest steps are skipped.

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, runtime_checkable
 import numpy as np
 import torch
 
-from cfaug.errors import UserError
 from cfaug.image.attention import Heads, Rows, SharedAttention
 from cfaug.image.ddim import Schedule
+from cfaug.validation import check_fields
 
 if TYPE_CHECKING:
     from diffusers import UNet2DConditionModel
@@ -255,11 +255,7 @@ class DirectInversion:
     depends_on_guidance: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if self.timestep not in ("own", "next"):
-            raise UserError(
-                f"recipe.image_editor.inversion.timestep={self.timestep!r} is invalid: choose one "
-                "of own, next"
-            )
+        check_fields(self, "recipe.image_editor.inversion")
 
     @property
     def remembers(self) -> bool:

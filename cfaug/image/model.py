@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cfaug.devices import check_device, choose_device
 from cfaug.errors import UserError
@@ -14,6 +14,7 @@ from cfaug.image.weights import identity, resolve
 from cfaug.pretrained import quiet
 from cfaug.sizes import check_finite, skeleton
 from cfaug.untrusted import check_folder, from_folder, read_json
+from cfaug.validation import OneOf, check_fields
 
 if TYPE_CHECKING:
     import torch
@@ -115,14 +116,13 @@ class DiffusionWeights:
     revision: str | None = None
     vae: str | None = None
     vae_revision: str | None = None
-    dtype: str = "fp32"
+    dtype: Annotated[str, OneOf(DTYPES)] = "fp32"
     device: str = "auto"
     channels_last: bool = False
     compile: bool = False
 
     def __post_init__(self) -> None:
-        if self.dtype not in DTYPES:
-            raise UserError(f"image.model.dtype={self.dtype!r} is not one of: {', '.join(DTYPES)}")
+        check_fields(self, "recipe.image_editor.model")
         check_device(self.device, "image.model.device")
 
     @property

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
-from cfaug.errors import UserError
 from cfaug.image.inversion import Inversion, Photos, Predictor, ddim_inversion, pick_attention
+from cfaug.validation import Positive, PositiveNumber, check_fields
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,11 +43,11 @@ class NullText:
         UserError: if a number is not positive.
     """
 
-    inner_steps: int = 10
-    learning_rate: float = 0.01
-    tolerance: float = 1e-5
+    inner_steps: Positive = 10
+    learning_rate: PositiveNumber = 0.01
+    tolerance: PositiveNumber = 1e-5
     growth: float = 2e-5
-    max_rows: int = 16
+    max_rows: Positive = 16
 
     name: ClassVar[str] = "null_text"
     eta: ClassVar[float] = 0.0
@@ -55,9 +55,7 @@ class NullText:
     remembers: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        for name in ("inner_steps", "learning_rate", "tolerance", "max_rows"):
-            if (value := getattr(self, name)) <= 0:
-                raise UserError(f"recipe.image_editor.inversion.{name}={value} must be above 0")
+        check_fields(self, "recipe.image_editor.inversion")
 
     def skip(self, steps: int) -> int:
         """Return 0: edits start from noise."""

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from annotated_types import Ge
 
 from cfaug.errors import UserError
 from cfaug.image.cross_attention import CrossAttention, Tokens, tokenize
@@ -15,6 +17,7 @@ from cfaug.image.photo_tree import PhotoTree, plan_edits
 from cfaug.image.photos import PhotoPreparation, UnfitPhotoError
 from cfaug.pixels import round_pixels
 from cfaug.types import ImageJob, Images, SourceImage
+from cfaug.validation import Positive, check_fields
 
 if TYPE_CHECKING:
     import numpy as np
@@ -75,12 +78,12 @@ class InvertAndEdit:
 
     model: DiffusionWeights
     inversion: Inverter = field(default_factory=_direct)
-    steps: int = 50
+    steps: Annotated[int, Ge(2)] = 50
     cross: CrossAttention | None = field(default_factory=_refine)
     self_max_tokens: int | None = 1024
     remember: bool = True
-    max_rows: int = 64
-    decode_rows: int = 16
+    max_rows: Annotated[int, Ge(2)] = 64
+    decode_rows: Positive = 16
     photos: PhotoPreparation = field(default_factory=PhotoPreparation)
     safety: SafetyChecker | None = None
 
@@ -88,9 +91,7 @@ class InvertAndEdit:
     """Jobs of one example belong in one call: see ``cfaug.protocols.SharesExamples``."""
 
     def __post_init__(self) -> None:
-        for name, least in (("steps", 2), ("max_rows", 2), ("decode_rows", 1)):
-            if (value := getattr(self, name)) < least:
-                raise UserError(f"recipe.image_editor.{name}={value} must be at least {least}")
+        check_fields(self, "recipe.image_editor")
         self.inversion.skip(self.steps)
 
     @cached_property

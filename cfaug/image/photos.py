@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from PIL import Image
 
 from cfaug.errors import UserError
 from cfaug.pixels import MAX_PIXELS, decode_image, open_image
+from cfaug.validation import Positive, Share, check_fields
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -56,22 +57,11 @@ class PhotoPreparation:
 
     grey: WhatToDo = "take"
     animated: WhatToDo = "take"
-    smallest: float = 0.125
-    max_pixels: int = MAX_PIXELS
+    smallest: Share = 0.125
+    max_pixels: Positive = MAX_PIXELS
 
     def __post_init__(self) -> None:
-        for name in ("grey", "animated"):
-            value, choices = getattr(self, name), get_args(WhatToDo)
-            if value not in choices:
-                raise UserError(
-                    f"recipe.image_editor.photos.{name}={value!r} is invalid: choose one of "
-                    + ", ".join(choices)
-                )
-        if not 0 <= self.smallest <= 1 or self.max_pixels < 1:
-            raise UserError(
-                f"recipe.image_editor.photos: smallest={self.smallest} should be between 0 and 1, "
-                f"and max_pixels={self.max_pixels} at least 1"
-            )
+        check_fields(self, "recipe.image_editor.photos")
 
     def prepare(self, data: bytes, side: int, name: str) -> NDArray[np.uint8]:
         """Return the photo as uint8 (side, side, 3).

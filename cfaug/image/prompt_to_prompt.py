@@ -6,13 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from annotated_types import Ge
 
 from cfaug.errors import UserError
 from cfaug.image.cross_attention import CrossAttention, Tokens, tokenize
 from cfaug.image.model import Diffusion, DiffusionWeights
 from cfaug.image.progressive import edit_at_once
 from cfaug.image.tree import Tree, find_parents, plan
+from cfaug.validation import OneOf, Positive, check_fields
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -60,25 +63,20 @@ class PromptToPrompt:
     """
 
     model: DiffusionWeights
-    steps: int = 100
-    max_rows: int = 64
-    row_multiple: int = 2
-    mode: str = "ip2p"
+    steps: Annotated[int, Ge(2)] = 100
+    max_rows: Annotated[int, Ge(2)] = 64
+    row_multiple: Annotated[int, Ge(2)] = 2
+    mode: Annotated[str, OneOf(MODES)] = "ip2p"
     self_max_tokens: int | None = None
     cross: CrossAttention | None = None
-    noise: str = "shared"
+    noise: Annotated[str, OneOf(NOISE)] = "shared"
     noise_on_device: bool = False
     eta: float = 1.0
-    decode_rows: int = 16
+    decode_rows: Positive = 16
     safety: SafetyChecker | None = None
 
     def __post_init__(self) -> None:
-        for name, choices in (("mode", MODES), ("noise", NOISE)):
-            if (value := getattr(self, name)) not in choices:
-                raise UserError(f"image.{name}={value!r} is not one of: {', '.join(choices)}")
-        for name, least in (("steps", 2), ("max_rows", 2), ("row_multiple", 2), ("decode_rows", 1)):
-            if (value := getattr(self, name)) < least:
-                raise UserError(f"image.{name}={value} must be at least {least}")
+        check_fields(self, "recipe.image_editor")
         if self.row_multiple % 2 or self.max_rows % self.row_multiple:
             raise UserError(
                 f"image.row_multiple={self.row_multiple} must be even (a latent is two rows) and "

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
-from cfaug.errors import UserError
 from cfaug.models.entailment_prompt import Reduction, read_prompt
 from cfaug.models.folder import Fusion, ImageCheckpoint
 from cfaug.models.task_specs import LLAVA_PROMPT, check_prompt
@@ -67,10 +66,6 @@ class AskedEntailment(ImageCheckpoint):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_prompt(self.prompt)
-        if self.reduction not in get_args(Reduction):
-            raise UserError(
-                f"model.reduction={self.reduction}: choose {' or '.join(get_args(Reduction))}"
-            )
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -7,22 +7,10 @@ from importlib import import_module
 from typing import Any
 
 from cfaug.errors import UserError
-from cfaug.pixels import GEOMETRIES, Geometry
-from cfaug.pretrained import Checkpoint, check_positive
+from cfaug.pixels import Geometry
+from cfaug.pretrained import Checkpoint
 from cfaug.protocols import Entailer
-
-
-def check_geometry(geometry: object) -> None:
-    """Refuse an invalid geometry of images.
-
-    Raises:
-        UserError: naming the choices.
-    """
-    if geometry not in (None, *GEOMETRIES):
-        raise UserError(
-            f"model.geometry={geometry}: choose {' or '.join(GEOMETRIES)}, or null for "
-            "what the model's own image processor does"
-        )
+from cfaug.validation import Positive, check_fields
 
 
 @dataclass(frozen=True)
@@ -38,7 +26,7 @@ class ImageCheckpoint(Checkpoint):
     geometry: Geometry | None = None
 
     def __post_init__(self) -> None:
-        check_geometry(self.geometry)
+        check_fields(self, "model")
 
 
 @dataclass(frozen=True)
@@ -55,12 +43,11 @@ class Folder(Checkpoint):
             image processor.
     """
 
-    max_length: int | None = None
+    max_length: Positive | None = None
     geometry: Geometry | None = None
 
     def __post_init__(self) -> None:
-        check_geometry(self.geometry)
-        check_positive("max_length", self.max_length)
+        check_fields(self, "model")
 
     def settings_words(self) -> list[object]:
         """Return the settings in the form for ``settings_hash``.

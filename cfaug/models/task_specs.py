@@ -8,7 +8,7 @@ from typing import Any
 from cfaug.errors import UserError
 from cfaug.models.classifier_specs import class_names, with_names
 from cfaug.models.folder import ImageCheckpoint
-from cfaug.pretrained import Checkpoint, check_positive
+from cfaug.pretrained import Checkpoint
 from cfaug.protocols import (
     Captioner,
     Classifier,
@@ -16,6 +16,7 @@ from cfaug.protocols import (
     Entailer,
     OpenVocabularyDetector,
 )
+from cfaug.validation import Positive, Share, check_fields
 from cfaug.visual_words import visual_words
 
 LLAVA_PROMPT = "USER: {image}\n{question} ASSISTANT:"
@@ -79,14 +80,14 @@ class TextEntailment(Checkpoint):
             differs between models; ``None`` takes it from ``config.json``.
     """
 
-    max_length: int | None = None
+    max_length: Positive | None = None
     labels: tuple[str, ...] | None = None
 
     provides = (Entailer,)
     implementation = "cfaug.models.entailer.HFEntailer"
 
     def __post_init__(self) -> None:
-        check_positive("max_length", self.max_length)
+        check_fields(self, "model")
 
 
 @dataclass(frozen=True)
@@ -108,9 +109,9 @@ class ImageCaptioning(ImageCheckpoint):
 
     prompt: str = ""
     prefix: str = ""
-    num_beams: int = 1
-    max_new_tokens: int = 50
-    min_new_tokens: int | None = None
+    num_beams: Positive = 1
+    max_new_tokens: Positive = 50
+    min_new_tokens: Positive | None = None
     repetition_penalty: float = 1.0
 
     provides = (Captioner,)
@@ -118,8 +119,6 @@ class ImageCaptioning(ImageCheckpoint):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("num_beams", "max_new_tokens", "min_new_tokens"):
-            check_positive(name, getattr(self, name))
         if self.prompt.count("{image}") > 1:
             raise UserError(f"model.prompt={self.prompt!r} has {{image}} more than once")
 
@@ -134,14 +133,13 @@ class ObjectDetection(Checkpoint):
         threshold: objects with a lower score are left out.
     """
 
-    threshold: float = 0.5
+    threshold: Share = 0.5
 
     provides = (Detector,)
     implementation = "cfaug.models.detector.HFDetector"
 
     def __post_init__(self) -> None:
-        if not 0 <= self.threshold <= 1:
-            raise UserError(f"model.threshold={self.threshold} must be between 0 and 1")
+        check_fields(self, "model")
 
 
 @dataclass(frozen=True)
@@ -163,18 +161,15 @@ class ZeroShotDetection(Checkpoint):
 
     vocabulary: str | None = None
     template: str = "{label}"
-    threshold: float = 0.3
-    overlap: float = 0.3
-    most: int | None = 50
+    threshold: Share = 0.3
+    overlap: Share = 0.3
+    most: Positive | None = 50
 
     provides = (OpenVocabularyDetector, Detector)
     implementation = "cfaug.models.zero_shot_detector.HFZeroShotDetector"
 
     def __post_init__(self) -> None:
-        check_positive("most", self.most)
-        for name in ("threshold", "overlap"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise UserError(f"model.{name}={getattr(self, name)} must be between 0 and 1")
+        check_fields(self, "model")
         if self.template.count("{label}") != 1 or self.template.count("{") != 1:
             raise UserError(f"model.template={self.template!r} needs {{label}} exactly once")
 

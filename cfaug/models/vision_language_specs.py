@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
-from cfaug.errors import UserError
 from cfaug.models.task_specs import check_prompt
-from cfaug.pretrained import Checkpoint, check_positive
+from cfaug.pretrained import Checkpoint
 from cfaug.protocols import Answerer
+from cfaug.validation import Positive, check_fields
 
 if TYPE_CHECKING:
     from cfaug.models.prompts import Prompts
@@ -36,18 +36,14 @@ class VisionLanguage(Checkpoint):
     prompt: str | None = None
     dtype: Dtype = "float32"
     sharing: Literal["auto", "none"] = "auto"
-    tokens_at_once: int = 16384
+    tokens_at_once: Positive = 16384
 
     provides = (Answerer,)
     implementation = "cfaug.models.vision_language.VisionLanguageModel"
     ineffective = frozenset({"sharing", "tokens_at_once"})
 
     def __post_init__(self) -> None:
-        check_positive("tokens_at_once", self.tokens_at_once)
-        if self.dtype not in get_args(Dtype):
-            raise UserError(f"model.dtype={self.dtype}: choose {', '.join(get_args(Dtype))}")
-        if self.sharing not in ("auto", "none"):
-            raise UserError(f"model.sharing={self.sharing}: choose auto or none")
+        check_fields(self, "model")
         check_prompt(self.prompt)
 
     def load_prompts(self) -> Prompts:

@@ -65,22 +65,6 @@ class Fall:
         )
 
 
-def check_threshold(threshold: float | None) -> None:
-    """Refuse a threshold that is not a fraction.
-
-    Raises:
-        UserError: unless it is None or a number in [0, 1].
-    """
-    if threshold is None:
-        return
-    number = isinstance(threshold, int | float) and not isinstance(threshold, bool)
-    if not number or not 0 <= threshold <= 1:
-        raise UserError(
-            f"forgetting_threshold={threshold!r} must be a fraction in [0, 1], such as 0.02 for "
-            "two points, or null for no alarm"
-        )
-
-
 def initial_values(experiment: Path) -> dict[Asked, float]:
     """Return the known results of weights before fine-tuning.
 

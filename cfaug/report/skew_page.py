@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from cfaug.errors import UserError
 from cfaug.report.model_pages import ModelPage
 from cfaug.report.numbers import p_text
 from cfaug.report.page import short
 from cfaug.report.skew import Question, Retrieved, SkewItems, read_list
 from cfaug.report.skew_rankings import compare_over_sets, read_rankings
 from cfaug.rng import derive
+from cfaug.validation import Count, check_fields
 
 THUMBNAIL = 96
 """Longest side of a picture: 100 subjects of 3 models with 12 images each are about 10 MB."""
@@ -49,13 +49,12 @@ class SkewPageSettings:
         shown: most images of a ranking.
     """
 
-    limit: int | None = LIMIT
+    limit: Count | None = LIMIT
     side: int = THUMBNAIL
     shown: int = SHOWN
 
     def __post_init__(self) -> None:
-        if self.limit is not None and self.limit < 0:
-            raise UserError(f"a page of {self.limit} subjects cannot be shown; ask for 0 or more")
+        check_fields(self, "benchmark.page")
 
 
 def skew_page(settings: SkewPageSettings | None = None) -> ModelPage[SkewItems]:

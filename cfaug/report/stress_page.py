@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from cfaug.errors import UserError
 from cfaug.metrics.edit_effects import GroupEffect
 from cfaug.metrics.item_tests import cluster_bootstrap
 from cfaug.report.caption_diff import mark_changes
@@ -29,6 +28,7 @@ from cfaug.report.page import short
 from cfaug.report.stress import TOP, Insight, StressItems
 from cfaug.rng import generator
 from cfaug.types import ITEM, ORIGINAL, RECONSTRUCTION, Edit, Member
+from cfaug.validation import Positive, check_fields
 
 FILE = "stress.html"
 
@@ -59,13 +59,12 @@ class PageSettings:
             ``{before}``, ``{after}`` and ``{label}`` where they go; empty for no command.
     """
 
-    limit: int | None = LIMIT
+    limit: Positive | None = LIMIT
     side: int = THUMBNAIL
     command: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        if self.limit is not None and self.limit < 1:
-            raise UserError(f"a page of {self.limit} edits cannot be shown; ask for 1 or more")
+        check_fields(self, "benchmark.page")
 
 
 def stress_page(settings: PageSettings | None = None) -> ModelPage[StressItems]:

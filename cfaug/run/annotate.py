@@ -20,6 +20,7 @@ from cfaug.run.annotation_source import (
 from cfaug.run.build import build
 from cfaug.run.launch import DONE
 from cfaug.run.readings import say_source
+from cfaug.validation import check_fields
 
 if TYPE_CHECKING:
     from cfaug.annotation.assignment import Assignment
@@ -111,8 +112,7 @@ class Export:
     side: int
 
     def __post_init__(self) -> None:
-        if self.pages not in ("one", "each"):
-            raise UserError(f"annotate.pages={self.pages!r}: choose from one, each")
+        check_fields(self, "annotate")
         if Path(self.out).suffix != ".html":
             raise UserError(f"annotate.out={self.out}: the page is an .html file")
 

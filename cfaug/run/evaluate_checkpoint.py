@@ -26,6 +26,7 @@ from cfaug.report.items import FOLDER, RANKINGS, Items, has_items, write_items
 from cfaug.report.leaks import write_leaks
 from cfaug.report.result_row import Result, name_part
 from cfaug.report.results import RESULTS, answered, append_results
+from cfaug.validation import Weight, check
 
 if TYPE_CHECKING:
     from cfaug.data.planning.settings import DataSettings
@@ -73,8 +74,7 @@ def memory(paths_cache: str | Path, gib: float) -> Memory:
     Raises:
         UserError: if it is not a number of GiB.
     """
-    if isinstance(gib, bool) or not isinstance(gib, int | float) or not gib >= 0:
-        raise UserError(f"feature_cache={gib} should be a number of GiB, 0 for none")
+    check(gib, Weight, "feature_cache")
     return Memory(Path(paths_cache).expanduser() / "features", int(gib * GIB))
 
 

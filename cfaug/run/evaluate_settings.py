@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from cfaug.devices import check_device
 from cfaug.errors import UserError
-from cfaug.report.forgetting import check_threshold
 from cfaug.run.evaluate_checkpoint import Asking, KeepItems, memory
 from cfaug.run.joined_experiments import join_experiments
 from cfaug.run.names import runs_folder
 from cfaug.run.setting_types import Node, RunPaths
+from cfaug.validation import Share, Weight, check_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,11 +63,11 @@ class EvaluateSettings:
     model: Node
     data: Node
     device: str
-    feature_cache: float
+    feature_cache: Weight
     label_frequency: str | None
     evaluate_initial: bool
-    forgetting_threshold: float | None
-    tabulate: str
+    forgetting_threshold: Share | None
+    tabulate: Literal["asked", "all"]
     paths: RunPaths
     comparison: Node | None = None
     table: Node | None = None
@@ -128,10 +129,8 @@ class EvaluateSettings:
         Raises:
             UserError: naming the setting and the choices.
         """
-        check_threshold(self.forgetting_threshold)
+        check_fields(self)
         check_device(self.device)
-        if self.tabulate not in ("asked", "all"):
-            raise UserError(f"tabulate={self.tabulate!r} is invalid: choose asked or all")
         if self.wise_ft is not None and (self.weights is not None or self.asks_model):
             raise UserError(
                 "wise_ft interpolates finished runs with what they started from: leave out "

@@ -24,11 +24,12 @@ from cfaug.run.examples import ExampleSettings, find_examples
 from cfaug.run.identity import NEUTRAL
 from cfaug.run.launch import DONE, FAILED, Jobs, report
 from cfaug.run.pages import write_exports, write_pages
-from cfaug.run.parallel import check_parallel, run_at_once
+from cfaug.run.parallel import run_at_once
 from cfaug.run.setting_types import Keys, Node
 from cfaug.run.sources import SOURCE
 from cfaug.run.threads import use_threads
 from cfaug.types import Example
+from cfaug.validation import Positive, check
 from cfaug.world_source import is_world
 
 GRID_OF_WORLD = "shapescapes:grid"
@@ -104,17 +105,11 @@ class GenerateSettings(RunSettings):
     shards: Node
     export: ExportSettings
     paths: GenerationPaths
-    limit: int | None
-    parallel: int
+    limit: Positive | None
+    parallel: Positive
     dry_run: bool
     threads: int | None = None
     overrides: Sequence[str] = ()
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_parallel(self.parallel)
-        if self.limit is not None and (isinstance(self.limit, bool) or self.limit < 1):
-            raise UserError(f"limit={self.limit} should be at least 1, or null")
 
 
 def generate(settings: GenerateSettings) -> int:
@@ -139,7 +134,7 @@ def generate(settings: GenerateSettings) -> int:
 def run_jobs(jobs: Jobs) -> int:
     """Run every composed job, ``parallel`` at once, and return the worst exit code."""
     parallel = jobs[0][0]["parallel"]
-    check_parallel(parallel)
+    check(parallel, Positive, "parallel")
     if min(parallel, len(jobs)) > 1:
         return max(code for _, code in run_at_once(jobs, _run_reported, min(parallel, len(jobs))))
     return max(_run(job) for job in jobs)

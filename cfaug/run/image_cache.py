@@ -7,31 +7,12 @@ randomness, so a run has the same bytes as on its own.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
-
-from cfaug.errors import UserError
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cfaug.data.feeding.pixel_cache import KeptPixels
 
 MIB = 1024 * 1024
-
-
-def check_image_cache(share: Any, mib: Any) -> None:
-    """Refuse invalid settings of the image cache.
-
-    Raises:
-        UserError: unless they are true or false and a whole number from 1.
-    """
-    if not isinstance(share, bool):
-        raise UserError(
-            f"share_image_cache={share!r} is invalid: true shares decoded images between the runs "
-            "of a sweep, false does not"
-        )
-    if isinstance(mib, bool) or not isinstance(mib, int) or mib < 1:
-        raise UserError(
-            f"image_cache_mib={mib!r} is invalid: MiB of decoded images, a whole number from 1"
-        )
 
 
 def shared_pixels(share: bool, mib: int, processes: int) -> KeptPixels | None:

@@ -18,34 +18,13 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import get_context
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from cfaug.errors import UserError
 from cfaug.messages import say
 from cfaug.progress import Progress
 from cfaug.run.launch import DONE, FAILED
 
 Job = TypeVar("Job")
-
-
-def check_parallel(parallel: Any) -> None:
-    """Refuse an invalid number of processes.
-
-    Raises:
-        UserError: unless it is a whole number from 1.
-    """
-    if isinstance(parallel, bool) or not isinstance(parallel, int) or parallel < 1:
-        raise UserError(f"parallel={parallel!r}: how many runs at once, a whole number from 1")
-
-
-def check_on_error(on_error: Any) -> None:
-    """Refuse an invalid choice of what to do after a failed run.
-
-    Raises:
-        UserError: naming both.
-    """
-    if on_error not in ("continue", "stop"):
-        raise UserError(f"on_error={on_error!r}: continue with the other runs of a sweep, or stop")
 
 
 def run_at_once(

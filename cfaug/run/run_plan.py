@@ -31,6 +31,7 @@ from cfaug.run.threads import use_threads
 from cfaug.run.train_settings import TrainSettings
 from cfaug.train.edit_data import EditData
 from cfaug.train.task import Task
+from cfaug.validation import check
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,8 +109,7 @@ def _plan(data: Any, asked: Asked) -> Planned:
 
 
 def _data_settings(data: Mapping[str, Any], seed: int) -> Any:
-    if isinstance(seed, bool) or not isinstance(seed, int):
-        raise UserError(f"seed must be a whole number, not {seed!r}")
+    check(seed, int, "seed")
     return build(data).with_seed(seed)
 
 

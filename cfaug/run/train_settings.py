@@ -8,10 +8,9 @@ from typing import Any, Literal
 
 from cfaug.errors import UserError
 from cfaug.run.compose import Config
-from cfaug.run.image_cache import check_image_cache
-from cfaug.run.parallel import check_on_error, check_parallel
 from cfaug.run.preset import Preset
 from cfaug.run.setting_types import Node, RunPaths
+from cfaug.validation import Positive, check_fields
 
 NOT_OF_A_RUN = ("preset", "by_seed", "overrides")
 """What composition and the command line bring beside the settings."""
@@ -65,10 +64,10 @@ class TrainSettings:
     overwrite: bool
     part: int = 0
     parts: int = 1
-    parallel: int = 1
+    parallel: Positive = 1
     on_error: Literal["continue", "stop"] = "continue"
     share_image_cache: bool = False
-    image_cache_mib: int = 4096
+    image_cache_mib: Positive = 4096
     extend: bool = False
     threads: int | None = None
     tuning: Node | None = None
@@ -83,9 +82,7 @@ class TrainSettings:
         Raises:
             UserError: naming the setting and the choices.
         """
-        check_parallel(self.parallel)
-        check_on_error(self.on_error)
-        check_image_cache(self.share_image_cache, self.image_cache_mib)
+        check_fields(self)
         if self.extend and self.overwrite:
             raise UserError(
                 "extend=true goes on from a run that overwrite=true removes: choose one"

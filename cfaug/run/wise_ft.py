@@ -6,7 +6,6 @@ beside those of the experiment, and only ``table=wise_ft`` tables them.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from cfaug.papers.wise_ft import interpolated_arm
 from cfaug.report.records import experiment_folder, read_config, read_run, setting_node
 from cfaug.run.build import build
 from cfaug.run.evaluate_checkpoint import Tested
+from cfaug.validation import Share, check
 
 if TYPE_CHECKING:
     from cfaug.models.specs import ModelSpec
@@ -33,13 +33,7 @@ def check_factors(given: object) -> tuple[float, ...]:
         UserError: for a value that is not a number in [0, 1], or is duplicated.
     """
     found: list[Any] = list(given) if isinstance(given, list | tuple) else [given]
-    for one in found:
-        number = isinstance(one, int | float) and not isinstance(one, bool) and math.isfinite(one)
-        if not number or not 0 <= one <= 1:
-            raise UserError(
-                f"wise_ft={given}: {one!r} is no mixing factor: give a list of numbers from 0 (the "
-                "initial weights) to 1 (the run's own), such as wise_ft=[0,0.25,0.5,0.75,1]"
-            )
+    check(found, Sequence[Share], "wise_ft")
     factors = tuple(map(float, found))
     if not factors or len(set(factors)) < len(factors):
         raise UserError(f"wise_ft={given}: give one factor or more, each once")

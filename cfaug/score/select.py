@@ -10,14 +10,12 @@ from typing import Literal
 
 from cfaug.errors import UserError
 from cfaug.types import Edit, Scores
+from cfaug.validation import Positive, check_fields
 
 SAME_TEXT, HALVING, UNSAFE = "same_text", "halving", "unsafe"
 """Reasons to reject a candidate before any score is compared with a threshold."""
 
 Aggregate = Literal["min", "mean"]
-
-
-_CHOICES = {"aggregate": ("min", "mean"), "per": ("set", "group"), "prefer": ("first", "last")}
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class Selection:
     minimum: Mapping[str, float | None] = field(default_factory=dict)
     maximise: str | None = None
     aggregate: Aggregate = "min"
-    keep: int = 1
+    keep: Positive = 1
     per: Literal["set", "group"] = "set"
     reasons: Mapping[str, str] = field(default_factory=dict)
     above: Mapping[str, float | None] = field(default_factory=dict)
@@ -58,23 +56,7 @@ class Selection:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "controls", tuple(self.controls))
-        for group in ("minimum", "above"):
-            for name, least in getattr(self, group).items():
-                number = isinstance(least, int | float) and not isinstance(least, bool)
-                if least is not None and not (number and math.isfinite(least)):
-                    raise UserError(
-                        f"recipe.selection.{group}.{name}={least!r} should be a finite number or "
-                        "null"
-                    )
-        for name, choices in _CHOICES.items():
-            if (value := getattr(self, name)) not in choices:
-                raise UserError(f"recipe.selection.{name}={value} is not {' or '.join(choices)}")
-        if self.rank_aggregate not in (None, *_CHOICES["aggregate"]):
-            raise UserError(
-                f"recipe.selection.rank_aggregate={self.rank_aggregate} is not min or mean or null"
-            )
-        if isinstance(self.keep, bool) or not isinstance(self.keep, int) or self.keep < 1:
-            raise UserError(f"recipe.selection.keep={self.keep} should be a whole number from 1")
+        check_fields(self, "recipe.selection")
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from cfaug.rng import generator
 from cfaug.shapescapes.grammar import parse
 from cfaug.shapescapes.vocabulary import PLACES
 from cfaug.types import ENTAILMENT, Example
+from cfaug.validation import Share, check_fields
 
 
 @dataclass(frozen=True)
@@ -22,14 +23,11 @@ class LeaveOut:
         background: share of those that do not say where it is.
     """
 
-    colour: float = 0.0
-    background: float = 0.0
+    colour: Share = 0.0
+    background: Share = 0.0
 
     def __post_init__(self) -> None:
-        for name, share in vars(self).items():
-            number = isinstance(share, int | float) and not isinstance(share, bool)
-            if not number or not 0 <= share <= 1:
-                raise UserError(f"data.leave_out.{name}={share!r}: a share from 0 to 1")
+        check_fields(self, "data.leave_out")
 
 
 def read_leave_out(given: Mapping[str, float]) -> LeaveOut:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from annotated_types import MinLen
 
 from cfaug.detections import DETECTIONS, Attribute, Box, Detection, detections_to_json
-from cfaug.errors import UserError
 from cfaug.rng import generator
 from cfaug.shapescapes.scene import render, scene_of
 from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.truth import PLACE_COLOURS, read_scene
 from cfaug.shapescapes.vocabulary import COLOURS, SUBJECTS
 from cfaug.types import Example
+from cfaug.validation import OneOf, Share, check_fields
 from cfaug.weights import sha256_text
 
 ERRORS = ("attribute", "missed", "label")
@@ -50,8 +51,8 @@ class SceneDetector:
         UserError: if the rate is not a share, or a way to err is unknown.
     """
 
-    error_rate: float = 0.0
-    errors: Sequence[str] = ERRORS
+    error_rate: Share = 0.0
+    errors: Annotated[Sequence[Annotated[str, OneOf(ERRORS)]], MinLen(1)] = ERRORS
     seed: int = 0
     world: WorldSettings | None = None
 
@@ -59,13 +60,7 @@ class SceneDetector:
     reads = ("key", "extra")
 
     def __post_init__(self) -> None:
-        if isinstance(self.error_rate, bool) or not 0 <= self.error_rate <= 1:
-            raise UserError(f"zoo.detector.error_rate={self.error_rate!r}: a share from 0 to 1")
-        wrong = [one for one in self.errors if one not in ERRORS]
-        if wrong or not self.errors:
-            raise UserError(
-                f"zoo.detector.errors={list(self.errors)}: choose from {', '.join(ERRORS)}"
-            )
+        check_fields(self, "zoo.detector")
 
     def annotate(self, examples: Sequence[Example]) -> list[Mapping[str, Any]]:
         """Return ``{"detections": [...]}`` for each example, the subject before the place.

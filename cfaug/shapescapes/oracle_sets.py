@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Ge
 
 from cfaug.errors import UserError
 from cfaug.grids import ATTRIBUTES, SUBJECT, require_attributes
@@ -14,6 +16,7 @@ from cfaug.shapescapes.scene import Scene, render
 from cfaug.shapescapes.styles import STYLES
 from cfaug.shapescapes.vocabulary import Factors
 from cfaug.types import ImageJob, Images
+from cfaug.validation import OneOf, check_fields
 
 LABELS = tuple(name for name in CHOICES if name != SUBJECT)
 """The attributes of a scene that a grid may have: all but the subject. What a grid has not is every
@@ -37,15 +40,12 @@ class OracleSets:
         UserError: if there is no such style, or the pictures are smaller than 8 pixels.
     """
 
-    image_size: int
-    style: str
+    image_size: Annotated[int, Ge(8)]
+    style: Annotated[str, OneOf(STYLES)]
     shuffled: bool = False
 
     def __post_init__(self) -> None:
-        if self.style not in STYLES:
-            raise UserError(f"no style is called {self.style!r}; choose from {', '.join(STYLES)}")
-        if isinstance(self.image_size, bool) or self.image_size < 8:
-            raise UserError(f"recipe.image_editor.image_size={self.image_size}: at least 8 pixels")
+        check_fields(self, "recipe.image_editor")
 
     def edit(self, jobs: Sequence[ImageJob]) -> list[Images]:
         """Return the images of each job, one a text.

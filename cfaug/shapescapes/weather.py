@@ -7,15 +7,15 @@ be put into the weather of a world as the world's own scenes are.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from cfaug.errors import UserError
 from cfaug.rng import generator
 from cfaug.shapescapes.styles import STYLES, Style
+from cfaug.validation import OneOf, check_fields
 
 if TYPE_CHECKING:
     from cfaug.types import ImageJob
@@ -55,11 +55,10 @@ class Weather:
         UserError: for another name.
     """
 
-    style: str
+    style: Annotated[str, OneOf(STYLES)]
 
     def __post_init__(self) -> None:
-        if self.style not in STYLES:
-            raise UserError(f"no style is called {self.style!r}; choose from {', '.join(STYLES)}")
+        check_fields(self, "recipe.image_editor")
 
     def __call__(self, image: Image.Image, job: ImageJob) -> Image.Image:
         """Return the image as the world's camera would have it."""

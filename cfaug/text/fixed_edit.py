@@ -8,11 +8,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal
 
 from cfaug.errors import UserError
 from cfaug.text.sentence import Sentence, Slot, replace, split
 from cfaug.types import Edit, Edited, Example, Proposal
+from cfaug.validation import check_fields
 
 NAMED = 5
 """Number of classes that an error names."""
@@ -51,10 +52,7 @@ class FixedEdit:
             raise UserError(
                 "a fixed edit needs a kind and the new words: recipe.editor.editor.after=..."
             )
-        if self.where not in get_args(Where):
-            raise UserError(
-                f"recipe.editor.editor.where={self.where} is invalid: choose end or start"
-            )
+        check_fields(self, "recipe.editor.editor")
         words = tuple(word.lower() for word in split(self.before).words)
         object.__setattr__(self, "_before", words)
         if " ".join(self.before.lower().split()) == " ".join(self.after.lower().split()):

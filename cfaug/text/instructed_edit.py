@@ -17,6 +17,7 @@ from cfaug.text.edit_prompts import EditPrompt, read_prompts
 from cfaug.text.sentence import normalise
 from cfaug.text.variations import CaptionEdit, EditGuard, VariationModel, VariationRequest
 from cfaug.types import Edit, Edited, Example, Proposal, Rejected
+from cfaug.validation import Count, Positive, check_fields
 from cfaug.weights import sha256_text
 
 NO_WORDS = "words"
@@ -59,18 +60,16 @@ class InstructedEdit:
     model: VariationModel
     prompts: str | Sequence[EditPrompt] = "examples"
     kinds: Sequence[str] | None = None
-    per_kind: int | Mapping[str, int] = 1
-    ask_for: int = 8
+    per_kind: Count | Mapping[str, Count] = 1
+    ask_for: Positive = 8
     guards: Mapping[str, EditGuard | None] = field(default_factory=dict)
     checks: Mapping[str, EditGuard | None] = field(default_factory=dict)
     seed: int = 0
-    max_words: int = 60
+    max_words: Positive = 60
     _prompts: tuple[EditPrompt, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name in ("ask_for", "max_words"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name}={getattr(self, name)} must be at least 1")
+        check_fields(self, "recipe.editor")
         given = self.prompts
         wanted = read_prompts(given, self.kinds) if isinstance(given, str) else tuple(given)
         object.__setattr__(self, "_prompts", tuple(p for p in wanted if self._most(p.kind)))
@@ -123,10 +122,7 @@ class InstructedEdit:
         return _present(self.guards)
 
     def _most(self, kind: str) -> int:
-        most = self.per_kind.get(kind, 0) if isinstance(self.per_kind, Mapping) else self.per_kind
-        if isinstance(most, bool) or not isinstance(most, int) or most < 0:
-            raise UserError(f"per_kind={most!r} of {kind} should be a whole number from 0")
-        return most
+        return self.per_kind.get(kind, 0) if isinstance(self.per_kind, Mapping) else self.per_kind
 
     def _ask(
         self,

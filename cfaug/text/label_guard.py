@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from cfaug.messages import say
 from cfaug.text.class_words import ClassWords
 from cfaug.text.protocols import SentenceEmbedder, round_digits
 from cfaug.text.variations import CaptionEdit, Verdict
+from cfaug.validation import check_fields
 
 Rule = Literal["fixed", "paper", "algorithm_1", "released"]
 
@@ -54,8 +55,7 @@ class LabelGuard:
     name = "label"
 
     def __post_init__(self) -> None:
-        if self.rule not in get_args(Rule):
-            raise UserError(f"rule={self.rule}: choose from {', '.join(get_args(Rule))}")
+        check_fields(self)
         if self.encoder is None and self.rule != "fixed":
             raise UserError(
                 f"the label guard's rule={self.rule} needs an encoder, and there is none: choose "

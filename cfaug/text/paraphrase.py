@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Annotated, Literal
 
 import numpy as np
+from annotated_types import MinLen
 
 from cfaug.articles import right_articles
-from cfaug.errors import UserError, check_booleans
 from cfaug.text.baselines.editor import MOST_WORDS, NO_CANDIDATE, TOO_LONG, draw_for, pick
 from cfaug.text.changed_text import propose_change
 from cfaug.text.phrases import LOCATIVE, MEDIUM, PARTITIVES
@@ -24,6 +24,7 @@ from cfaug.text.sentence import Sentence, Slot, normalise, split
 from cfaug.text.stop_words import STOP_WORDS
 from cfaug.text.synonyms import Synonyms
 from cfaug.types import Edited, Example
+from cfaug.validation import check_fields
 
 METHOD = "paraphrase"
 
@@ -70,20 +71,13 @@ class Paraphrase:
     """
 
     tagger: Tagger
-    kinds: Sequence[Kind] = ("frame", "order")
+    kinds: Annotated[Sequence[Kind], MinLen(1)] = ("frame", "order")
     per: Literal["caption", "kind"] = "caption"
     synonyms: Synonyms | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_booleans(self, "recipe.editor")
-        known = get_args(Kind)
-        if not self.kinds or any(kind not in known for kind in self.kinds):
-            raise UserError(
-                f"recipe.editor.kinds={list(self.kinds)}: choose from {', '.join(known)}"
-            )
-        if self.per not in ("caption", "kind"):
-            raise UserError(f"recipe.editor.per={self.per}: choose from caption, kind")
+        check_fields(self, "recipe.editor")
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
         """Return the proposals for the first text of each example, in order.

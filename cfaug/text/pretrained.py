@@ -18,6 +18,7 @@ from cfaug.pretrained import Checkpoint, choose_protocol, load_model, longest_te
 from cfaug.sizes import check_finite
 from cfaug.text.batching import by_length
 from cfaug.untrusted import from_folder
+from cfaug.validation import Positive, check_fields
 from cfaug.weights import describe, find_weights, sha256
 
 if TYPE_CHECKING:
@@ -50,13 +51,12 @@ class Pretrained(Checkpoint):
     ineffective = frozenset({"batch_tokens", "device", "adapter"})  # its weights count
 
     dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
-    batch_tokens: int | None = None
+    batch_tokens: Positive | None = None
     device: str = "auto"
     adapter: str | None = None
 
     def __post_init__(self) -> None:
-        if self.batch_tokens is not None and self.batch_tokens < 1:
-            raise UserError(f"batch_tokens={self.batch_tokens} must be at least 1")
+        check_fields(self)
         check_device(self.device, f"device of {self.name_or_path}")
 
     def load(self, protocol: type | None = None) -> Self:

@@ -32,6 +32,7 @@ from cfaug.text.protocols import Described
 from cfaug.text.question_checks import DUPLICATED, check_question
 from cfaug.text.sentence import normalise
 from cfaug.types import Edit, Edited, Example, Proposal, Rejected, SourceImage
+from cfaug.validation import Positive, check_fields
 from cfaug.weights import sha256_text
 
 PLACES = ("<category>", "<basic>", "<given>", "<count>")
@@ -154,19 +155,16 @@ class QuestionExpansion:
     """
 
     writer: QuestionWriter
-    count: int = 3
-    ask_for: int = 5
+    count: Positive = 3
+    ask_for: Positive = 5
     prompt: str = "printed"
     seed: int = 0
-    max_words: int = 60
+    max_words: Positive = 60
     judge: QuestionJudge | None = None
     _prompts: Mapping[str, str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name in ("count", "ask_for", "max_words"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise UserError(f"{name}={value} should be a whole number from 1")
+        check_fields(self, "recipe.editor")
         if self.ask_for < self.count:
             raise UserError(f"ask_for={self.ask_for} is less than count={self.count}")
         object.__setattr__(self, "_prompts", _read_prompts(self.prompt))

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from cfaug.errors import UserError
 from cfaug.rng import generator
 from cfaug.text.edit_prompts import CAPTION, EditPrompt
 from cfaug.text.instructed_edit import InstructedEdit
@@ -18,6 +17,7 @@ from cfaug.text.protocols import Blank, Fill, MaskFiller
 from cfaug.text.sentence import Sentence, Slot, copy_case, replace, split
 from cfaug.text.variations import EditGuard, VariationRequest, Variations
 from cfaug.types import Edited, Example
+from cfaug.validation import Positive, check_fields
 
 KIND = "random"
 
@@ -202,16 +202,14 @@ class RandomWordEdit:
     """
 
     filler: MaskFiller
-    edits: int = 1
-    top_k: int = 10
+    edits: Positive = 1
+    top_k: Positive = 10
     guards: Mapping[str, EditGuard | None] = field(default_factory=dict)
     checks: Mapping[str, EditGuard | None] = field(default_factory=dict)
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("edits", "top_k"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name}={getattr(self, name)} must be at least 1")
+        check_fields(self, "recipe.editor")
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
         """Return the edits of the first text of each example, in order."""

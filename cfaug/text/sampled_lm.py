@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from cfaug.errors import UserError
+from annotated_types import Interval
+
 from cfaug.text.batching import by_length
 from cfaug.text.models import CausalLM
+from cfaug.validation import Positive, Weight, check_fields
 
 if TYPE_CHECKING:
     import torch
@@ -31,20 +33,15 @@ class SampledLM(CausalLM):
         max_new_tokens: limit of tokens added to a prompt (400 in LANCE's released code).
     """
 
-    temperature: float = 0.7
-    top_p: float = 0.95
-    max_new_tokens: int = 400
+    temperature: Weight = 0.7
+    top_p: Annotated[float, Interval(gt=0, le=1)] = 0.95
+    max_new_tokens: Positive = 400
 
     role = "perturber"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.temperature < 0 or not 0 < self.top_p <= 1 or self.max_new_tokens < 1:
-            raise UserError(
-                f"temperature={self.temperature}, top_p={self.top_p}, max_new_tokens="
-                f"{self.max_new_tokens}: give a temperature from 0, a top_p in (0, 1], and at "
-                "least one token"
-            )
+        check_fields(self)
 
     def sample(self, prompts: Sequence[str], seeds: Sequence[int]) -> list[str | None]:
         """Return a continuation of each prompt, without the prompt.

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from cfaug.errors import UserError, check_booleans
+from cfaug.errors import UserError
 from cfaug.text.protocols import (
     TAGS,
     Blank,
@@ -25,6 +25,7 @@ from cfaug.text.protocols import (
 )
 from cfaug.text.sentence import Sentence, Slot, copy_case, normalise, replace, split
 from cfaug.types import Edit, Edited, Example, Proposal
+from cfaug.validation import Positive, check_fields
 
 _BE = ("be", "am", "is", "are", "was", "were", "been", "being", "'s", "'re", "'m")
 _HAVE = ("have", "has", "had", "having", "'ve")
@@ -82,25 +83,18 @@ class Substitution:
     ranker: Ranker
     filters: Sequence[CandidateFilter] | Mapping[str, CandidateFilter | None] = ()
     part_of_speech: Literal["noun", "adjective", "verb"] = "noun"
-    top_k: int = 10
+    top_k: Positive = 10
     refill_to_k: bool = False
     noun_runs: Literal["each", "head", "whole"] = "each"
     repair_article: bool = False
-    edits: int = 1
+    edits: Positive = 1
     kind: str | None = None
-    chunk: int = 1000
-    max_words: int = 1500
+    chunk: Positive = 1000
+    max_words: Positive = 1500
     _parts: tuple[CandidateFilter, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_booleans(self, "text")
-        if self.part_of_speech not in TAGS:
-            raise UserError(f"part_of_speech={self.part_of_speech}: choose from {', '.join(TAGS)}")
-        if self.noun_runs not in ("each", "head", "whole"):
-            raise UserError(f"noun_runs={self.noun_runs}: choose from each, head, whole")
-        for name in ("top_k", "edits", "chunk", "max_words"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name}={getattr(self, name)} must be at least 1")
+        check_fields(self, "recipe.editor")
         given = self.filters.values() if isinstance(self.filters, Mapping) else self.filters
         object.__setattr__(self, "_parts", tuple(part for part in given if part is not None))
         names = [part.name for part in self._parts]

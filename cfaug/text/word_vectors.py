@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from cfaug.errors import UserError
 from cfaug.files import require_regular
+from cfaug.validation import Positive, check_fields
 from cfaug.weights import sha256
 
 LONGEST_LINE = 100_000
@@ -39,11 +40,10 @@ class WordVectors:
     """
 
     file: str
-    words: int | None = 200_000
+    words: Positive | None = 200_000
 
     def __post_init__(self) -> None:
-        if self.words is not None and self.words < 1:
-            raise UserError(f"word vectors: words={self.words} must be at least 1, or null")
+        check_fields(self, "word vectors")
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float64]:
         """Return embeddings (texts, dim): of unit length, or 0 for a text of unknown words.

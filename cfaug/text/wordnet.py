@@ -18,6 +18,7 @@ from typing import ClassVar
 
 from cfaug.errors import UserError
 from cfaug.text.protocols import Blank, Candidate, Fill
+from cfaug.validation import Positive, check_fields
 
 IRREGULAR: Mapping[str, str] = {
     "men": "man",
@@ -212,13 +213,12 @@ class Hyponymy:
         wordnet: place of its files, like ``WordNet``'s ``folder``.
     """
 
-    senses: int = 2
+    senses: Positive = 2
     wordnet: str | None = None
     name: ClassVar[str] = "hyponymy"
 
     def __post_init__(self) -> None:
-        if self.senses < 1:
-            raise UserError(f"senses={self.senses} must be at least 1")
+        check_fields(self)
 
     def keep(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Return those whose words are not kinds of each other; other parts of speech pass."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeVar
 
 from cfaug.errors import USERS_MISTAKE, UserError
+from cfaug.validation import annotation_of, base_of
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 
     Settings = TypeVar("Settings", bound=DataclassInstance)
     Model = TypeVar("Model", bound=nn.Module)
-
-READERS: dict[str, Callable[[str], Any]] = {"str": str, "int": int, "float": float}
 
 
 class Needed(NamedTuple):
@@ -67,7 +66,7 @@ def read(kind: type[Settings], argv: list[str]) -> Settings:
         UserError: for a name that is not a setting, a value of the wrong type, or a needed setting
             that is missing or empty.
     """
-    kinds = {field.name: READERS[str(field.type)] for field in fields(kind)}
+    kinds = {field.name: base_of(annotation_of(kind, field.name)) for field in fields(kind)}
     values: dict[str, Any] = {}
     for argument in argv:
         name, _, value = argument.partition("=")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -17,7 +17,6 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cfaug.errors import UserError
 from cfaug.models.entailment_specs import (
     BridgeTowerEntailment,
     FlavaEntailment,
@@ -31,6 +30,7 @@ from cfaug.shapescapes.scene import render
 from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.world import World
 from cfaug.types import ENTAILMENT
+from cfaug.validation import OneOf, check_fields
 from cfaug.zoo.command import facts, fresh_folder, read, run, write_card
 from cfaug.zoo.drawings import jitter
 from cfaug.zoo.fitting import DrawingSettings, fit
@@ -55,7 +55,7 @@ class EntailmentSettings(DrawingSettings):
         start: the initial encoder, a folder or ``zoo:NAME``.
     """
 
-    kind: str = "vilt"
+    kind: Annotated[str, OneOf(KINDS)] = "vilt"
     start: str = "zoo:vilt-0"
     batch_size: int = 24
     lr: float = 1e-3
@@ -64,8 +64,7 @@ class EntailmentSettings(DrawingSettings):
     held_out: int = 600
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise UserError(f"kind={self.kind}: choose from {', '.join(KINDS)}")
+        check_fields(self)
 
 
 @dataclass(frozen=True)

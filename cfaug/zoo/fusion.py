@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 
@@ -27,6 +27,7 @@ from cfaug.models.specs import BridgeTower, BridgeTowerMatching, HFClip, ViltMat
 from cfaug.models.vilt import ViltMatcher
 from cfaug.protocols import DualEncoder, Matcher
 from cfaug.rng import derive
+from cfaug.validation import OneOf, check_fields
 from cfaug.zoo import fusion_models as tiny
 from cfaug.zoo.command import make_model, read, run, save_half
 from cfaug.zoo.drawings import Drawings, draw
@@ -81,12 +82,11 @@ class FusionSettings(DrawingSettings):
             a folder or ``zoo:NAME``.
     """
 
-    kind: str = "flava"
+    kind: Annotated[str, OneOf(KINDS)] = "flava"
     start: str = ""
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise UserError(f"kind={self.kind}: choose from {', '.join(KINDS)}")
+        check_fields(self)
         needs = KINDS[self.kind].start is not None
         if needs and not self.start:
             raise UserError(f"kind={self.kind} goes on from towers: start=FOLDER or zoo:NAME")

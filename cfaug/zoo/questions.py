@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from cfaug.data.exporters import write_questions
-from cfaug.errors import UserError
 from cfaug.shapescapes.question_parts import PARTS, make_questions
 from cfaug.shapescapes.settings import WorldSettings
+from cfaug.validation import OneOf, Positive, check_fields
 from cfaug.zoo.command import read, run
 
 
@@ -31,17 +31,14 @@ class QuestionSettings:
     """
 
     out: str
-    part: str = "test"
-    pairs: int = 150
+    part: Annotated[str, OneOf(PARTS)] = "test"
+    pairs: Positive = 150
     seed: int = 0
     image_size: int = 64
     style: str = "drawing"
 
     def __post_init__(self) -> None:
-        if self.part not in PARTS:
-            raise UserError(f"part={self.part} is invalid: choose from {', '.join(PARTS)}")
-        if self.pairs < 1:
-            raise UserError(f"pairs={self.pairs} is invalid: 1 or more")
+        check_fields(self)
 
 
 def main(argv: list[str]) -> int:

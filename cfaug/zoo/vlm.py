@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from cfaug.question_sets import BASIC, AskedImage, AskedQuestion
 from cfaug.questions import Answered, Question
 from cfaug.rng import derive
 from cfaug.shapescapes.question_topics import CATEGORIES
+from cfaug.validation import OneOf, Positive, check_fields
 from cfaug.zoo.command import make_model, read, run
 from cfaug.zoo.fitting import FittingSettings
 from cfaug.zoo.vlm_model import build_model, build_tokenizer, load, save
@@ -68,7 +69,7 @@ class VlmSettings(FittingSettings):
 
     out: str
     seed: int = 0
-    questions: str = BASIC
+    questions: Annotated[str, OneOf(QUESTIONS)] = BASIC
     basic_steps: int = 500
     pairs: int = 12_000
     alignment: float = 0.5
@@ -77,13 +78,12 @@ class VlmSettings(FittingSettings):
     tower_batch_size: int = 64
     tower_lr: float = 4e-3
     steps: int = 3_000
-    batch_size: int = 128
+    batch_size: Positive = 128
     held_out: int = 600
     processes: int = 1
 
     def __post_init__(self) -> None:
-        if self.questions not in QUESTIONS:
-            raise UserError(f"questions={self.questions}: choose from {', '.join(QUESTIONS)}")
+        check_fields(self)
         if self.batch_size % 4 or self.batch_size < 1:
             raise UserError(f"batch_size={self.batch_size}: a multiple of 4")
         for name in ("batch_size", "tower_batch_size"):

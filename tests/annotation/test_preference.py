@@ -145,7 +145,8 @@ def test_folders_that_cannot_be_compared_are_refused(folders, tmp_path):
     with pytest.raises(UserError, match="no photo whose text they changed differently"):
         ASKED.items_of_two(folders[0], nothing)
     for changes, said in (
-        ({"attention": -1}, "attention=-1 is invalid"), ({"attention": True}, "attention=True"),
+        ({"attention": -1}, r"attention=-1 should be a whole number from 0 to 20"),
+        ({"attention": True}, "attention=true"),
         ({"captions": ["a"], "accepted": ["a"]}, "captions=.'a'. is invalid: names of two methods"),
     ):  # fmt: skip
         with pytest.raises(UserError, match=said):

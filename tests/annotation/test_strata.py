@@ -166,8 +166,8 @@ def test_sources_that_cannot_be_asked_about(index, tmp_path):
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: Strata("a", each=0), "each=0 is invalid: choose 1 or more"),
-        (lambda: Strata("a", each=True), "each=True is invalid"),
+        (lambda: Strata("a", each=0), r"each=0 should be a whole number"),
+        (lambda: Strata("a", each=True), r"each=true should be a whole number"),
         (lambda: replace(FEW, illustrated=["bad"]), r"illustrated=\['bad'\] is invalid"),
         (lambda: replace(FEW, strata=Strata("a", offered={"no": {}})), r"strata.offered=\['no'\]"),
     ],

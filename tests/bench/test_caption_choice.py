@@ -460,8 +460,8 @@ def test_a_pair_is_no_choice(opened):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"ties": "lose"}, "choose miss, half, hit"),
-        ({"at_least": True}, "at_least=True"),
+        ({"ties": "lose"}, "ties=lose: choose from miss, half, hit"),
+        ({"at_least": True}, "at_least=true should be a whole number of at least 1"),
         ({"at_least": 0}, "at_least=0"),
         ({"batch_size": 0}, "batch_size=0"),
         ({"drop": "near"}, "drop=near should be a list"),

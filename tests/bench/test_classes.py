@@ -106,7 +106,8 @@ def test_a_file_in_another_order_is_refused(context, tmp_path):
 
 @pytest.mark.parametrize(
     ("templates", "said"),
-    [(["a {c}", "a {}"], "'a {}' has no {c}"), ([], "is empty"), ([3], "3 has no"),
+    [(["a {c}", "a {}"], "'a {}' has no {c}"), ([], "is empty"),
+     ([3], "templates[0]=3 should be a text"),
      ("a photo", "'a photo' has no"), ("folder", "no zeroshot_class")],
 )  # fmt: skip
 def test_a_template_without_a_place_for_the_class_is_refused(context, tmp_path, templates, said):

@@ -94,7 +94,7 @@ def test_a_folder_that_is_not_there_says_where_to_get_it(context, tmp_path: Path
     ("settings", "said"),
     [
         ({"form": "winogrand"}, "form=winogrand is invalid: choose from winoground"),
-        ({"missing": "ignore"}, "missing=ignore is invalid: choose refuse or skip"),
+        ({"missing": "ignore"}, "missing=ignore: choose from refuse, skip"),
     ],
 )
 def test_settings_that_are_invalid(settings: dict[str, str], said: str) -> None:
@@ -143,7 +143,7 @@ def test_a_folder_that_is_there_and_broken_is_an_error(context, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"absent": "maybe"}, "choose refuse or say"),
+        ({"absent": "maybe"}, "absent=maybe: choose from refuse, say"),
         ({"layouts": {"odd": "x"}}, "no member is called"),
     ],
 )

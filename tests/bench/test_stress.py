@@ -219,8 +219,8 @@ def test_what_cannot_be_asked_is_said(sets, said, tmp_path, classifier):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"compat": "paper"}, r"benchmark\.compat=paper is invalid: choose released or null"),
-        ({"parts": ["colour"]}, r"'colour' is invalid: choose from kind, class"),
+        ({"compat": "paper"}, "compat=paper: choose from released, null"),
+        ({"parts": ["colour"]}, r"parts\[0\]=colour: choose from kind, class"),
         ({"more": {"random": "x"}}, r"the name 'random' is taken"),
         ({"templates": []}, r"benchmark\.templates is empty"),
         ({"templates": ["a photo"]}, r"'a photo' has no {c}, where the class name goes"),

@@ -268,8 +268,8 @@ def test_occupations_that_cannot_be_asked_about_say_why(place, node, people_enco
     [
         ({"data": None}, "needs benchmark.data=FILE.tsv .* and benchmark.images=FOLDER"),
         ({"images": None}, "benchmark.images=FOLDER"),
-        ({"ks": ()}, r"ks=\[\] is invalid"),
-        ({"ks": (0,)}, r"ks=\[0\] is invalid"),
+        ({"ks": ()}, r"ks=\[\] should be a list of 1 or more whole numbers"),
+        ({"ks": (0,)}, r"ks\[0\]=0 should be a whole number of at least 1"),
         ({"templates": {"occupation": "x"}}, "should have occupation and participant"),
         ({"templates": {"occupation": "The {person} and {other}", "participant": ""}},
          "is invalid: {pronoun} is missing"),

@@ -258,7 +258,7 @@ def test_an_answer_that_takes_too_long_is_given_up():
         ("localhost:8000", {}, "base_url=localhost:8000 should be such as"),
         ("file:///etc/passwd", {}, "should be such as http"),
         ("http://me:secret@host/v1", {}, "holds a name or a password"),
-        ("http://host/v1", {"attempts": 0}, "attempts=0 must be at least 1"),
+        ("http://host/v1", {"attempts": 0}, "attempts=0 should be a whole number of at least 1"),
     ],
 )
 def test_invalid_settings_are_named(url, settings, said):
@@ -270,7 +270,7 @@ def test_invalid_settings_are_named(url, settings, said):
 def test_invalid_ways_of_asking_are_named(monkeypatch):
     with pytest.raises(UserError, match="choose from json_schema, json_object, none"):
         ChatSettings(structured="yaml")
-    with pytest.raises(UserError, match="give retries and backoff from 0"):
+    with pytest.raises(UserError, match="retries=-1 should be a whole number of at least 0"):
         ChatSettings(retries=-1)
     monkeypatch.delenv("OWN_KEY", raising=False)
     with pytest.raises(UserError, match="OWN_KEY, which should hold the server's key, is missing"):

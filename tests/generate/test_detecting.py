@@ -103,9 +103,9 @@ def test_a_padded_box_shows_more_and_what_has_no_crop_has_no_attributes(models):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"most": 0}, "most=0 must be at least 1"),
+        ({"most": 0}, "most=0 should be a whole number of at least 1"),
         ({"chunk": 0}, "chunk=0"),
-        ({"padding": -1}, "padding=-1 must be between"),
+        ({"padding": -1}, "padding=-1 should be a number from 0 to 10"),
         ({"template": "a {attribute}"}, "once each"),
     ],
 )

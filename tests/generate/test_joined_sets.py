@@ -217,10 +217,10 @@ def test_a_set_of_single_edited_texts_keeps_all_of_them(tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (lambda: GridDraws(()), "one or more different values"),
+        (lambda: GridDraws(()), r"self_replace_steps=\[\] should be a list of 1 or more numbers"),
         (lambda: GridDraws((0.5, 0.5)), "one or more different values"),
         (lambda: GridDraws((0.5, 1.5)), "from 0 to 1"),
-        (lambda: GridDraws((0.5,), -1), "below 0"),
+        (lambda: GridDraws((0.5,), -1), "guidance_scale=-1 should be a number of at least 0"),
         (lambda: Recipe("x", set_per="photo"), "recipe.set_per=photo"),
         (lambda: Selection(prefer="best"), "recipe.selection.prefer=best"),
         (lambda: Selection(above={"a": float("nan")}), "recipe.selection.above.a"),

@@ -81,7 +81,8 @@ def test_an_unfit_photo_is_rejected_and_the_others_are_edited(pipeline) -> None:
 
 def test_invalid_settings_are_refused() -> None:
     for settings, named in (
-        ({"grey": "keep"}, "take, reject"), ({"smallest": 2}, "between 0 and 1"),
+        ({"grey": "keep"}, "take, reject"),
+        ({"smallest": 2}, "smallest=2 should be a number from 0 to 1"),
         ({"max_pixels": 0}, "at least 1"),
     ):  # fmt: skip
         with pytest.raises(UserError, match=named):

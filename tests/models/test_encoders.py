@@ -251,7 +251,7 @@ def test_the_geometry_can_be_chosen(folders):
     squashed = spec(folders, "clip", geometry="squash")
     assert squashed.load().transform.geometry == "squash"
     assert squashed.settings_hash() != spec(folders, "clip").settings_hash()
-    with pytest.raises(UserError, match="crop or squash"):
+    with pytest.raises(UserError, match="geometry=pad: choose from crop, squash, null"):
         spec(folders, "clip", geometry="pad")
 
 

@@ -286,7 +286,7 @@ def test_a_prompt_that_cannot_be_asked_is_refused(tmp_path, content, reason):
 
 
 def test_settings_of_asked_models_are_checked(folders):
-    with pytest.raises(UserError, match=r"model\.reduction=mean: choose sum or token_mean"):
+    with pytest.raises(UserError, match="reduction=mean: choose from sum, token_mean"):
         AskedEntailment(str(folders["llava"]), reduction="mean")
     with pytest.raises(UserError, match="choose yes_maybe_no, labels, or a YAML"):
         AskedEntailment(str(folders["llava"]), asked="nowhere.yaml").load()

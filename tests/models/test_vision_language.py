@@ -304,7 +304,7 @@ def test_the_specification_loads_an_answerer(folders):
     nll = half.load().answer(IMAGES, QUESTIONS)[0][0].scores[0].nll
     assert nll == pytest.approx(model.answer(IMAGES, QUESTIONS)[0][0].scores[0].nll, rel=0.1)
     for wrong, said in (
-        ({"dtype": "int8"}, "float16"), ({"sharing": "all"}, "choose auto or none"),
+        ({"dtype": "int8"}, "float16"), ({"sharing": "all"}, "sharing=all: choose from auto, none"),
         ({"prompt": "{image}"}, "question"), ({"tokens_at_once": 0}, "tokens_at_once"),
     ):  # fmt: skip
         with pytest.raises(UserError, match=said):

@@ -195,8 +195,8 @@ def test_a_specification_says_what_it_provides_and_what_changes_answers(folders,
     )
     for settings, said in [
         ({"template": "a photo"}, "needs {label} exactly once"),
-        ({"threshold": 2}, "between 0 and 1"),
-        ({"overlap": -1}, "between 0 and 1"),
+        ({"threshold": 2}, "threshold=2 should be a number from 0 to 1"),
+        ({"overlap": -1}, "overlap=-1 should be a number from 0 to 1"),
         ({"most": 0}, "at least 1"),
     ]:
         with pytest.raises(UserError, match=said):

@@ -4,11 +4,9 @@ import json
 
 import pytest
 
-from cfaug.errors import UserError
 from cfaug.report.forgetting import (
     Change,
     changes,
-    check_threshold,
     falls,
     initial_values,
     sentences,
@@ -94,9 +92,3 @@ def test_arms_that_fell_on_one_benchmark_are_told_in_one_line():
         "forgetting, more than 2 points: zero_classification acc1 fell in 2 arms: "
         "a from 80.0 to 70.0 %, b from 80.0 to 50.0 %"
     ]
-
-
-@pytest.mark.parametrize("threshold", [-0.1, 2, True, "0.1"])
-def test_a_threshold_is_a_fraction(threshold):
-    with pytest.raises(UserError, match=r"forgetting_threshold=.*0\.02"):
-        check_threshold(threshold)

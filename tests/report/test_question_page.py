@@ -192,8 +192,8 @@ def test_the_benchmark_writes_its_page_and_one_of_all_models(tmp_path):
     assert quiet.page_files == ()
     assert quiet.write_page(folder, "qwen") is None
     assert quiet.data_hash == benchmark.data_hash
-    for wrong in (0, -1, True, "all"):
-        with pytest.raises(UserError, match=f"benchmark.page={wrong} is invalid"):
+    for wrong, said in ((0, 0), (-1, -1), (True, "true"), ("all", "all")):
+        with pytest.raises(UserError, match=f"benchmark.page={said} should be a whole number"):
             opened(IMAGES, page=wrong)
 
 

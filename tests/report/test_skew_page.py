@@ -106,7 +106,7 @@ def test_of_many_subjects_some_have_pictures_and_those_that_stand_out(tmp_path):
     assert data_of(write(tmp_path, one, limit=0))["pictures"] == []
     again = write(tmp_path / "again", one, limit=0)
     assert again.read_bytes() == file.read_bytes()
-    with pytest.raises(UserError, match="-1 subjects"):
+    with pytest.raises(UserError, match="limit=-1 should be a whole number of at least 0 or"):
         SkewPageSettings(limit=-1)
 
 

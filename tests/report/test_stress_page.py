@@ -167,7 +167,7 @@ def test_pages_that_cannot_be_are_refused(tmp_path):
     ):  # fmt: skip
         with pytest.raises(UserError, match=said):
             write(tmp_path, *answers)
-    with pytest.raises(UserError, match="0 edits"):
+    with pytest.raises(UserError, match="limit=0 should be a whole number"):
         write(tmp_path, one, limit=0)
     broken = ImageSource(lambda _: b"no image")
     with pytest.raises(UserError, match="original/k0_0"):

@@ -159,7 +159,7 @@ def test_answers_to_other_questions_and_nobody_asked(tmp_path, root, source):
     assert [part.ours for part in build(node | {"partial": True}).build(Runs(tmp_path)).parts] == [
         False, False,
     ]  # fmt: skip
-    with pytest.raises(UserError, match=r"table.margin=0 is invalid"):
+    with pytest.raises(UserError, match=r"margin=0 should be a number in \(0, 9\)"):
         build(node | {"margin": 0})
     asked = replace(ASKED, against=str(root / "clare"))
     Simulate(str(tmp_path), asked, WHY, FIVE, 0.1, 10, None).run(source)

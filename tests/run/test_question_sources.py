@@ -40,7 +40,7 @@ def test_runs_of_one_world_share_its_questions_and_a_file_needs_no_world(tmp_pat
     [
         ("shapescapes_vqa:test", None, "data=shapescapes"),
         ("shapescapes_vqa:ve", WORLD, "choose from train, test"),
-        ("shapescapes_vqa:test@oil", WORLD, "no style"),
+        ("shapescapes_vqa:test@oil", WORLD, "style=oil: choose from drawing, photo, negative,"),
     ],
 )
 def test_what_cannot_be_opened_is_said(name, world, match):

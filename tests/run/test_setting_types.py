@@ -14,7 +14,7 @@ from cfaug.run.binding import bind
 from cfaug.run.compose import compose_jobs
 from cfaug.run.setting_types import Node
 from cfaug.run.train_settings import TrainSettings
-from cfaug.validation import annotation_of
+from cfaug.validation import Positive, annotation_of
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -195,4 +195,4 @@ def test_what_does_not_fit_is_named(wrong, said):
 def test_an_inherited_argument_is_read_where_it_was_declared():
     from cfaug.models.specs import BridgeTower
 
-    assert annotation_of(BridgeTower, "max_length") == int | None
+    assert annotation_of(BridgeTower, "max_length") == Positive | None

@@ -78,7 +78,7 @@ def test_edits_pass_by_the_worst_and_sets_are_ranked_by_the_mean() -> None:
     assert Selection({}, "direction").best([(0, 1, even), (1, 1, uneven)]) == [0]
     # What is written is what decided.
     assert select.pool_all(uneven) == {"sim": 0.2, "direction": 0.4}
-    with pytest.raises(UserError, match="rank_aggregate=max is not min or mean or null"):
+    with pytest.raises(UserError, match=r"rank_aggregate=max: choose from min, mean, null"):
         Selection(rank_aggregate="max")
 
 
@@ -128,7 +128,8 @@ def test_the_best_are_those_of_a_plain_sort(found, aggregate, keep) -> None:
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [
-        ({"min_clip_text": 2}, "selection.min_clip_text=2"), ({"aggregate": "max"}, "min or mean"),
+        ({"min_clip_text": 2}, "selection.min_clip_text=2"),
+        ({"aggregate": "max"}, r"aggregate=max: choose from min, mean"),
         ({"keep": 0}, "keep"),
     ],
 )  # fmt: skip
@@ -141,8 +142,8 @@ def test_invalid_settings_of_clip_are_named(wrong, named) -> None:
     ("wrong", "named"),
     [
         ({"minimum": {"clip": math.nan}}, "selection.minimum.clip=nan"),
-        ({"minimum": {"clip": True}}, "selection.minimum.clip=True"),
-        ({"per": "shard"}, "set or group"), ({"keep": 1.5}, "keep=1.5"),
+        ({"minimum": {"clip": True}}, r"clip=true should be a number or null"),
+        ({"per": "shard"}, r"per=shard: choose from set, group"), ({"keep": 1.5}, "keep=1.5"),
     ],
 )  # fmt: skip
 def test_invalid_settings_are_named(wrong, named) -> None:

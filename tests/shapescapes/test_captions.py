@@ -54,5 +54,5 @@ def test_captions_of_others_hypotheses_and_shares_that_are_none_are_refused():
         shorten_caption(example("a ball", label="neutral"), LeaveOut(1), 0)
     with pytest.raises(UserError, match="choose from colour, background"):
         read_leave_out({"size": 1})
-    with pytest.raises(UserError, match="a share from 0 to 1"):
+    with pytest.raises(UserError, match=r"colour=2 should be a number from 0 to 1"):
         read_leave_out({"colour": 2})

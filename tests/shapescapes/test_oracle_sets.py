@@ -96,5 +96,5 @@ def test_a_grid_of_other_words_is_refused(about: dict, named: str) -> None:
 def test_invalid_settings() -> None:
     with pytest.raises(UserError, match="drawing, photo"):
         OracleSets(32, "oil")
-    with pytest.raises(UserError, match="8 pixels"):
+    with pytest.raises(UserError, match=r"image_size=4 should be a whole number"):
         OracleSets(4, "clear")

@@ -149,7 +149,7 @@ def test_worlds_of_one_seed_have_folders_of_their_own() -> None:
         ({"skewed_subjects": True}, "from 1 to 10"),
         (
             {"colours": ("red",)},
-            r"data\.world\.colours=\[red\] should be a list of at least 2 of these: red, orange",
+            r"data\.world\.colours=\[red\] should be a list of 2 or more of these: red, orange",
         ),
         ({"colours": ("red", "red")}, "at most once"),
         ({"backgrounds": ("beach", "moon")}, "curtain"),

@@ -75,7 +75,7 @@ def test_everything_but_the_words_stays(text, before):
     ("settings", "said"),
     [
         ({"after": " "}, "needs a kind and the new words"),
-        ({"after": "x", "where": "middle"}, "where=middle is invalid: choose end or start"),
+        ({"after": "x", "where": "middle"}, r"where=middle: choose from end, start"),
         ({"after": "Photo", "before": "photo"}, "is what recipe.editor.editor.before says"),
     ],
 )

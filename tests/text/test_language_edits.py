@@ -84,7 +84,7 @@ def test_noise_is_gumbels_and_a_stream_of_each_row():
 
 def test_a_prompt_without_room_has_no_answer(folder):
     assert model(folder).sample(["dog " * 60, ""], [1, 2])[0] is None
-    with pytest.raises(UserError, match="give a temperature from 0"):
+    with pytest.raises(UserError, match="temperature=-1 should be a number of at least 0"):
         model(folder, temperature=-1)
 
 

@@ -135,5 +135,7 @@ def test_draws_depend_on_seed_and_key_alone():
 
 @pytest.mark.parametrize("given", [{"kinds": ["tense"]}, {"kinds": []}, {"per": "word"}])
 def test_settings_are_checked(given):
-    with pytest.raises(UserError, match=r"recipe\.editor\.\w+=.*choose from"):
+    with pytest.raises(
+        UserError, match=r"recipe\.editor\.\w+.*=.*(choose from|1 or more of these:) \w"
+    ):
         Paraphrase(TextBlobTagger(), **given)

@@ -214,7 +214,7 @@ def test_settings_and_prompts_that_are_invalid_are_named(tmp_path: Path) -> None
     for settings, said in (
         ({"count": 0}, "count=0"),
         ({"ask_for": 2}, "ask_for=2 is less than count=3"),
-        ({"max_words": True}, "max_words=True"),
+        ({"max_words": True}, r"max_words=true should be a whole number of at least 1"),
         ({"prompt": str(tmp_path / "none.txt")}, "cannot be read"),
     ):
         with pytest.raises(UserError, match=said):

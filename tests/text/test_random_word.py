@@ -85,7 +85,7 @@ def test_it_depends_on_the_key_and_the_seed_alone():
     assert edit(texts, Guess("owl")) == together
     assert edit(texts[:3], Guess("owl")) == together[:3]
     assert edit(texts, Guess("owl"), seed=1) != together
-    with pytest.raises(UserError, match="edits=0 must be at least 1"):
+    with pytest.raises(UserError, match=r"edits=0 should be a whole number of at least 1"):
         RandomWordEdit(Guess(), edits=0)
 
 

@@ -14,6 +14,7 @@ from cfaug.annotation.sections import Section
 from cfaug.caption_difference import altered_subjects
 from cfaug.errors import UserError
 from cfaug.report.numbers import percent
+from cfaug.validation import Positive, check_fields
 
 HUMAN = frozenset({
     "girl", "boy", "man", "men", "woman", "guy", "kid", "person", "people", "child", "children",
@@ -103,15 +104,11 @@ class AlteredSubjects:
         UserError: if ``at_least`` is not a whole number from 1.
     """
 
-    at_least: int = 20
+    at_least: Positive = 20
     wordnet_senses: int | None = None
 
     def __post_init__(self) -> None:
-        if type(self.at_least) is not int or self.at_least < 1:
-            raise UserError(
-                f"annotate.analyses.altered_subjects.at_least={self.at_least} is invalid: choose 1 "
-                "or more"
-            )
+        check_fields(self, "annotate.analyses.altered_subjects")
 
     def concerns(self, findings: Findings) -> bool:
         """Return whether the images are those of pairs."""

@@ -6,17 +6,17 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 from cfaug.annotation.record import FILE, Example, Record, read_record
 from cfaug.annotation.report import NOT_PEOPLE
-from cfaug.errors import UserError
 from cfaug.metrics.summary import wilson_interval
 from cfaug.papers.coco_cf.altered_subjects import Subjects, describe_hyponymy
 from cfaug.papers.published import published
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.document import Document, Entry, Part, Picture
 from cfaug.report.numbers import DASH, percent
+from cfaug.validation import check_fields
 
 FOLDER = "annotation"
 """Folder below ``paths.runs`` that ``annotate=read`` writes and tables read."""
@@ -73,8 +73,7 @@ class AnnotationTable:
     partial: bool = False
 
     def __post_init__(self) -> None:
-        if self.shows not in get_args(Shows):
-            raise UserError(f"table.shows={self.shows!r}: choose from {', '.join(get_args(Shows))}")
+        check_fields(self, "table")
 
     def build(self, runs: Runs) -> Document:
         """Lay out the paper's numbers and those under ``<runs>/annotation``.

@@ -30,6 +30,7 @@ from cfaug.data.planning.pool import Pool, Wanted, assemble, divide, pair_rows, 
 from cfaug.data.planning.rational import half_up
 from cfaug.data.planning.records import COUNTERFACTUAL, REAL, Mixture
 from cfaug.errors import UserError
+from cfaug.validation import check_fields
 
 
 @dataclass(frozen=True)
@@ -72,8 +73,7 @@ class PaperMixture:
     name: Literal["real", "base", "medium", "all", "human_validated"]
 
     def __post_init__(self) -> None:
-        if self.name not in DATA_SETS:
-            raise UserError(f"data.plan.name={self.name}: choose from {', '.join(DATA_SETS)}")
+        check_fields(self, "data.plan")
 
     @property
     def shares(self) -> Shares:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
-from cfaug.errors import UserError
 from cfaug.metrics.item_tests import cluster_bootstrap
 from cfaug.papers.lance.answers import StressTable
 from cfaug.report.arm_results import Runs
@@ -17,6 +16,7 @@ from cfaug.report.document import BarPlot, Document, Entry, Part
 from cfaug.report.numbers import DASH, percent, points
 from cfaug.report.stress import EDITED, StressItems
 from cfaug.rng import generator
+from cfaug.validation import check_fields
 
 Shows = Literal["edits", "accuracy", "change"]
 
@@ -47,8 +47,7 @@ class ClassFigure(StressTable):
     part: str = EDITED
 
     def __post_init__(self) -> None:
-        if self.shows not in get_args(Shows):
-            raise UserError(f"table.shows={self.shows}: choose from {', '.join(get_args(Shows))}")
+        check_fields(self, "table")
 
     def build(self, runs: Runs) -> Document:
         """Return the table and its bars.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from cfaug.annotation.record import FILE, Example, Record, read_record
 from cfaug.annotation.report import NOT_PEOPLE
@@ -18,6 +18,7 @@ from cfaug.papers.tables import PaperTable
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import Document, Entry, Part, Picture
 from cfaug.report.numbers import DASH, percent
+from cfaug.validation import check_fields
 
 FOLDER = "annotation"
 """Folder below ``paths.runs`` that ``annotate=read`` writes."""
@@ -68,8 +69,7 @@ class ErrorTable(PaperTable):
     folder: str = FOLDER
 
     def __post_init__(self) -> None:
-        if self.shows not in get_args(Shows):
-            raise UserError(f"table.shows={self.shows!r}: choose from {', '.join(get_args(Shows))}")
+        check_fields(self, "table")
 
     def build(self, runs: Runs) -> Document:
         """Lay out the paper's numbers and people's answers.

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Interval
 
 from cfaug.annotation.caption_form import ORIGINAL
 from cfaug.annotation.ratings import FILE as RATINGS
@@ -20,6 +22,7 @@ from cfaug.papers.tables import PaperTable
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import Document, Entry, Part
 from cfaug.report.numbers import DASH, p_text
+from cfaug.validation import check_fields
 
 PREFER = ("prefer the first", "prefer the second", "neither", "photos", "p")
 QUALITY = ("original", "changed", "difference [90 %]", "t", "p, different", "p, equivalent",
@@ -47,12 +50,10 @@ class PreferenceTable(PaperTable):
 
     preference: str = "preference"
     quality: str = "quality"
-    margin: float = 0.25
+    margin: Annotated[float, Interval(gt=0, lt=9)] = 0.25
 
     def __post_init__(self) -> None:
-        number = isinstance(self.margin, int | float) and not isinstance(self.margin, bool)
-        if not number or not 0 < self.margin < 9:
-            raise UserError(f"table.margin={self.margin} is invalid: choose a number above 0")
+        check_fields(self, "table")
 
     def build(self, runs: Runs) -> Document:
         """Return the parts on which caption people prefer, and on whether quality is the same.

@@ -12,14 +12,14 @@ from itertools import groupby, pairwise
 
 import numpy as np
 
-from cfaug.errors import UserError, check_booleans
-from cfaug.text.baselines.editor import Rewriting, check_share, draw_for, pick, rewrite
+from cfaug.text.baselines.editor import Rewriting, draw_for, pick, rewrite
 from cfaug.text.baselines.numbers import NUMBER_WORDS, read_number, spell_number
 from cfaug.text.baselines.words import Words
 from cfaug.text.changed_text import propose_change
 from cfaug.text.sentence import normalise
 from cfaug.text.word_lists import WordLists
 from cfaug.types import Edited, Example
+from cfaug.validation import Positive, Share, check_fields
 
 KIND = "checklist"
 
@@ -66,17 +66,14 @@ class CheckListEdits:
         UserError: naming the setting that is invalid.
     """
 
-    share: float = 0.1
-    replacements: int = 3
+    share: Share = 0.1
+    replacements: Positive = 3
     lists: WordLists = field(default_factory=WordLists)
     keep_unchanged: bool = True
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_share(self.share)
-        check_booleans(self, "recipe.editor")
-        if self.replacements < 1:
-            raise UserError(f"recipe.editor.replacements={self.replacements} must be at least 1")
+        check_fields(self, "recipe.editor")
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
         """Return one proposal for the first text of each example, in order."""

@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from cfaug.errors import UserError, check_booleans
 from cfaug.rng import derive
 from cfaug.text.baselines.clare_candidates import Likelihoods, find_candidates
 from cfaug.text.baselines.clare_draft import Draft
-from cfaug.text.baselines.editor import TOO_LONG, check_share
+from cfaug.text.baselines.editor import TOO_LONG
 from cfaug.text.baselines.similarity import WindowSimilarity
 from cfaug.text.baselines.words import Words, count_changes
 from cfaug.text.changed_text import propose_change
 from cfaug.text.protocols import MaskFiller, Tagger
 from cfaug.text.sentence import normalise
 from cfaug.types import Edited, Example
+from cfaug.validation import Positive, Share, check_fields
 
 KIND = "clare"
 
@@ -54,18 +54,14 @@ class ClareEdits:
     tagger: Tagger
     likelihoods: Likelihoods = field(default_factory=Likelihoods)
     similarity: WindowSimilarity | None = None
-    share: float = 0.1
+    share: Share = 0.1
     keep_unchanged: bool = True
     seed: int = 0
-    chunk: int = 500
-    max_words: int = 300
+    chunk: Positive = 500
+    max_words: Positive = 300
 
     def __post_init__(self) -> None:
-        check_share(self.share)
-        check_booleans(self, "recipe.editor")
-        for name in ("chunk", "max_words"):
-            if getattr(self, name) < 1:
-                raise UserError(f"recipe.editor.{name}={getattr(self, name)} must be at least 1")
+        check_fields(self, "recipe.editor")
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
         """Return one proposal for the first text of each example, in order."""

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from cfaug.errors import UserError
 from cfaug.text.baselines.words import Words
 from cfaug.text.protocols import Blank, MaskFiller, Tagger, round_digits
 from cfaug.text.stop_words import STOP_WORDS
+from cfaug.validation import Positive, Share, check_fields
 
 Operation = Literal["replace", "insert", "merge"]
 
@@ -51,20 +51,13 @@ class Likelihoods:
         UserError: naming the setting that is invalid.
     """
 
-    replace: float = 5e-4
-    insert: float = 0.0
-    merge: float = 5e-3
-    guesses: int = 50
+    replace: Share = 5e-4
+    insert: Share = 0.0
+    merge: Share = 5e-3
+    guesses: Positive = 50
 
     def __post_init__(self) -> None:
-        for name in ("replace", "insert", "merge"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise UserError(
-                    f"recipe.editor.likelihoods.{name}={getattr(self, name)} is invalid: choose "
-                    "from 0 to 1"
-                )
-        if self.guesses < 1:
-            raise UserError(f"recipe.editor.likelihoods.guesses={self.guesses} must be at least 1")
+        check_fields(self, "recipe.editor.likelihoods")
 
 
 class ClareCandidate(NamedTuple):

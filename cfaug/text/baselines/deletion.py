@@ -7,10 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cfaug.errors import check_booleans
 from cfaug.text.baselines.editor import (
     Rewriting,
-    check_share,
     draw_for,
     pick,
     rewrite,
@@ -19,6 +17,7 @@ from cfaug.text.baselines.words import Words
 from cfaug.text.changed_text import propose_change
 from cfaug.text.sentence import normalise
 from cfaug.types import Edited, Example
+from cfaug.validation import Share, check_fields
 
 KIND = "deletion"
 
@@ -37,13 +36,12 @@ class RandomDeletion:
         UserError: naming the setting that is invalid.
     """
 
-    share: float = 0.1
+    share: Share = 0.1
     keep_unchanged: bool = True
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_share(self.share)
-        check_booleans(self, "recipe.editor")
+        check_fields(self, "recipe.editor")
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
         """Return one proposal for the first text of each example, in order."""

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cfaug.errors import check_booleans
 from cfaug.text.baselines.deletion import delete_words
-from cfaug.text.baselines.editor import Rewriting, check_share, draw_for, pick, rewrite
+from cfaug.text.baselines.editor import Rewriting, draw_for, pick, rewrite
 from cfaug.text.baselines.words import Words, word_spans
 from cfaug.text.changed_text import propose_change
 from cfaug.text.sentence import normalise
 from cfaug.text.stop_words import STOP_WORDS
 from cfaug.text.synonyms import Synonyms
 from cfaug.types import Edited, Example
+from cfaug.validation import Share, check_fields
 
 KIND = "eda"
 
@@ -41,14 +41,13 @@ class EasyDataAugmentation:
         UserError: naming the setting that is invalid.
     """
 
-    share: float = 0.2
+    share: Share = 0.2
     synonyms: Synonyms = field(default_factory=Synonyms)
     keep_unchanged: bool = True
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_share(self.share)
-        check_booleans(self, "recipe.editor")
+        check_fields(self, "recipe.editor")
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
         """Return one proposal for the first text of each example, in order.

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from cfaug.errors import UserError
 from cfaug.rng import generator
 from cfaug.text.baselines.words import Words, count_changes
 from cfaug.types import Example
@@ -79,16 +78,6 @@ def rewrite(words: Words, share: float, step: Step) -> Rewriting:
             break
         done, count = further, max(len(further.words.modified), count + 1)
     return done
-
-
-def check_share(share: float, node: str = "share") -> None:
-    """Refuse an invalid share of words.
-
-    Raises:
-        UserError: naming the setting.
-    """
-    if not 0 <= share <= 1:
-        raise UserError(f"recipe.editor.{node}={share} is invalid: choose from 0 to 1")
 
 
 def draw_for(seed: int, method: str, examples: Sequence[Example]) -> list[np.random.Generator]:

@@ -11,17 +11,18 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import numpy as np
+from annotated_types import MinLen
 
 from cfaug.articles import right_articles
-from cfaug.errors import UserError, check_booleans
 from cfaug.text.baselines.editor import MOST_WORDS, NO_CANDIDATE, TOO_LONG, draw_for, pick
 from cfaug.text.changed_text import propose_change
 from cfaug.text.protocols import Tagger
 from cfaug.text.sentence import Sentence, Slot, normalise, split
 from cfaug.types import Edited, Example
+from cfaug.validation import check_fields
 
 METHOD = "negclip_swaps"
 
@@ -57,20 +58,13 @@ class NegclipSwaps:
     """
 
     tagger: Tagger
-    kinds: Sequence[Kind] = get_args(Kind)
+    kinds: Annotated[Sequence[Kind], MinLen(1)] = get_args(Kind)
     per: Literal["caption", "kind"] = "caption"
     repair_article: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_booleans(self, "recipe.editor")
-        unknown = [kind for kind in self.kinds if kind not in FINDERS]
-        if unknown or not self.kinds:
-            raise UserError(
-                f"recipe.editor.kinds={list(self.kinds)}: choose from {', '.join(FINDERS)}"
-            )
-        if self.per not in ("caption", "kind"):
-            raise UserError(f"recipe.editor.per={self.per}: choose from caption, kind")
+        check_fields(self, "recipe.editor")
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
         """Return the proposals for the first text of each example, in order."""

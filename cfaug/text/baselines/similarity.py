@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from annotated_types import Interval
 
-from cfaug.errors import UserError
 from cfaug.text.baselines.clare_candidates import ClareCandidate
 from cfaug.text.baselines.words import Words
 from cfaug.text.protocols import SentenceEmbedder, round_digits
+from cfaug.validation import Positive, check_fields
 
 
 @dataclass(frozen=True)
@@ -30,16 +32,11 @@ class WindowSimilarity:
     """
 
     encoder: SentenceEmbedder
-    least: float = 0.7
-    window: int = 15
+    least: Annotated[float, Interval(ge=-1, le=1)] = 0.7
+    window: Positive = 15
 
     def __post_init__(self) -> None:
-        if not -1 <= self.least <= 1:
-            raise UserError(
-                f"recipe.editor.similarity.least={self.least} is invalid: choose from -1 to 1"
-            )
-        if self.window < 1:
-            raise UserError(f"recipe.editor.similarity.window={self.window} must be at least 1")
+        check_fields(self, "recipe.editor.similarity")
 
     def keep(
         self, originals: Sequence[Words], found: Sequence[Mapping[str, ClareCandidate]]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from cfaug.errors import UserError, check_booleans
+from cfaug.errors import UserError
 from cfaug.text.insertion.answer_cache import AnswerCache
 from cfaug.text.insertion.block_list import BlockList
 from cfaug.text.insertion.canvas import Canvas, Characters, Tokens
@@ -29,6 +29,7 @@ from cfaug.text.insertion.word_similarity import WordSimilarity
 from cfaug.text.models import MaskedLM
 from cfaug.text.protocols import MaskFiller, SentenceEmbedder, Tagger
 from cfaug.types import Edited, Example
+from cfaug.validation import Positive, check_fields
 
 
 @dataclass(frozen=True)
@@ -73,20 +74,17 @@ class AttributeInsertion:
     image_text: ImageTextDistance | None = None
     weights: Sequence[float] | None = None
     threshold: float = 0.7
-    k: int = 3
-    guesses: int = 20
+    k: Positive = 3
+    guesses: Positive = 20
     compat: Compat = "fixed"
     switches: Switches = field(default_factory=Switches)
     block_list: BlockList | None = field(default_factory=BlockList)
     keep_unchanged: bool = True
     cache: str | None = None
-    chunk: int = 1000
+    chunk: Positive = 1000
 
     def __post_init__(self) -> None:
-        check_booleans(self, "recipe.editor")
-        for name in ("k", "guesses", "chunk"):
-            if getattr(self, name) < 1:
-                raise UserError(f"recipe.editor.{name}={getattr(self, name)} must be at least 1")
+        check_fields(self, "recipe.editor")
         object.__setattr__(self, "switches", self.switches.resolve(self.compat))
         if self._weights[1] and self.word_encoder is None and self.attribute_encoder is None:
             raise UserError(

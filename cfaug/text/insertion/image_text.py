@@ -16,6 +16,7 @@ from cfaug.pixels import decode_image, stack_pixels
 from cfaug.protocols import DualEncoder
 from cfaug.sizes import find_damaged
 from cfaug.text.protocols import round_digits
+from cfaug.validation import check_fields
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -54,10 +55,7 @@ class ImageTextDistance:
 
     def __post_init__(self) -> None:
         check_device(self.device, "recipe.editor.image_text.device")
-        if self.dtype not in ("float32", "float64"):
-            raise UserError(
-                f"recipe.editor.image_text.dtype={self.dtype} is invalid: choose float32 or float64"
-            )
+        check_fields(self, "recipe.editor.image_text")
 
     def embed_images(
         self, images: Mapping[str, SourceImage]

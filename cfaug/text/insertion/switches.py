@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, Literal, get_args, get_type_hints
 
 from cfaug.errors import UserError
+from cfaug.validation import check_fields
 
 Compat = Literal["fixed", "paper", "code"]
 
@@ -102,13 +103,7 @@ class Switches:
     compounds: Compounds | None = None
 
     def __post_init__(self) -> None:
-        for name, choices in CHOICES.items():
-            value = getattr(self, name)
-            if value is not None and value not in choices:
-                raise UserError(
-                    f"recipe.editor.switches.{name}={value} is invalid: choose from "
-                    f"{', '.join(map(str, choices))}"
-                )
+        check_fields(self, "recipe.editor.switches")
 
     def resolve(self, compat: Compat) -> Switches:
         """Return the switches with ``compat``'s value for every one that is ``None``.

@@ -86,7 +86,7 @@ def test_the_edit_is_the_words_that_went() -> None:
 
 def test_settings_are_checked() -> None:
     assert isinstance(RandomDeletion(), Editor)
-    with pytest.raises(UserError, match=r"recipe.editor.share=1.5 is invalid"):
+    with pytest.raises(UserError, match=r"share=1\.5 should be a number from 0 to 1"):
         RandomDeletion(share=1.5)
     with pytest.raises(UserError, match="keep_unchanged"):
         RandomDeletion(keep_unchanged="no")  # type: ignore[arg-type]

@@ -166,5 +166,5 @@ def test_shares_on_real_captions_are_the_published_ones() -> None:
 
 
 def test_settings_are_checked() -> None:
-    with pytest.raises(UserError, match=r"recipe.editor.share=-1 is invalid"):
+    with pytest.raises(UserError, match="share=-1 should be a number from 0 to 1"):
         EasyDataAugmentation(share=-1)

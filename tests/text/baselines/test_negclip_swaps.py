@@ -167,7 +167,9 @@ def test_texts_without_words_and_endless_ones():
 
 @pytest.mark.parametrize("given", [{"kinds": ["pronoun"]}, {"kinds": []}, {"per": "word"}])
 def test_settings_are_checked(given):
-    with pytest.raises(UserError, match=r"recipe\.editor\.\w+=.*choose from"):
+    with pytest.raises(
+        UserError, match=r"recipe\.editor\.\w+.*=.*(choose from|1 or more of these:) \w"
+    ):
         NegclipSwaps(Told({}), **given)
 
 

@@ -247,9 +247,9 @@ def test_without_a_clip_lambda_3_must_be_0(parts):
     [
         ({"k": 0}, "recipe.editor.k=0"),
         ({"weights": (1, 5)}, "weights=.* should be three numbers"),
-        ({"weights": (1, 5, float("nan"))}, "weights=.* should be three numbers"),
+        ({"weights": (1, 5, float("nan"))}, r"weights\[2\]=nan should be a number"),
         ({"guesses": 0}, "recipe.editor.guesses=0"),
-        ({"compat": "usual"}, "compat=usual is invalid: choose from fixed, paper, code"),
+        ({"compat": "usual"}, r"recipe\.editor\.compat=usual: choose from fixed, paper, code"),
         ({"word_encoder": None}, "lambda_2, 5 .*word_encoder is missing"),
         ({"tagger": None}, "fallback=noun .*tagger"),
         ({"word_encoder": None, "weights": (1, 0, 5)}, "fallback=never"),
