@@ -41,6 +41,12 @@ KINDS: dict[str, tuple[str, str | None]] = {
 }
 """By its template: the tag of a kind of run, and the Hub's name for the task."""
 
+TOLD = (
+    "experiment", "arm", "seed", "data_seed", "steps", "counts", "identity", "evaluation",
+    "classes", "questions",
+)  # fmt: skip
+"""What templates read of a record: nothing that differs between runs of one command."""
+
 CAPTIONED = {
     "neutral": " (each called by its set's neutral prompt)",
     "shuffled": " (with the captions of each set permuted among its images)",
@@ -93,7 +99,7 @@ def model_card(folder: Path, found: Sequence[Change], threshold: float | None) -
     questions = record.get("questions") or {}
     metadata = _metadata(checkpoint, record, config, rows)
     values = {
-        "run": record,
+        "run": {name: record[name] for name in TOLD if name in record},
         "base": base,
         "library": metadata["library_name"],
         "architecture": _class(checkpoint),

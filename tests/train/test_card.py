@@ -123,6 +123,18 @@ def test_every_name_of_a_template_is_given(tmp_path, kind):
     assert named - {"card_data", "code", "number"} <= set(card.values)
 
 
+def test_the_same_command_gives_the_same_card_at_another_time(tmp_path):
+    found = []
+    for number in range(2):
+        folder = write_run(tmp_path / str(number))
+        record = json.loads((folder / "run.json").read_text())
+        record |= {"started": f"2026-01-0{number}", "wall_s": number, "peak_rss_mib": number}
+        (folder / "run.json").write_text(json.dumps(record))
+        write_card(folder)
+        found.append(card_of(folder).read_bytes())
+    assert found[0] == found[1]
+
+
 def test_results_are_a_table_and_the_hubs_model_index(tmp_path):
     folder = write_run(tmp_path, data="hf://datasets/org/set/a.tar")
     before = Change("an|arm", 7, "coco", "acc1", 0.25, 0.5, 1000)
