@@ -1,4 +1,13 @@
-"""Writing a file, or a folder, whole or not at all."""
+"""Writing a file, or a folder, whole or not at all; every such write goes through here.
+
+Some writers need something else. Rows are appended to ``results.jsonl`` under a lock, and to
+``metrics.csv`` by the one process of a run: what is there is never written again, and a torn last
+line is mended by the next append (``report/results.py``, ``train/loggers.py``). The Hub's Parquet
+files are renamed when their number, which their names have, is known, in a folder that was empty
+(``data/exporters/hub.py``), and earlier results and an edited card are renamed aside
+(``run/extending.py``, ``run/run_folder.py``). Files of a folder that does not have its final name
+yet are written plainly: the folder appears whole.
+"""
 
 from __future__ import annotations
 
@@ -37,13 +46,18 @@ def replace_file(path: Path, temporary: Path | None = None) -> Iterator[BinaryIO
     try:
         with fresh.open("wb") as handle:
             yield handle
-            handle.flush()
-            os.fsync(handle.fileno())
+            sync(handle)
         os.replace(fresh, path)
     except OSError as error:
         raise with_path(error, path) from error
     finally:
         fresh.unlink(missing_ok=True)
+
+
+def sync(handle: BinaryIO) -> None:
+    """Have the disk hold what was written to an open file."""
+    handle.flush()
+    os.fsync(handle.fileno())
 
 
 def write_file(path: Path, content: bytes) -> None:

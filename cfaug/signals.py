@@ -1,4 +1,11 @@
-"""How a command is told to stop: SIGTERM, which schedulers send, ends it as Ctrl-C does."""
+"""How processes are told to stop, and what each then does.
+
+SIGTERM, which schedulers send, ends a command as Ctrl-C does (``interruptible``). Training takes
+note of both and ends its step first (``StopRequest``); a worker that reads for it goes on until its
+parent says otherwise (``obey_parent``). Two modules know more than signals and stay where they
+are: ``cfaug.train.interruption`` unwraps what Lightning makes of an interruption, and
+``cfaug.run.ranks`` is a process of its own that stands in for torchrun and raises its exception.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +14,27 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
+
+AGAIN_SECONDS = 1.0
+"""A Ctrl-C that comes sooner is the same one: a terminal and torchrun each pass it on."""
+
+SAID = b"stopping after this step; Ctrl-C again stops at once and loses what is not saved\n"
+
+
+@contextmanager
+def keep_handlers() -> Iterator[None]:
+    """Restore what SIGTERM and Ctrl-C did before, when the block ends."""
+    before = {name: signal.getsignal(name) for name in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for name, handler in before.items():
+            if signal.getsignal(name) is not handler:
+                signal.signal(name, handler)
 
 
 @contextmanager
@@ -32,11 +57,9 @@ def interruptible() -> Iterator[None]:
                 child.terminate()
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
+    with keep_handlers():
+        signal.signal(signal.SIGTERM, stop)
         yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def call(command: Sequence[str], env: Mapping[str, str] | None = None) -> int:
@@ -55,3 +78,54 @@ def call(command: Sequence[str], env: Mapping[str, str] | None = None) -> int:
             process.terminate()
             process.wait()
             raise
+
+
+class StopRequest:
+    """Whether this process was asked to end: by SIGTERM from a scheduler or by Ctrl-C.
+
+    Lightning's own handler ends a run at its next check, which may come after the decision whether
+    to save and before the next step. This one only records the request.
+    """
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._interrupted: float | None = None
+
+    def listen(self) -> None:
+        """Record both signals from now on, replacing other handlers; only the main thread can.
+
+        Lightning installs its handler at the start of ``fit``, so this is called again after that.
+        """
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, self._note)
+            if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as in a shell's background
+                signal.signal(signal.SIGINT, self._note)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.asked = True
+        if number != signal.SIGINT:
+            return
+        now = time.monotonic()
+        if self._interrupted is None:
+            self._interrupted = now
+            if os.environ.get("RANK", "0") == "0":
+                with suppress(OSError):
+                    os.write(2, SAID)  # print may be at work below this handler
+        elif now - self._interrupted > AGAIN_SECONDS:
+            raise KeyboardInterrupt
+
+
+def obey_parent(worker: int) -> None:
+    """Make SIGTERM end this process only if its parent sent it.
+
+    A scheduler sends it to every process of a job at once. A run first finishes its step and saves,
+    which the death of a worker would prevent.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    threading.Thread(target=_end_when_told, args=(os.getppid(),), daemon=True).start()
+
+
+def _end_when_told(parent: int) -> None:
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent:
+        pass
+    os._exit(0)

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import stat
+from pathlib import Path
 
 import pytest
 
+from cfaug import files
 from cfaug.files import replace_file, replace_folder, whole_folder, write_file, write_json
 
 
@@ -131,3 +134,18 @@ def test_a_replaced_folder_holds_the_new_files_only(tmp_path):
         _fill_the_disk(replace_folder(folder))
     assert [file.name for file in folder.iterdir()] == ["new"]
     assert list(tmp_path.iterdir()) == [folder]
+
+
+ARGUED = {"files.py", "data/exporters/hub.py", "run/extending.py", "run/run_folder.py"}
+"""Modules that rename or sync; the head of the first says why the others do."""
+
+
+def test_every_atomic_write_goes_through_one_module():
+    pattern = re.compile(r"\bos\.(?:replace|rename)\(|\.rename\(|\bfsync\(|\bmkdtemp\(")
+    root = Path(files.__file__).parent
+    found = {
+        file.relative_to(root).as_posix()
+        for file in root.rglob("*.py")
+        if pattern.search(file.read_text())
+    }
+    assert found == ARGUED

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from cfaug.devices import check_accelerator
 from cfaug.errors import UserError
+from cfaug.files import write_file
 from cfaug.messages import say
 from cfaug.report.results import read_record
 from cfaug.run import provenance
@@ -190,7 +191,8 @@ def _recorded_fit(job: TrainJob, verdict: Verdict) -> int:
     file = job.folder.path / "run.json"
     record = _first_record(job, attempts, before)
     job.folder.write_record(record)
-    (job.folder.path / "config.yaml").write_text(yaml.safe_dump(job.config, sort_keys=False))
+    settings = yaml.safe_dump(job.config, sort_keys=False)
+    write_file(job.folder.path / "config.yaml", settings.encode())
     began = time.monotonic()
 
     def started(step: int) -> None:

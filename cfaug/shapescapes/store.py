@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from pathlib import Path
 
 from cfaug.data.storage.shards import write_shards
 from cfaug.errors import UserError
+from cfaug.files import replace_folder
 from cfaug.locks import hold_lock
 from cfaug.messages import say
 from cfaug.progress import watch
@@ -51,26 +49,9 @@ def ensure(world: WorldSettings, part: str, root: Path) -> Path:
 
 
 def _make(world: WorldSettings, part: str, folder: Path) -> None:
-    """Draw a part into a private folder and rename it; only called under the part's lock."""
-    prefix = f".{part}-"
-    for left_behind in folder.parent.glob(f"{prefix}*.tmp"):
-        # We hold the lock, so whoever made this is dead.
-        shutil.rmtree(left_behind)
+    """Draw a part into its folder, all of it or nothing; only called under the part's lock."""
     count = part_size(world, part)
     say(f"drawing {count} sets of ShapeScapes ({part}) into {folder}")
-    temporary = Path(tempfile.mkdtemp(prefix=prefix, suffix=".tmp", dir=folder.parent))
     sets = watch(make_part(world, part), f"drawing {part}", count, "sets")
-    try:
-        write_shards(sets, temporary)
-        temporary.chmod(0o777 & ~_umask())
-        os.rename(temporary, folder)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-
-
-def _umask() -> int:
-    """Return the process's umask: a temporary folder is private, the shards need not be."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    with replace_folder(folder) as fresh:
+        write_shards(sets, fresh)

@@ -14,7 +14,7 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from torch import Tensor
 
 from cfaug.progress import Progress
-from cfaug.train.interruption import StopRequest
+from cfaug.signals import StopRequest
 from cfaug.train.module import Batch, TrainingModule
 from cfaug.train.settings import TrainerSettings
 

@@ -29,7 +29,7 @@ from cfaug.train.checkpoint import (
     read_checkpoint,
 )
 from cfaug.train.checkpoint_callback import Best, CheckpointCallback
-from cfaug.train.interruption import interruptible
+from cfaug.train.interruption import stoppable
 from cfaug.train.loggers import close_loggers, make_loggers
 from cfaug.train.module import Batch, TrainingModule
 from cfaug.train.progress import ProgressBar
@@ -96,7 +96,7 @@ def train(
     module.trained.train()
     last = folder / "last.ckpt"
     start = _first_step(last, module, plan.total_steps) if last.exists() else 0
-    with _quiet(), torch.random.fork_rng(devices=[]), interruptible() as stop:
+    with _quiet(), torch.random.fork_rng(devices=[]), stoppable() as stop:
         trainer = _make_trainer(settings, plan.total_steps)
         rank, world = trainer.global_rank, trainer.world_size
         keeper = CheckpointCallback(

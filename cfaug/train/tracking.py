@@ -17,6 +17,7 @@ import numpy as np
 
 from cfaug.data.planning.records import COUNTERFACTUAL
 from cfaug.errors import UserError
+from cfaug.files import write_file
 from cfaug.messages import say
 from cfaug.report.results import RESULTS, Result, read_results
 
@@ -171,7 +172,7 @@ def log_results(settings: LoggerSettings, folder: Path) -> None:
         run.log({"results": table})
         run.summary.update(_summary(rows))
     written.parent.mkdir(exist_ok=True)
-    written.write_text(digest)
+    write_file(written, digest.encode())
 
 
 def _summary(rows: Sequence[Result]) -> Mapping[str, float]:

@@ -64,13 +64,13 @@ def test_many_processes_at_once_make_it_once(tmp_path: Path) -> None:
     assert sum("drawing 200 sets" in err for _, err in results) == 1
     folder = Path(results[0][0].strip())
     assert len(list(read_sets(folder))) == 200
-    assert [path.name for path in folder.parent.iterdir() if path.suffix == ".tmp"] == []
+    assert [path.name for path in folder.parent.iterdir() if path.suffix in {".new", ".old"}] == []
 
 
 def test_a_killed_maker_leaves_nothing_half_made(tmp_path: Path) -> None:
     process = start(tmp_path, 100_000)
     deadline = time.monotonic() + 60
-    while not list(tmp_path.glob("*/.counterfactual-*.tmp")):
+    while not list(tmp_path.glob("*/.counterfactual.new")):
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -79,12 +79,12 @@ def test_a_killed_maker_leaves_nothing_half_made(tmp_path: Path) -> None:
     killed = WorldSettings(seed=9, counterfactual_pairs=100_000)
     assert not part_folder(killed, "counterfactual", tmp_path).exists()
     # The same folder of another size: the one left behind is swept away by the next maker.
-    left_behind = next(tmp_path.glob("*/.counterfactual-*.tmp"))
+    left_behind = next(tmp_path.glob("*/.counterfactual.new"))
     target = part_folder(SMALL, "counterfactual", tmp_path)
     target.parent.mkdir(parents=True)
     left_behind.rename(target.parent / left_behind.name)
     assert len(list(read_sets(ensure(SMALL, "counterfactual", tmp_path)))) == 30
-    assert list(target.parent.glob("*.tmp")) == []
+    assert list(target.parent.glob("*.new")) == []
 
 
 def test_a_root_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -9,10 +9,11 @@ from itertools import count
 import pytest
 import torch
 
-from cfaug.train import interruption as stopping
+from cfaug import signals
 from cfaug.train.checkpoint import AtomicCheckpointIO, read_checkpoint
 from cfaug.train.checkpoint_callback import CheckpointCallback
 from cfaug.train.contrastive_module import ContrastiveModule
+from cfaug.train.interruption import stoppable
 from tests.train import tiny_plan
 from tests.train.tiny_plan import STEPS, rows, same_weights
 
@@ -141,11 +142,11 @@ def test_whatever_python_is_at(tmp_path, weights):
 def test_a_second_ctrl_c_stops_at_once(monkeypatch, capfd):
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with stopping.interruptible() as request:
+        with stoppable() as request:
             signal.raise_signal(signal.SIGINT)
             signal.raise_signal(signal.SIGINT)  # the same, passed on by torchrun
             assert request.asked
-            monkeypatch.setattr(stopping, "AGAIN_SECONDS", -1.0)
+            monkeypatch.setattr(signals, "AGAIN_SECONDS", -1.0)
             with pytest.raises(KeyboardInterrupt):
                 signal.raise_signal(signal.SIGINT)
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -157,7 +158,7 @@ def test_a_second_ctrl_c_stops_at_once(monkeypatch, capfd):
 def test_a_run_in_a_shells_background_stays_deaf_to_ctrl_c():
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with stopping.interruptible() as request:
+        with stoppable() as request:
             signal.raise_signal(signal.SIGINT)
         assert not request.asked
     finally:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -22,6 +19,7 @@ from cfaug.data.planning.records import COUNTERFACTUAL, REAL, Mixture
 from cfaug.data.planning.settings import DataSettings
 from cfaug.errors import UserError
 from cfaug.pixels import ImageTransform, decode_image, stack_pixels
+from cfaug.signals import obey_parent
 
 KEEP_BYTES = 256 * 1024 * 1024
 """Limit of bytes of decoded pixels that a run keeps: a small data set is decoded once, not every
@@ -338,24 +336,8 @@ def make_loader(examples: Examples, shares: Iterable[Share], workers: int) -> Da
         generator=torch.Generator(),
         prefetch_factor=4 if workers else None,
         persistent_workers=workers > 0,  # they keep their decoded pixels
-        worker_init_fn=_outlive_schedulers,
+        worker_init_fn=obey_parent,
     )
-
-
-def _outlive_schedulers(worker: int) -> None:
-    """Make SIGTERM end this process only if its parent sent it.
-
-    A scheduler sends it to every process of a job at once. A run first finishes its step and saves,
-    which the death of a worker would prevent.
-    """
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    threading.Thread(target=_end_when_the_parent_says, args=(os.getppid(),), daemon=True).start()
-
-
-def _end_when_the_parent_says(parent: int) -> None:
-    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent:
-        pass
-    os._exit(0)
 
 
 def _as_is(batch: Any) -> Any:

@@ -16,12 +16,12 @@ import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from cfaug.data.storage.codec import FORMAT, decode_set, encode_set
 from cfaug.data.storage.tar import scan
 from cfaug.errors import UserError, name_some
-from cfaug.files import require_regular, write_file, write_json
+from cfaug.files import replace_file, require_regular, sync, write_file, write_json
 from cfaug.types import CounterfactualSet
 
 CARD = "card.json"
@@ -82,33 +82,28 @@ def write_shard(
     """
     files = [file for one in sets for file in encode_set(one)]
     stem = folder / f"{number:05d}"
-    temporary = stem.with_name(f"{stem.name}.tar.{os.getpid()}.tmp")
     need = sum(len(content) + 2 * tarfile.BLOCKSIZE for _, content in files)
     with disk_errors(folder, f"shard {number:05d}", need):
-        try:
-            size, digest = _write_tar(files, temporary)
+        with replace_file(stem.with_suffix(".tar")) as handle:
+            size, digest = _write_tar(files, handle)
             # Removing the commit invalidates the old tar: a new tar never has an old commit.
             stem.with_suffix(".json").unlink(missing_ok=True)
             for suffix, content in (beside or {}).items():
                 write_file(stem.with_suffix(suffix), content)
-            os.replace(temporary, stem.with_suffix(".tar"))
-            commit = {
-                **(about or {}),
-                "kind": KIND,
-                "format": FORMAT,
-                "sets": len(sets),
-                "members": sum(len(one.members) for one in sets),
-                "bytes": size,
-                "sha256": digest,
+        commit = {
+            **(about or {}),
+            "kind": KIND,
+            "format": FORMAT,
+            "sets": len(sets),
+            "members": sum(len(one.members) for one in sets),
+            "bytes": size,
+            "sha256": digest,
+        }
+        if beside:
+            commit["beside"] = {
+                suffix: hashlib.sha256(content).hexdigest() for suffix, content in beside.items()
             }
-            if beside:
-                commit["beside"] = {
-                    suffix: hashlib.sha256(content).hexdigest()
-                    for suffix, content in beside.items()
-                }
-            write_json(stem.with_suffix(".json"), commit)
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_json(stem.with_suffix(".json"), commit)
 
 
 @contextmanager
@@ -126,19 +121,18 @@ def disk_errors(folder: Path, what: str, need: int) -> Iterator[None]:
         raise UserError(f"{folder}: {what} cannot be written: {error}") from error
 
 
-def _write_tar(files: list[tuple[str, bytes]], file: Path) -> tuple[int, str]:
-    with file.open("wb") as handle:
-        # GNU, because POSIX ustar limits names to 100 characters.
-        with tarfile.open(fileobj=handle, mode="w", format=tarfile.GNU_FORMAT) as tar:
-            for name, content in files:
-                entry = tarfile.TarInfo(name)  # mtime, uid, gid are 0
-                entry.size = len(content)
-                entry.mode = 0o644
-                tar.addfile(entry, io.BytesIO(content))
-        handle.flush()
-        os.fsync(handle.fileno())
-    with file.open("rb") as handle:
-        return file.stat().st_size, hashlib.file_digest(handle, "sha256").hexdigest()
+def _write_tar(files: list[tuple[str, bytes]], handle: BinaryIO) -> tuple[int, str]:
+    """Write a tar and have the disk hold it; return its size and hash as they are read back."""
+    # GNU, because POSIX ustar limits names to 100 characters.
+    with tarfile.open(fileobj=handle, mode="w", format=tarfile.GNU_FORMAT) as tar:
+        for name, content in files:
+            entry = tarfile.TarInfo(name)  # mtime, uid, gid are 0
+            entry.size = len(content)
+            entry.mode = 0o644
+            tar.addfile(entry, io.BytesIO(content))
+    sync(handle)
+    with Path(handle.name).open("rb") as written:
+        return handle.tell(), hashlib.file_digest(written, "sha256").hexdigest()
 
 
 def list_committed(folder: Path) -> list[tuple[Path, dict[str, Any]]]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cfaug.files import replace_folder
 from cfaug.untrusted import from_folder
 from cfaug.zoo.command import fresh_folder, read, run, write_card
 from cfaug.zoo.diffusion.data import Pixels, Scenes, draw
@@ -36,8 +37,10 @@ def _vae(path: Path, train: Callable[[], AutoencoderKL]) -> tuple[AutoencoderKL,
     if not path.exists():
         started = time.perf_counter()
         vae = train()
-        vae.save_pretrained(path)
-        (path / "seconds.json").write_text(json.dumps(time.perf_counter() - started))
+        seconds = time.perf_counter() - started
+        with replace_folder(path) as fresh:
+            vae.save_pretrained(fresh)
+            (fresh / "seconds.json").write_text(json.dumps(seconds))
     vae = from_folder(AutoencoderKL, path, low_cpu_mem_usage=False)
     vae.eval().requires_grad_(False)
     return vae, float(json.loads((path / "seconds.json").read_text()))
