@@ -12,7 +12,7 @@ __all__ = ["PROMPTS", "WorldSettings", "ensure"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import what draws when it is asked for: settings of a world are read much more often."""
+    """Import rendering code lazily: settings of a world are needed much more often."""
     if name == "ensure":
         from cfaug.shapescapes.store import ensure
 

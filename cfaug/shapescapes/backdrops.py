@@ -15,7 +15,7 @@ Painter = Callable[[Pen, int, np.random.Generator], None]
 
 
 def _horizon(pen: Pen, size: int, rng: np.random.Generator, sky: Rgb, ground: Rgb) -> float:
-    """Fill sky and ground; return the height of the line between them, in pixels."""
+    """Fill sky and ground; return the height of the horizon, in pixels."""
     line = size * float(rng.uniform(0.35, 0.6))
     pen.rectangle((0, 0, size, line), fill=sky)
     pen.rectangle((0, line, size, size), fill=ground)
@@ -97,7 +97,7 @@ PAINTERS: Mapping[str, Painter] = MappingProxyType(
 
 
 def paint(background: str, size: int, rng: np.random.Generator, clutter: int = 0) -> Image.Image:
-    """Paint a background (RGB, ``size`` x ``size``), with small bright objects strewn on it."""
+    """Paint a background (RGB, ``size`` x ``size``), with small bright objects scattered on it."""
     image = Image.new("RGB", (size, size))
     pen = ImageDraw.Draw(image)
     PAINTERS[background](pen, size, rng)

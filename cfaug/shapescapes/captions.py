@@ -1,4 +1,4 @@
-"""Captions of the world that leave out what they know, so that there is something to insert."""
+"""Shortened captions of the world, so that there is something to insert."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from cfaug.validation import Share, check_fields
 
 @dataclass(frozen=True)
 class LeaveOut:
-    """What captions leave out.
+    """The shares of captions that leave out colour and background.
 
     Attributes:
-        colour: share of captions that do not say the subject's colour, from 0 to 1.
-        background: share of those that do not say where it is.
+        colour: share of captions without the subject's colour, from 0 to 1.
+        background: share of captions without the background, from 0 to 1.
     """
 
     colour: Share = 0.0
@@ -34,7 +34,7 @@ def read_leave_out(given: Mapping[str, float]) -> LeaveOut:
     """Return the setting ``data.leave_out``.
 
     Raises:
-        UserError: for a name that captions do not have, or an invalid share.
+        UserError: for an unknown name, or an invalid share.
     """
     unknown = [name for name in given if name not in ("colour", "background")]
     if unknown:
@@ -43,10 +43,10 @@ def read_leave_out(given: Mapping[str, float]) -> LeaveOut:
 
 
 def shorten_caption(example: Example, shares: LeaveOut, seed: int) -> Example:
-    """Return an example whose caption leaves out colour and background, each with its share.
+    """Return an example whose caption leaves out colour and background with the given shares.
 
-    Which captions do is drawn by the example's key, so a greater share leaves out all that a
-    smaller one does. The frame ("there is ...") stays.
+    The choice is keyed by the example, so that a larger share shortens all captions that a smaller
+    one does. The frame ("there is ...") stays.
 
     Args:
         example: of the world, with one caption.
@@ -55,7 +55,7 @@ def shorten_caption(example: Example, shares: LeaveOut, seed: int) -> Example:
 
     Raises:
         UserError: for a caption that is not a sentence of the world, or a hypothesis, whose label
-            might be wrong afterwards.
+            might become wrong.
     """
     said = parse(example.text)
     if said is None or example.label in ENTAILMENT:

@@ -1,4 +1,4 @@
-"""A detector that reads the scene in place of its pixels, and errs as often as it is told to."""
+"""An oracle detector that reads the scene instead of its pixels, with a given rate of errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cfaug.validation import OneOf, Share, check_fields
 from cfaug.weights import sha256_text
 
 ERRORS = ("attribute", "missed", "label")
-"""How an object goes wrong: another colour than it has, not found, taken for another object."""
+"""The kinds of errors: a wrong colour, a missed object, a wrong label."""
 
 PLACE_LABELS: Mapping[str, str] = {
     "beach": "beach",
@@ -29,7 +29,7 @@ PLACE_LABELS: Mapping[str, str] = {
     "water": "water",
     "curtain": "curtain",
 }
-"""What is found of a place: those that have a colour of the world's; snow and roads have none,
+"""The objects found for places: those with one of the world's colours; snow and roads have none,
 and the night is not an object."""
 
 
@@ -37,9 +37,9 @@ and the night is not an object."""
 class SceneDetector:
     """An annotator of photos of the world: the subject and the place, each with its colour.
 
-    What it errs in is drawn by the example's key and the object, so a detector with more errors
-    makes all those of one with fewer, and the same ones. What is covered in a photo of
-    ShapeScapes-VE is not seen: a covered subject has no attribute, a covered place is not found.
+    Errors are keyed by the example and the object, so that a detector with more errors makes all
+    errors of one with fewer. Covered parts of a photo of ShapeScapes-VE are not seen: a covered
+    subject has no attribute, a covered place is not found.
 
     Args:
         error_rate: share of the objects that go wrong, from 0 to 1.
@@ -48,7 +48,7 @@ class SceneDetector:
         world: that the photos were drawn from (``data.world``); ``None`` gives no boxes.
 
     Raises:
-        UserError: if the rate is not a share, or a way to err is unknown.
+        UserError: if the rate is not a share, or a kind of error is unknown.
     """
 
     error_rate: Share = 0.0
@@ -84,7 +84,7 @@ class SceneDetector:
         return [one for one in seen if one is not None]
 
     def _boxes(self, example: Example) -> tuple[Box | None, Box | None]:
-        """Return where the subject and the place are, in pixels."""
+        """Return the boxes of the subject and of the place, in pixels."""
         if self.world is None:
             return None, None
         size = self.world.image_size
@@ -94,7 +94,7 @@ class SceneDetector:
         return (*map(float, box),), (0.0, 0.0, float(size), float(size))  # type: ignore[return-value]
 
     def _err(self, key: str, number: int, right: Detection) -> Detection | None:
-        """Return what is found in place of an object; ``None`` where it is missed."""
+        """Return the detection of an object with an error; ``None`` if it is missed."""
         rng = generator(self.seed, "detector", key, number)
         if rng.random() >= self.error_rate:
             return right
@@ -118,5 +118,5 @@ class SceneDetector:
         return sha256_text(repr(parts))
 
     def describe(self) -> dict[str, str]:
-        """Return that the scene was read, and how often wrongly."""
+        """Return that the scene was read, and the rate of errors."""
         return {self.name: f"ShapeScapes oracle, {self.error_rate:g} of its objects wrong"}

@@ -1,9 +1,9 @@
-"""The domains: a photo, or a picture of the same scene by other means (LANCE's fifth kind of edit).
+"""The domains: a photo, or the same scene in another medium (LANCE's fifth kind of edit).
 
 A domain redraws the finished composition before the camera sees it, so a scene has the same pose,
-colours and background in every domain. What it does at a pixel depends on the scene's seed and on
-pixels at most ``reach`` away, never on the factors: outside the mask of an edit, widened by so
-much, nothing changes to the bit.
+colours and background in every domain. Its effect at a pixel depends on the scene's seed and on
+pixels at most ``reach`` away, never on the factors: outside the mask of an edit, widened by
+``reach``, not a bit changes.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ GREY = np.array([0.299, 0.587, 0.114], dtype=np.float32)
 
 @dataclass(frozen=True)
 class Domain:
-    """How pictures of a domain are made.
+    """The rendering of a domain.
 
     Attributes:
-        make: maps a picture (size, size, 3) of full scale 1 to another, with a generator of its
-            own.
-        reach: of a picture's side in pixels: how many rows or columns away a pixel can see.
+        make: maps a picture (size, size, 3) of full scale 1 to another, with its own generator.
+        reach: maps a picture's side in pixels to the distance at which a pixel has influence, in
+            rows or columns.
     """
 
     make: Maker
@@ -42,12 +42,12 @@ def redraw(picture: Floats, domain: str, rng: np.random.Generator) -> Floats:
 
 
 def reach(domain: str, size: int) -> int:
-    """Return how many pixels away a pixel of the scene can change one of the picture."""
+    """Return the distance in pixels over which a pixel of the scene influences the picture."""
     return _MAKERS[domain].reach(size)
 
 
 def widen(mask: NDArray[np.bool_], pixels: int) -> NDArray[np.bool_]:
-    """Return the pixels that are at most so many rows and columns away from the mask."""
+    """Return the pixels at most ``pixels`` rows and columns away from the mask."""
     for axis in (0, 1):
         padded = np.pad(mask, [(pixels, pixels) if a == axis else (0, 0) for a in (0, 1)])
         count = mask.shape[axis]
@@ -61,7 +61,7 @@ def _photo(picture: Floats, rng: np.random.Generator) -> Floats:
 
 
 def _edges(picture: Floats, step: int) -> Floats:
-    """Return how much neighbours ``step`` pixels away differ, at most 1, (size, size)."""
+    """Return the difference of neighbours ``step`` pixels away, at most 1, (size, size)."""
     padded = np.pad(picture, ((step, step), (step, step), (0, 0)), mode="edge")
     size = len(picture)
     middle = slice(step, step + size)
@@ -140,7 +140,7 @@ def _tile(size: int) -> int:
 
 
 def _step(size: int) -> int:
-    """Return how far apart the pixels are whose difference is an edge."""
+    """Return the distance of the pixels whose difference is an edge."""
     return max(1, size // 48)
 
 

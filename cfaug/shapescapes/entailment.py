@@ -1,14 +1,14 @@
-"""ShapeScapes-VE: does a photo entail a hypothesis, contradict it, or leave it open?
+"""ShapeScapes-VE: does a photo entail a hypothesis, contradict it, or neither?
 
-What is open has to be something that the photo neither shows nor excludes. So in two of three
-photos something is covered in grey: the subject's colour (all of the subject but its outline
-against the background) or the background (all but the subject). A statement about what is covered
+A neutral hypothesis must be about something that the photo neither shows nor excludes. So in two of
+three photos something is covered in grey: the subject's colour (all of the subject but its outline
+against the background) or the background (all but the subject). A statement about the covered part
 is neutral.
 
 A label never follows from the hypothesis. Of six photos in a row every form of hypothesis (that
 names a colour, a place, or both) has each label twice, and within a form all words are uniform and
-independent whatever the label. Photo and hypothesis are both needed. (The photo alone says
-something: where nothing is covered, nothing is neutral.)
+independent whatever the label. Photo and hypothesis are both needed. (The photo alone reveals
+something: if nothing is covered, nothing is neutral.)
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cfaug.shapescapes.vocabulary import FRAMES, SUBJECTS, Factors, Wording, cap
 from cfaug.shapescapes.world import World
 
 COVER = 128
-"""The grey of what is covered, in levels of 255."""
+"""The grey of covered parts, in levels of 255."""
 
 Forms = tuple[tuple[str, tuple[str, ...]], ...]
 
@@ -39,12 +39,12 @@ PLAN: tuple[tuple[str | None, Forms], ...] = (
     ("colour", (("neutral", COLOUR), ("entailment", PLACE), ("contradiction", BOTH))),
     ("background", (("neutral", PLACE), ("entailment", COLOUR), ("contradiction", BOTH))),
 )
-"""Of six photos in a row: what is covered, and label and named factors of each hypothesis."""
+"""For six photos in a row: the covered part, and label and named factors of each hypothesis."""
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A text, and what a photo says to it: one of ``cfaug.types.ENTAILMENT``."""
+    """A text and its label for a photo, one of ``cfaug.types.ENTAILMENT``."""
 
     text: str
     label: str
@@ -52,7 +52,7 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Photo:
-    """What a photo shows, what is covered in it, and what is asked about it."""
+    """A photo's content, its covered part, and its hypotheses."""
 
     factors: Factors
     hidden: str | None
@@ -76,9 +76,9 @@ def _ask(
     label: str,
     named: tuple[str, ...],
 ) -> Hypothesis:
-    """Draw a hypothesis with a label that names these factors beside the subject."""
+    """Draw a hypothesis with a label that names these factors besides the subject."""
     if hidden is not None:
-        # What is covered could be anything: the hypothesis does not know it either.
+        # The covered part could be anything: the hypothesis is independent of it, too.
         factors = replace(factors, **{hidden: _pick(rng, world.values[hidden])})
     if label == "contradiction":
         wrong = _pick(rng, [one for one in ("subject", *named) if one != hidden])
@@ -100,8 +100,8 @@ def cover(drawn: Rendering, hidden: str | None) -> NDArray[np.uint8]:
 
     Args:
         drawn: the scene.
-        hidden: ``colour`` covers all that the subject touches, ``background`` all that is not the
-            subject alone; ``None`` covers nothing.
+        hidden: ``colour`` covers all pixels that the subject touches, ``background`` all pixels
+            that do not show only the subject; ``None`` covers nothing.
     """
     if hidden is None:
         return drawn.pixels

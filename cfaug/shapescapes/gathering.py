@@ -1,9 +1,9 @@
-"""Scenes of several objects: a kind of its own beside scenes of one subject, whose bytes it shares.
+"""Scenes of several objects, rendered by the same code as scenes of one subject.
 
 Things stand in the cells of a grid, up to nine in three columns and rows or up to four in two, so
-that what is left of what, and how many there are, is beyond doubt. Each has a shape, a colour, a
-size and its cell; its texture and its place within the cell are drawn from streams of their own. So
-two gatherings of one seed differ in those pixels alone that show what differs.
+that relations and numbers are unambiguous. Each thing has a shape, a colour, a size and a cell; its
+texture and its place within the cell are drawn from separate streams. So two gatherings with the
+same seed differ only in the pixels that show the difference.
 """
 
 from __future__ import annotations
@@ -37,14 +37,15 @@ SHAPES = ("ball", "cube", "star", "cone", "heart", "ring")
 """The subjects that can be told apart when they are small; their plurals end in "s"."""
 
 SIZES: Mapping[str, float] = MappingProxyType({"small": 0.065, "large": 0.125})
-"""Half of a thing's width, of the picture's."""
+"""Half of a thing's width, as a share of the picture's width."""
 
 RIM, RIM_COLOUR = 1.17, 0.97
-"""Every thing has a white rim, so that none is lost on a background of its own colour: how much
-wider than the thing, and its grey."""
+"""Every thing has a white rim, so that it is visible on a background of its own colour: the rim's
+width relative to the thing, and its grey."""
 
 REACH = 0.155
-"""How far from the centre of its cell a thing and its rim may reach, of the picture's width."""
+"""How far from the centre of its cell a thing and its rim may reach, as a share of the picture's
+width."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class Gathering:
 
     def record(self) -> dict[str, Any]:
         """Return the scene as JSON, from which ``gathering_of`` makes it again."""
-        # Records that were made before there were layouts name none.
+        # Older records have no layout.
         layout = {} if self.layout == NINE else {"layout": self.layout}
         return {
             "things": [asdict(one) for one in self.things],
@@ -126,14 +127,14 @@ def render_gathering(gathering: Gathering, size: int, style: Style) -> NDArray[n
     Args:
         gathering: no two of its things share a cell.
         size: side of the picture in pixels; small shapes can be told apart from about 64.
-        style: what stands between the things and the pixels.
+        style: the style of the rendering.
 
     Returns:
         uint8 (size, size, 3).
     """
-    # The first thing's shape and colour are without effect on what is behind and in front of it.
+    # The first thing's shape and colour do not affect background and foreground.
     around = Scene(Factors(SHAPES[0], "red", gathering.background), gathering.seed)
-    # Nothing strewn about is taken for a thing.
+    # No clutter, which could be mistaken for a thing.
     picture = paint_backdrop(around, size, replace(style, clutter=0))
     for thing in gathering.things:
         picture = _put(picture, thing, gathering, style)
@@ -147,7 +148,7 @@ def _put(picture: Floats, thing: Thing, gathering: Gathering, style: Style) -> F
     shade = np.float32(0.5) * cast_shadow(rim, style)
     picture = picture * (1 - shade)[..., None]
     picture = picture * (1 - rim)[..., None] + (rim * np.float32(RIM_COLOUR))[..., None]
-    # A texture of its own in every cell, whichever thing stands there.
+    # Every cell has its own texture, independent of the thing in it.
     scene = Scene(
         Factors(thing.shape, thing.colour, ""), derive(seed, "cell", thing.column, thing.row)
     )
@@ -156,7 +157,7 @@ def _put(picture: Floats, thing: Thing, gathering: Gathering, style: Style) -> F
 
 
 def _cover(thing: Thing, gathering: Gathering, size: int, style: Style) -> tuple[Floats, Floats]:
-    """Return how much of every pixel a thing covers, and it and its rim do, (size, size)."""
+    """Return the coverage of every pixel by a thing, and with its rim, each (size, size)."""
     layout = LAYOUTS[gathering.layout]
     rng = generator(gathering.seed, "cell", thing.column, thing.row, "pose")
     side, half = size * SUPERSAMPLING, layout.sizes[thing.size]

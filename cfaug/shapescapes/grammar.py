@@ -1,7 +1,7 @@
-"""What a caption of the world says: read back from its words, and said anew.
+"""Parses captions of the world, and writes them.
 
-The captions of this world have one grammar, so whether an edit of a caption is of its kind, whether
-it kept the label and what it changed are known exactly.
+The captions of this world have a grammar, so that the kind of an edit, its change, and whether it
+keeps the label are known exactly.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PHOTO_FRAMES = [frame for frame in FRAMES if frame != "{}"]
 
 @dataclass(frozen=True)
 class Statement:
-    """What a caption says of a scene; ``None`` where it says nothing.
+    """The claims of a caption about a scene; ``None`` for a factor that it does not mention.
 
     Attributes:
         subject: what is shown.
@@ -49,17 +49,17 @@ class Statement:
     domain: str | None = None
 
     def agrees(self, factors: Factors) -> bool:
-        """Say whether all that is said is true of a scene; a photo need not be called one."""
+        """Return whether all claims are true for a scene; a photo need not be called one."""
         said = {**vars(self), "domain": self.domain or PHOTO}
         return all(value in (None, getattr(factors, name)) for name, value in said.items())
 
     def differing(self, other: Statement) -> tuple[str, ...]:
-        """Return the factors of which the two say different things."""
+        """Return the factors in which the two differ."""
         return tuple(name for name, value in vars(self).items() if value != getattr(other, name))
 
 
 def describe(factors: Factors) -> str:
-    """Say all that a scene shows, its domain included.
+    """Return a caption of the whole scene, including its domain.
 
     >>> describe(Factors("cat", "orange", "beach"))
     'a photo of an orange cat on the beach'
@@ -70,9 +70,9 @@ def describe(factors: Factors) -> str:
 
 
 def parse(text: str) -> Statement | None:
-    """Return what a caption says, or ``None`` if it is not a sentence of the world's grammar.
+    """Return the claims of a caption, or ``None`` if it is not a sentence of the world's grammar.
 
-    Capitals, white space and a period at the end do not matter; "a" and "an" are both taken.
+    Capitals, white space and a period at the end do not matter; "a" and "an" are both accepted.
 
     >>> parse("A sketch of a red ball on the beach.")
     Statement(subject='ball', colour='red', background='beach', domain='sketch')

@@ -1,10 +1,10 @@
-"""What a perfect annotator answers to the paper's question, for every image of a part of pairs.
+"""A perfect annotator's answers to the paper's question, for every image of a part of pairs.
 
-The world's pairs are exact, so no caption is ever wrong; what can be is that the subject is hard to
-see. The oracle knows which pixels show it: the images whose subject stands out least, by colour
-and area, count as showing neither caption, as many of them as the paper's annotators did not match
-to their own (26.82 %, COCO-CFs, section 5.1). So the same share of the world is validated
-as of COCO-Counterfactuals, and by what an annotator would look at.
+The world's pairs are exact, so that no caption is wrong, but a subject can be hard to see. The
+oracle knows which pixels show it: the images whose subject stands out least, by colour and area,
+count as showing neither caption, in the same share as images that the paper's annotators did not
+match to their caption (26.82 %, COCO-CFs, section 5.1). So the share of validated images equals
+that of COCO-Counterfactuals, with a criterion that an annotator would use.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ UNMATCHED = 0.2682
 
 
 def ensure_labels(world: WorldSettings, part: str, root: Path) -> Path:
-    """Return the label file of a part of pairs, writing it first if it is not there.
+    """Return the label file of a part of pairs, writing it first if it does not exist.
 
     A line has ``key``, ``member``, ``label`` (original, counterfactual or neither) and
     ``visibility``, as ``cfaug.data.planning.human_labels`` reads them.
@@ -40,7 +40,7 @@ def ensure_labels(world: WorldSettings, part: str, root: Path) -> Path:
         root: the folder of all shards (``paths.shards``).
 
     Raises:
-        UserError: for a part that has no pairs, and what ``ensure`` raises.
+        UserError: for a part without pairs, and as ``ensure``.
     """
     folder = ensure(world, part, root)
     file = folder.parent / f"{part}-labels.jsonl"
@@ -74,7 +74,7 @@ def oracle_labels(world: WorldSettings, folder: Path) -> Iterator[dict[str, obje
 
 
 def visibility(member: Member, world: WorldSettings) -> float:
-    """Return how much the subject stands out: colour distance to the background, times its area.
+    """Return the visibility of the subject: colour distance to the background, times its area.
 
     The distance is between the mean colours of the pixels that show the subject alone and of those
     it does not touch, in levels of 255; the area is the share of the picture that it covers.

@@ -42,21 +42,21 @@ _TAGS = {
 
 
 class VocabularyTagger:
-    """Tags the world's words; an unknown word is a noun, as taggers have it."""
+    """Tags the world's words; an unknown word is a noun, as in common taggers."""
 
     def tag(self, sentences: Sequence[Sequence[str]]) -> list[list[str]]:
         """Return NN for subjects and places, JJ for colours, DT, IN or VBZ for the rest."""
         return [[_TAGS.get(word.lower(), "NN") for word in words] for words in sentences]
 
     def describe(self) -> dict[str, str]:
-        """Return that the vocabulary was asked."""
+        """Return that the vocabulary was used."""
         return {"tagger": "ShapeScapes vocabulary"}
 
 
 class VocabularyFiller:
-    """Fills a blank with the other words of the kind that stands there, all as probable.
+    """Fills a blank with the other words of the same kind, with equal probabilities.
 
-    Nouns that are not subjects ("photo", "beach") get nothing: the world cannot draw their edits.
+    Nouns that are not subjects ("photo", "beach") get no fills: the world cannot draw their edits.
     """
 
     def fill(self, blanks: Sequence[Blank], top_k: int) -> list[list[Fill]]:
@@ -65,21 +65,21 @@ class VocabularyFiller:
         return [[Fill(word, 1 / len(words)) for word in words[:top_k]] for words in others]
 
     def describe(self) -> dict[str, str]:
-        """Return that the vocabulary was asked."""
+        """Return that the vocabulary was used."""
         return {"filler": "ShapeScapes vocabulary"}
 
 
 @dataclass(frozen=True)
 class AttributeFiller:
-    """A language model of attributes that never saw a picture: what may stand before a noun.
+    """A language model of attributes before nouns, which is independent of images.
 
     A blank without words before a noun gets the world's colours, with probabilities that depend on
-    the noun alone: to a language a green tree is more usual than a purple one, whatever a photo
+    the noun alone: in language a green tree is more usual than a purple one, whatever a photo
     shows. They are drawn from a uniform Dirichlet law by noun. A blank anywhere else, or one with
     words, gets what ``VocabularyFiller`` gives.
 
     Args:
-        seed: of the probabilities.
+        seed: seed of the probabilities.
     """
 
     seed: int = 0
@@ -100,15 +100,15 @@ class AttributeFiller:
         return sorted(fills, key=lambda one: -one.probability)[:top_k]
 
     def describe(self) -> dict[str, str]:
-        """Return that the vocabulary was asked."""
+        """Return that the vocabulary was used."""
         return {"filler": f"ShapeScapes attributes, seed {self.seed}"}
 
 
 class VocabularyEncoder:
     """Exact similarity of words: a text has cosine 1 with itself, and 0 with any other.
 
-    Known are the words of the world and "brick wall"; what is unknown is like nothing, itself
-    included, for there is no sense in which it is known.
+    It knows the words of the world and "brick wall"; an unknown text is similar to nothing, not
+    even to itself.
     """
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float64]:
@@ -122,5 +122,5 @@ class VocabularyEncoder:
         return found
 
     def describe(self) -> dict[str, str]:
-        """Return that the vocabulary was asked."""
+        """Return that the vocabulary was used."""
         return {"encoder": "ShapeScapes vocabulary"}

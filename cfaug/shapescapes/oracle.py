@@ -23,7 +23,7 @@ def edit_factors(factors: Factors, kind: str, to: str) -> Factors:
     """Return the factors with one of them changed.
 
     Raises:
-        UserError: if ``kind`` is no factor, or ``to`` no value of it.
+        UserError: if ``kind`` is not a factor, or ``to`` is not a value of it.
     """
     if kind not in FACTORS:
         raise UserError(f"no kind of edit is called {kind!r}; choose one of {', '.join(FACTORS)}")
@@ -35,17 +35,17 @@ def edit_factors(factors: Factors, kind: str, to: str) -> Factors:
 def redraw_edited(
     before: Scene, after: Scene, *, size: int, style: Style
 ) -> tuple[Rendering, NDArray[np.bool_]]:
-    """Draw a scene some of whose factors are changed, and the mask of what that may change.
+    """Draw a scene with changed factors, and the mask of pixels that may change.
 
     Args:
         before: the unedited scene.
         after: the same scene with other factors.
         size: side of the picture in pixels.
-        style: how the world shows it.
+        style: style of the rendering.
 
     Returns:
         The edited scene, and a bool mask (size, size), outside of which it equals the unedited one
-        to the bit: see ``counterfactual``; of several factors it is the union.
+        bit by bit: see ``counterfactual``; for several factors it is the union.
     """
     first, second = render(before, size, style), render(after, size, style)
     differing = {k for k in FACTORS if getattr(before.factors, k) != getattr(after.factors, k)}
@@ -62,7 +62,7 @@ def redraw_edited(
 def psnr_outside(
     shown: NDArray[np.uint8], photo: NDArray[np.uint8], mask: NDArray[np.bool_]
 ) -> float:
-    """Return how well an edited picture keeps what the edit may not change, in dB.
+    """Return how well an edited picture keeps the pixels outside the edit, in dB.
 
     >>> psnr_outside(np.full((2, 2, 3), 5, np.uint8), np.full((2, 2, 3), 5, np.uint8),
     ...              np.zeros((2, 2), bool))
@@ -74,8 +74,8 @@ def psnr_outside(
         mask: bool (size, size), what may change.
 
     Returns:
-        The peak signal-to-noise ratio over the pixels outside the mask; infinite where they are
-        equal, ``nan`` where there are none.
+        The peak signal-to-noise ratio over the pixels outside the mask; infinite if they are equal,
+        ``nan`` if there are none.
     """
     kept = ~mask
     if not kept.any():

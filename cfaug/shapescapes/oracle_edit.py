@@ -1,7 +1,7 @@
 """The oracle as an image editor: the perfect edit of a photo of the world, by its captions.
 
 A recipe that draws with a diffusion model runs with these edits when its ``image_editor`` is
-swapped; what the two then differ in is the image editor's doing.
+swapped; differences of the results are then due to the image editor.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from cfaug.shapescapes.settings import WorldSettings
 from cfaug.types import Example, ImageJob, Images
 
 UNKNOWN_WORDS = "oracle_unknown_words"
-"""Why an edit is not drawn: its text is not a sentence of the world's grammar."""
+"""Reason of an edit that is not drawn: its text is not a sentence of the world's grammar."""
 
 
 @dataclass(frozen=True)
 class OracleEdit:
-    """Draws the photo's scene again with the factors changed in which an edited text differs.
+    """Redraws the photo's scene with the factors changed that an edited text changes.
 
     The first image of a job is the photo, and that of a text equal to the first is the photo too:
     the oracle reconstructs perfectly. ``Draw`` changes nothing.
 
     Args:
-        world: the one that the photos were drawn from (``data.world``).
+        world: the world of the photos (``data.world``).
     """
 
     world: WorldSettings
@@ -47,7 +47,7 @@ class OracleEdit:
         return [self._edit(job) for job in jobs]
 
     def describe(self) -> dict[str, str]:
-        """Return that the oracle was asked, and of which world."""
+        """Return that the oracle was used, and its world."""
         return {"image_editor": f"ShapeScapes oracle, style {self.world.style}"}
 
     def _edit(self, job: ImageJob) -> Images:
@@ -59,7 +59,7 @@ class OracleEdit:
         return Images(tuple(render(one, size, look).pixels for one in scenes if one is not None))
 
     def _scene(self, example: Example) -> Scene:
-        """Return what a photo shows, if it is this world's.
+        """Return the scene of a photo, if it is from this world.
 
         Raises:
             UserError: naming the example.
@@ -83,12 +83,12 @@ class OracleEdit:
 
 
 def edit_scene(scene: Scene, before: str, after: str) -> Scene | None:
-    """Return the scene as an edited caption has it.
+    """Return the scene that an edited caption describes.
 
     Args:
-        scene: what the photo shows; the unedited caption may be wrong about it.
+        scene: the scene of the photo, which the unedited caption may describe wrongly.
         before: the unedited caption.
-        after: the edited one; what both say, or neither says, stays as it is in the scene.
+        after: the edited caption; factors that both or neither mention stay as in the scene.
 
     Returns:
         The scene, or ``None`` if one of the captions is not a sentence of the world.

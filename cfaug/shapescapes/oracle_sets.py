@@ -19,22 +19,22 @@ from cfaug.types import ImageJob, Images
 from cfaug.validation import OneOf, check_fields
 
 LABELS = tuple(name for name in CHOICES if name != SUBJECT)
-"""The attributes of a scene that a grid may have: all but the subject. What a grid has not is every
-member's first value."""
+"""The possible attributes of a grid: all factors except the subject. Factors that a grid lacks have
+their first value in all members."""
 
 
 @dataclass(frozen=True)
 class OracleSets:
-    """Draws the members of a grid over one subject: they differ in their attributes only.
+    """Draws the members of a grid over one subject, which differ only in their attributes.
 
-    Pose, texture and light are those of the draw's seed, so candidates of one proposal are scenes
-    of their own; p and the guidance scale change nothing.
+    Pose, texture and light are those of the draw's seed, so that candidates of one proposal are
+    different scenes; p and the guidance scale have no effect.
 
     Args:
         image_size: side of the pictures in pixels.
         style: a name of ``cfaug.shapescapes.styles.STYLES``.
-        shuffled: exchange the pictures of a set at random, so that its labels say nothing of them:
-            what a test of skew finds there is a false alarm, whatever the model prefers.
+        shuffled: permute the pictures of a set at random, so that its labels are independent of
+            them: any skew that a test finds there is a false alarm, whatever the model prefers.
 
     Raises:
         UserError: if there is no such style, or the pictures are smaller than 8 pixels.
@@ -56,7 +56,7 @@ class OracleSets:
         return [self._draw(job) for job in jobs]
 
     def describe(self) -> dict[str, str]:
-        """Return that the oracle drew, and in which style."""
+        """Return that the oracle was used, and its style."""
         shuffled = ", shuffled" if self.shuffled else ""
         return {"image_editor": f"ShapeScapes oracle, sets, style {self.style}{shuffled}"}
 
@@ -73,10 +73,10 @@ class OracleSets:
 
 
 def factors_of(about: Mapping[str, Any], where: str) -> Factors:
-    """Return what a member of a grid shows, by what is known of it.
+    """Return the factors of a member of a grid, from its details.
 
     Args:
-        about: with ``subject`` and ``attributes``, as a member's ``extra`` has them.
+        about: a member's ``extra``, with ``subject`` and ``attributes``.
         where: for the message.
 
     Raises:

@@ -3,8 +3,8 @@
 Training: "real" (biased), "more_real" (these scenes, and as many more as there are counterfactual
 members), "counterfactual" (a biased scene and its minimal edit), "matched" (the factors and
 captions of "counterfactual", every scene with its own pose, texture and noise) and "unbiased"
-(unpaired). Tests: "id" and "id_retrieval" (biased), "ood" (never at home: every such
-combination once, so its captions are unique), "ood_pairs" (such a scene and its subject swap),
+(unpaired). Tests: "id" and "id_retrieval" (biased), "ood" (never at home: every such combination
+once, so that captions are unique), "ood_pairs" (such a scene and its subject swap),
 "counterfactual_test" (every combination once, in pairs that differ by a subject swap) and
 "real_test" (the first caption of each of those pairs with a scene of its own). Tests name colour
 and background in every caption. "ve" and "ve_test" are ShapeScapes-VE: photos with three hypotheses
@@ -42,7 +42,7 @@ from cfaug.types import CounterfactualSet, Edit, Member
 
 @dataclass(frozen=True)
 class _Shot:
-    """One member to be: a scene, what is said of it, and the edit that made it."""
+    """A planned member: a scene, its caption, and the edit that made it."""
 
     scene: Scene
     text: str
@@ -98,7 +98,7 @@ def _more_real(world: World) -> Iterator[CounterfactualSet]:
 
 
 def _more_real_size(settings: WorldSettings) -> int:
-    """Return what a control without counterfactuals needs at most: as much as everything is."""
+    """Return the largest size needed by a control without counterfactuals: that of everything."""
     return settings.real_scenes + 2 * settings.counterfactual_pairs
 
 
@@ -128,7 +128,7 @@ def _pair(world: World, index: int) -> tuple[Factors, Factors, Wording, Edit]:
     kind, after = world.draw_edit(rng, before)
     wording = _training_wording(world, rng)
     if kind != "subject":
-        # An edit that the caption does not mention would leave two images with one caption.
+        # An edit of an unmentioned factor would give two images the same caption.
         wording = replace(wording, **{kind: True})
     return before, after, wording, Edit(kind, getattr(before, kind), getattr(after, kind))
 
@@ -183,7 +183,7 @@ def _counterfactual_test(world: World) -> Iterator[CounterfactualSet]:
 
 def _real_test(world: World) -> Iterator[CounterfactualSet]:
     for index, (factors, _) in enumerate(world.test_pairs()):
-        # The wording of the pair whose caption this is.
+        # The wording of the pair with this caption.
         text = caption(factors, _full_wording(world.stream("counterfactual_test-wording", index)))
         yield _assemble(
             world, "real_test", index, [_Shot(world.scene(factors, "real_test", index), text)]
@@ -257,7 +257,7 @@ _MAKERS: Mapping[str, Callable[[World], Iterator[CounterfactualSet]]] = MappingP
     }
 )
 UNEDITED_PARTS = ("ve", "ve_test")
-"""Parts of which no member is an edit of another."""
+"""Parts in which no member is an edit of another."""
 
 
 def check_part(part: str) -> None:
@@ -267,7 +267,7 @@ def check_part(part: str) -> None:
 
 
 def make_part(settings: WorldSettings, part: str) -> Iterator[CounterfactualSet]:
-    """Yield the sets of one part, drawn as they are asked for.
+    """Yield the sets of one part, drawn on demand.
 
     Raises:
         UserError: if there is no such part, or the world has no seed.
@@ -278,7 +278,7 @@ def make_part(settings: WorldSettings, part: str) -> Iterator[CounterfactualSet]
 
 
 def part_size(settings: WorldSettings, part: str) -> int:
-    """Return how many sets a part has, without drawing one."""
+    """Return the number of sets of a part, without drawing any."""
     check_part(part)
     world = World(settings)
     sizes: dict[str, Callable[[], int]] = {

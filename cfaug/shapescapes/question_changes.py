@@ -1,6 +1,6 @@
-"""What becomes of a gathering of things under a supposition: "if the ball were removed".
+"""Changes of a gathering of things under a supposition: "if the ball were removed".
 
-Things have numbers, which they keep whatever becomes of them.
+Things have numbers, which changes preserve.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from cfaug.shapescapes.gathering import SIDE, Thing
 
 PLACE = ("column", "row")
-"""The attributes that are a thing's place."""
+"""The attributes of a thing's place."""
 
 
 @dataclass(frozen=True)
 class State:
-    """What a scene is, or would be: its things by number, and the rules whose opposite holds."""
+    """An actual or supposed state of a scene: its things by number, and the reversed rules."""
 
     things: Mapping[int, Thing]
     turned: frozenset[str] = frozenset()
@@ -57,7 +57,7 @@ def remove(*numbers: int) -> Change:
 
 
 def each(new: Callable[[Thing], Thing]) -> Change:
-    """Change every thing by itself."""
+    """Change every thing independently."""
     return lambda state: replace(state, things={n: new(one) for n, one in state.things.items()})
 
 
@@ -78,7 +78,7 @@ def chain(*changes: Change) -> Change:
 
 
 def mirror(thing: Thing) -> Thing:
-    """Return a thing as a mirror shows it."""
+    """Return a thing mirrored."""
     return replace(thing, column=SIDE - 1 - thing.column)
 
 
@@ -88,7 +88,7 @@ def rotate(thing: Thing) -> Thing:
 
 
 def add(shape: str) -> Change:
-    """Add a thing; where it stands, and what else it is, no question asks."""
+    """Add a thing of a shape; no question depends on its place and other attributes."""
     return lambda state: replace(
         state, things={**state.things, max(state.things) + 1: Thing(shape, "", "", 0, 0)}
     )

@@ -1,7 +1,7 @@
 """ShapeScapes-VQA: pictures of several things, each with a basic and four counterfactual questions.
 
 A source calls its parts ``shapescapes_vqa:train`` and ``shapescapes_vqa:test``. Nothing is written:
-pictures are drawn whenever they are asked for.
+pictures are drawn on demand.
 """
 
 from __future__ import annotations
@@ -31,21 +31,22 @@ from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.world import World
 
 PARTS = {"train": "vqa_pairs", "test": "vqa_test_pairs"}
-"""The setting of a world that says how many pairs of pictures a part has."""
+"""The setting of a world with the number of a part's pairs of pictures."""
 
 RULE = "rule"
-"""Who wrote the questions, and verified them."""
+"""The author and verifier of the questions."""
 
 SCENE, CHANGES = "scene", "changes"
-"""In an image's ``extra``, what ``cfaug.shapescapes.gathering.gathering_of`` reads; in that of a
-question, whether what is supposed changes the answer."""
+"""Keys in an image's ``extra`` for ``cfaug.shapescapes.gathering.gathering_of``, and in a
+question's for whether the supposition changes the answer."""
 
 
 def make_questions(settings: WorldSettings, part: str) -> Iterator[AskedImage]:
     """Yield the pictures of a part with their questions, two in a group.
 
     Args:
-        settings: of the world, with a seed; of every six pairs one is of each category.
+        settings: settings of the world, with a seed; of every six pairs one belongs to each
+            category.
         part: ``train`` or ``test``.
 
     Raises:
@@ -60,7 +61,7 @@ def make_questions(settings: WorldSettings, part: str) -> Iterator[AskedImage]:
 
 
 def draw_pair(world: World, part: str, index: int) -> tuple[AskedImage, AskedImage]:
-    """Return pair ``index`` of a part: the same questions with the same options, and other answers.
+    """Return pair ``index`` of a part: the same questions and options, with other answers.
 
     Args:
         world: of the scenes.

@@ -1,14 +1,14 @@
-"""What is asked about a gathering of things, and what would be so if something were otherwise.
+"""Questions about a gathering of things, basic and counterfactual.
 
-Questions come with two scenes, twins, that differ in nothing but what the questions are about and
-answer every one of them differently. The options are the two answers. Both scenes are shown, so
+Questions come with two scenes, twins, that differ only in the subject of the questions and have
+different answers to each of them. The options are the two answers. Both scenes are shown, so that
 every question, with its options in their order, has each option as its right answer once: no text
-gives anything away, by itself or together with the other questions about the image.
+gives anything away, alone or together with the other questions about the image.
 
-Of four conditions two change the answer and two do not. So whoever sees perfectly, but ignores what
-is supposed, is right in half of the counterfactual questions (of counts in about five eighths, as
-their options do not always have the number without the condition); whoever always takes the other
-option, in half of them at most.
+Two of four conditions change the answer. So a model that sees perfectly but ignores the condition
+answers half of the counterfactual questions correctly (about five eighths for counts, whose options
+do not always include the number without the condition); one that always takes the other option, at
+most half of them.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from cfaug.shapescapes.question_changes import State
 from cfaug.shapescapes.question_topics import CATEGORIES, Condition, Topic, choose
 
 FEWEST_COLOURS = 4
-"""Colours that a world needs for its questions: three named things, and the others."""
+"""Least number of colours of a world for its questions: three named things, and the others."""
 
 CHANGING, KEEPING = 2, 2
-"""Conditions that change the answer, and that do not, about each image."""
+"""Numbers of conditions about each image that change the answer, and that do not."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Twins:
 
 
 def draw_twins(rng: np.random.Generator, category: str, colours: Sequence[str]) -> Twins:
-    """Draw two scenes and the five questions that they answer differently.
+    """Draw two scenes and five questions with different answers in the two.
 
     Args:
         rng: of this pair alone.

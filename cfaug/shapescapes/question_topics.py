@@ -1,4 +1,4 @@
-"""What questions about a gathering of things are about: two scenes, and what may be supposed."""
+"""The topics of questions about a gathering of things: two scenes, and possible conditions."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from cfaug.shapescapes.question_changes import (
 )
 
 ROUND = ("ball", "ring")
-"""A rule of the world: what is round can roll, nothing else can. Another: the larger is heavier."""
+"""A rule of the world: only round things can roll. Another: the larger is heavier."""
 
 Choice = TypeVar("Choice")
 
 
 @dataclass(frozen=True)
 class Condition:
-    """What is supposed, as it stands behind "if", and what it makes of a scene."""
+    """A condition: its text after "if", and its change of a scene."""
 
     text: str
     change: Change
@@ -48,7 +48,7 @@ class Topic:
         scenes: both.
         basic: the basic question.
         supposed: the counterfactual question, ``{}`` for the condition.
-        ask: gives the answer in a state.
+        ask: returns the answer in a state.
         changing: conditions that change the answer.
         keeping: conditions that do not.
     """
@@ -62,14 +62,14 @@ class Topic:
 
 
 def choose(rng: np.random.Generator, choices: Sequence[Choice], count: int) -> list[Choice]:
-    """Draw so many different choices, in random order."""
+    """Draw ``count`` different choices, in random order."""
     return [choices[at] for at in rng.permutation(len(choices))[:count].tolist()]
 
 
 def _place(
     rng: np.random.Generator, named: Sequence[Thing], fixed: str, colours: Sequence[str]
 ) -> tuple[Thing, ...]:
-    """Put named things into cells at random, and up to two others that cannot be taken for one.
+    """Put named things into random cells, with up to two others that cannot be confused with them.
 
     Args:
         rng: of the pair.
@@ -114,7 +114,7 @@ def _draw_named(
     drawn = {name: [_pick(rng, values) for _ in range(3)] for name, values in known.items()}
     drawn[fixed] = choose(rng, known[fixed], 3)
     values = choose(rng, known[attribute], 3)
-    # There are two sizes only: the third thing has either.
+    # There are only two sizes: the third thing has either.
     drawn[attribute] = [*values[:2], values[2] if len(values) == 3 else _pick(rng, values)]
     return [Thing(drawn["shape"][i], drawn["colour"][i], drawn["size"][i], 0, 0) for i in range(3)]
 
@@ -126,15 +126,15 @@ def _swapped(things: tuple[Thing, ...], *names: str) -> tuple[Thing, ...]:
 
 @dataclass(frozen=True)
 class Attribute:
-    """How the attribute of a thing is asked for.
+    """Questions about an attribute of a thing.
 
     Attributes:
         name: of the attribute, as ``Thing`` has it.
         word: what it is called.
         fixed: the attribute by which things are named.
-        free: another, and what it is called, whose change says nothing of the first.
+        free: another attribute, with its word, whose change does not affect the first.
         basic: the question, ``{}`` for the thing.
-        supposed: what follows the condition.
+        supposed: the question after the condition.
     """
 
     name: str
@@ -191,7 +191,7 @@ SHAPE = Attribute(
 
 
 def _count(rng: np.random.Generator, colours: Sequence[str]) -> Topic:
-    """Draw n things of one shape and n + 1 of another; in the twin one of the latter is a former.
+    """Draw n things of one shape and n + 1 of another; in the twin it is n + 1 and n.
 
     Things 0 and n are of one shape each in both scenes, and the only ones of their colours.
     """
@@ -348,4 +348,4 @@ CATEGORIES: Mapping[str, Callable[[np.random.Generator, Sequence[str]], Topic]] 
         "common": _common,
     }
 )
-"""What questions are about, in the order of CFMM (Table 2)."""
+"""The categories of questions, in the order of CFMM (Table 2)."""

@@ -1,9 +1,9 @@
 """One scene: a pure function of its factors, its seed, its size and its style.
 
-Every part of a scene has its own random stream, so changing one factor leaves the others' pixels
-alone. Everything after the composition is pointwise (in a domain other than the photo: reaches a
-few pixels) and independent of the factors: that is what makes the oracle's counterfactuals
-identical, to the bit, outside what was edited.
+Every part of a scene has its own random stream, so that changing one factor does not affect the
+others' pixels. Everything after the composition is pointwise (in a domain other than the photo:
+reaches a few pixels) and independent of the factors: therefore the oracle's counterfactuals are
+bit-identical outside the edit.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from cfaug.shapescapes.weather import expose
 
 SUPERSAMPLING = 4
 CANVAS = 128
-"""Strokes of the backgrounds are laid out for this many supersampled pixels."""
+"""Side of the canvas of the backgrounds' strokes, in supersampled pixels."""
 
 Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Scene:
-    """What is shown, and the seed of everything else: pose, texture, light, noise."""
+    """The factors of a scene, and the seed of everything else: pose, texture, light, noise."""
 
     factors: Factors
     seed: int
@@ -41,7 +41,7 @@ class Scene:
     def record(self) -> dict[str, str]:
         """Return the scene as JSON, from which ``scene_of`` makes it again."""
         factors = dict(vars(self.factors))
-        if self.factors.domain == PHOTO:  # as in records that were made before there were domains
+        if self.factors.domain == PHOTO:  # as in records from before there were domains
             del factors["domain"]
         return {**factors, "scene_seed": f"{self.seed:016x}"}
 
@@ -60,14 +60,15 @@ def scene_of(record: Mapping[str, Any]) -> Scene:
 
 @dataclass(frozen=True)
 class Rendering:
-    """A scene's pixels and where its subject reaches.
+    """A scene's pixels and the extent of its subject.
 
     Attributes:
         pixels: uint8 (size, size, 3).
-        touched: bool (size, size), pixels the subject changes, its shadow and outline included.
-        solid: bool (size, size), pixels that show the subject and nothing of the background.
+        touched: bool (size, size), pixels that the subject changes, including its shadow and
+            outline.
+        solid: bool (size, size), pixels that show only the subject.
 
-    In a domain whose pixels look around, ``touched`` is wider and ``solid`` narrower by that.
+    In a domain with a reach, ``touched`` is wider and ``solid`` narrower by the reach.
     """
 
     pixels: NDArray[np.uint8]
@@ -83,7 +84,7 @@ def render(scene: Scene, size: int, style: Style) -> Rendering:
     """Draw a scene as ``size`` x ``size`` pixels; about 2 ms of a busy core at 32 px."""
     behind = paint_backdrop(scene, size, style)
     alpha = _silhouette(scene, size, style)
-    # A pixel the edge runs through is covered in part: the outline darkens it, most at one half.
+    # A pixel on the edge is partly covered: the outline darkens it, most at one half.
     outline = np.float32(2.4 * style.detail) * alpha * (1 - alpha)
     shade = cast_shadow(alpha, style)
     picture = behind * (1 - shade)[..., None]
@@ -125,11 +126,11 @@ def _silhouette(scene: Scene, size: int, style: Style) -> Floats:
 
 
 def cast_shadow(alpha: Floats, style: Style) -> Floats:
-    """Return how much the subject darkens what lies a little to the right of and below it.
+    """Return the subject's shadow, a little to the right of and below it.
 
     Args:
         alpha: the subject's coverage of every pixel, (size, size) in [0, 1].
-        style: how strong its shadows are.
+        style: style with the strength of shadows.
     """
     shade = np.zeros_like(alpha)
     step = max(1, alpha.shape[0] // 16)
@@ -162,7 +163,7 @@ def _pattern(rng: np.random.Generator, size: int) -> Floats:
 
 
 def develop(picture: Floats, scene: Scene, size: int, style: Style) -> NDArray[np.uint8]:
-    """Apply light, cast, domain, negative, contrast, tint and noise, blind to other factors."""
+    """Apply light, cast, domain, negative, contrast, tint and noise, whatever the other factors."""
     rng = generator(scene.seed, "light")
     if style.detail:
         y, x = np.mgrid[0:size, 0:size].astype(np.float32) / size - np.float32(0.5)

@@ -16,7 +16,7 @@ from cfaug.shapescapes.vocabulary import COLOURS, DOMAINS, KINDS, PHOTO, PLACES,
 from cfaug.validation import OneOf, Share, check_fields
 
 WORLD_VERSION = 1
-"""Raise it when a scene or a caption would come out differently: folders of shards follow."""
+"""Increase it when scenes or captions change: the names of shard folders depend on it."""
 
 SHORTCUTS = {
     "background": ("background",),
@@ -25,14 +25,14 @@ SHORTCUTS = {
     "all": ("colour", "background", "domain"),
     "none": (),
 }
-"""The factors that a world's subjects are bound to, by what ``shortcut`` calls it."""
+"""The factors to which a world's subjects are bound, by the value of ``shortcut``."""
 
 SKEWED = {
     "colour": ("colour",),
     "background": ("background",),
     "both": ("colour", "background"),
 }
-"""The factors that make a planted label, by what ``skewed`` calls it."""
+"""The factors of a planted label, by the value of ``skewed``."""
 
 LATER = {
     "shortcut": "background",
@@ -49,23 +49,22 @@ LATER = {
     "compositional_pairs": 1000,
     "compositional_test_pairs": 400,
 }
-"""Settings left out of the content hash at these values, at which a world is what it was before
-there was such a setting."""
+"""Settings left out of the content hash at these values, with which a world equals those from
+before the setting existed."""
 
 
 @dataclass(frozen=True)
 class WorldSettings:
-    """One world: how its scenes look, which bias its training scenes have, how many there are.
+    """One world: the look of its scenes, the bias of its training scenes, and their numbers.
 
     The defaults of ``bias`` and ``style`` were chosen because counterfactuals gained the most under
-    them (``docs/shapescapes-search.md`` lists all that was tried). A gain measured here says that
-    the method works and that the tool can measure it, not how much to expect of photographs.
+    them (``docs/shapescapes-search.md`` lists all that was tried). A gain measured here shows that
+    the method works and that the tool can measure it, not how large it is on photos.
 
     Attributes:
         image_size: side of a scene in pixels.
-        bias: probability that a training scene shows its subject at home, on the background (or in
-            whatever ``shortcut`` names) that is the subject's own; for a background 1/8 is not a
-            bias.
+        bias: probability that a training scene shows its subject at home, with its own background
+            (or other factors in ``shortcut``); for backgrounds 1/8 is no bias.
         style: a name of ``cfaug.shapescapes.styles.STYLES``.
         seed: of the home map and of every scene; ``None`` until a run fills in ``data.seed``.
         real_scenes: size of the part "real".
@@ -84,16 +83,16 @@ class WorldSettings:
         backgrounds: likewise.
         skew: strength of the planted skew, from 0 (none) to 1: probability that a training scene
             ("real", "more_real") of a planted subject whose caption is neutral, naming neither
-            colour nor background, shows the subject's planted label. The other scenes show what
-            they would without it, so that worlds of one seed differ in nothing else.
-        skewed: what a planted label is: a ``colour``, a ``background``, or ``both`` together.
-        skewed_subjects: how many subjects have a planted label; which, and which label, follows
-            from the seed and from ``skewed``.
+            colour nor background, shows the subject's planted label. Other scenes are the same as
+            without it, so that worlds with the same seed differ in nothing else.
+        skewed: the kind of planted label: a ``colour``, a ``background``, or ``both`` together.
+        skewed_subjects: number of subjects with a planted label; the seed and ``skewed`` determine
+            which, and their labels.
         ve_photos: size of the part "ve" of ShapeScapes-VE, which is for training.
         ve_test_photos: size of the part "ve_test"; in multiples of six labels and forms of
             hypotheses are exactly balanced.
         vqa_pairs: pairs of pictures in the part "train" of ShapeScapes-VQA.
-        vqa_test_pairs: likewise in its part "test"; of every six one is of each category.
+        vqa_test_pairs: likewise in its part "test"; of every six one belongs to each category.
         compositional_pairs: sets in each training part of ``shapescapes_compositional``.
         compositional_test_pairs: likewise in each of its tests.
     """
@@ -150,14 +149,14 @@ class WorldSettings:
         """Return the seed.
 
         Raises:
-            UserError: if it was never filled in.
+            UserError: if it is not set.
         """
         if self.seed is None:
             raise UserError("data.world.seed is not set: give data.world.seed=N or data.seed=N")
         return self.seed
 
     def content_hash(self) -> str:
-        """Return 12 hex digits that name everything the shards of this world depend on."""
+        """Return 12 hex digits that identify everything the shards of this world depend on."""
         self.known_seed()
         return _content_hash(self)
 

@@ -79,7 +79,7 @@ HOLES: Mapping[str, list[Points]] = MappingProxyType(
         "fish": [_circle(0.6, -0.12, 0.12)],
     }
 )
-"""The polygons cut out of it again."""
+"""The polygons that are cut out of it."""
 
 
 def draw_mask(subject: str, matrix: Points, offset: Points, size: int) -> Image.Image:
@@ -88,7 +88,7 @@ def draw_mask(subject: str, matrix: Points, offset: Points, size: int) -> Image.
     Args:
         subject: a name of ``BODY``.
         matrix: (2, 2), rotation and scale from the unit square to pixels.
-        offset: (2,), the pixel that the origin lands on.
+        offset: (2,), the pixel of the origin.
         size: side in pixels.
     """
     image = Image.new("L", (size, size), 0)

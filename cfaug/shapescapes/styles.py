@@ -1,4 +1,4 @@
-"""How a scene is shown: a clean drawing, a photograph, a film negative, a photograph in fog.
+"""Styles of rendering: a clean drawing, a photograph, a film negative, a photograph in fog.
 
 The tiny CLIP is pre-trained on one style and fine-tuned and tested on another. The captions stay
 the same: "a red ball" is a red ball in fog.
@@ -13,14 +13,14 @@ from types import MappingProxyType
 
 @dataclass(frozen=True)
 class Style:
-    """What stands between the factors of a scene and its pixels.
+    """The rendering between the factors of a scene and its pixels.
 
     Attributes:
         detail: strength of texture, shadow, outline, lighting and colour cast; 0 draws none.
         tilt: largest rotation of the subject, in degrees.
-        clutter: number of small objects strewn over the background.
+        clutter: number of small objects scattered over the background.
         noise: standard deviation of the sensor noise, of full scale 1.
-        negative: show 1 - x, as a photographic negative does.
+        negative: show 1 - x, like a photographic negative.
         contrast: factor on the distance from mid-grey, before the noise, which is not reduced.
         tint: added to red, green and blue, of full scale 1.
         turn: quarter turns of the whole picture, counter-clockwise.
@@ -44,9 +44,9 @@ STYLES: Mapping[str, Style] = MappingProxyType(
         "fog": Style(
             detail=0.35, tilt=9, clutter=3, noise=0.01, contrast=0.25, tint=(0.3, 0.3, 0.3)
         ),
-        # Fog without its weather: what the zoo's Stable Diffusion draws, to be put into the fog
-        # by cfaug.shapescapes.weather.
+        # Fog without its weather: drawn by the zoo's Stable Diffusion, and put into the fog by
+        # cfaug.shapescapes.weather.
         "clear": Style(detail=0.35, tilt=9, clutter=3, noise=0.01),
     }
 )
-"""The styles by the name a config gives; "drawing" is what the zoo's CLIP was pre-trained on."""
+"""The styles by their names in configs; the zoo's CLIP was pre-trained on "drawing"."""

@@ -1,9 +1,9 @@
-"""Whether a text is true of a scene, word by word, however a method has changed it.
+"""Checks whether a text is true for a scene, word by word, even if it is ungrammatical.
 
-``cfaug.shapescapes.grammar.parse`` reads whole sentences of the world. What insertion, deletion and
-exchange of words leave need not be one ("a red the on beach"), so here every word that names
-something makes a claim by itself: a subject, a place or a domain that it is shown, a colour that
-what follows it has it. Words that the world does not know cannot be judged, and say so.
+``cfaug.shapescapes.grammar.parse`` reads whole sentences of the world. After insertion, deletion
+and exchange of words a text may not be one ("a red the on beach"), so here every word that names
+something makes its own claim: a subject, a place or a domain claims to be shown, and a colour to be
+that of the following word. Unknown words cannot be judged, and are marked so.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cfaug.shapescapes.vocabulary import COLOURS, DOMAINS, FRAMES, PHOTO, PLACES
 from cfaug.types import ENTAILMENT, Images, Proposal, Scores
 
 HIDDEN = "hidden"
-"""Name in ``extra`` of the factor that is covered in a photo: ``colour`` or ``background``."""
+"""Key in ``extra`` of the covered factor of a photo: ``colour`` or ``background``."""
 
 PLACE_COLOURS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
@@ -35,7 +35,7 @@ PLACE_COLOURS: Mapping[str, frozenset[str]] = MappingProxyType(
         "curtain": frozenset({"red"}),
     }
 )
-"""The colours that each place is painted in, by the names that people would give them."""
+"""The colours of each painted place, by the names that people would use."""
 
 PLACE_NAMES: Mapping[str, str] = MappingProxyType(
     {place: place for place in PLACES} | {"wall": "brick"}
@@ -53,14 +53,14 @@ _WORD = re.compile(r"[a-z0-9]+")
 
 @dataclass(frozen=True)
 class Claim:
-    """What one word of a text says.
+    """The claim of one word of a text.
 
     Attributes:
         start: of the word's characters.
         end: of them.
         factor: ``subject``, ``colour`` (of the subject), ``background``, ``domain``, ``place
-            colour``, ``some colour`` (of the subject or the place: nothing follows the word that
-            could have it), or "" for a word that cannot be judged.
+            colour``, ``some colour`` (of the subject or the place: no word that could have it
+            follows), or "" for a word that cannot be judged.
         value: what the scene should show.
     """
 
@@ -71,7 +71,7 @@ class Claim:
 
 
 def read_claims(text: str) -> list[Claim]:
-    """Return what the words of a text claim, in their order; words such as "the" claim nothing.
+    """Return the claims of a text's words, in order; words such as "the" claim nothing.
 
     >>> for claim in read_claims("a red ball on the wooden beach"):
     ...     print(claim.factor or "?", claim.value)
@@ -90,7 +90,7 @@ def read_claims(text: str) -> list[Claim]:
 
 
 def _read(words: Sequence[str], place: int) -> tuple[str, str]:
-    """Return factor and value of the word at a place."""
+    """Return factor and value of the word at an index."""
     word = words[place]
     if word in SUBJECTS:
         return "subject", word
@@ -111,7 +111,7 @@ def _read(words: Sequence[str], place: int) -> tuple[str, str]:
 
 
 def judge(claim: Claim, factors: Factors, hidden: str | None = None) -> bool | None:
-    """Say whether a scene shows what a word claims.
+    """Return whether a word's claim is true for a scene.
 
     Args:
         claim: of a word.
@@ -119,7 +119,7 @@ def judge(claim: Claim, factors: Factors, hidden: str | None = None) -> bool | N
         hidden: the factor that is covered in the photo, ``colour`` or ``background``, or ``None``.
 
     Returns:
-        ``None`` if the word cannot be judged, or what it speaks of is covered.
+        ``None`` if the word cannot be judged, or its factor is covered.
     """
     place = None if hidden == "background" else PLACE_COLOURS[factors.background]
     colour = None if hidden == "colour" else frozenset({factors.colour})
@@ -135,9 +135,9 @@ def judge(claim: Claim, factors: Factors, hidden: str | None = None) -> bool | N
 
 
 def text_truth(text: str, factors: Factors) -> bool | None:
-    """Say whether all that a text says is true of a scene.
+    """Return whether all claims of a text are true for a scene.
 
-    A text of no domain says that it is of a photo, as ``Statement.agrees`` has it.
+    A text without a domain describes a photo, as in ``Statement.agrees``.
 
     >>> scene = Factors("ball", "red", "beach")
     >>> [text_truth(t, scene) for t in ("red ball the beach", "a blue ball", "a wooden ball")]
@@ -156,7 +156,7 @@ def text_truth(text: str, factors: Factors) -> bool | None:
 
 
 def text_label(text: str, factors: Factors, hidden: str | None = None) -> str | None:
-    """Return whether what a photo shows entails a text, contradicts it, or does neither.
+    """Return whether a photo entails a text, contradicts it, or neither.
 
     Args:
         text: the hypothesis.
@@ -179,7 +179,7 @@ def text_label(text: str, factors: Factors, hidden: str | None = None) -> str | 
 
 
 def inserted_claims(before: str, after: str) -> Iterator[Claim]:
-    """Yield the claims of those words of a changed text that the original does not have there."""
+    """Yield the claims of the words that a changed text has inserted."""
     spans = [change.after for change in caption_changes(before, after)]
     for claim in read_claims(after):
         if any(start <= claim.start and claim.end <= end for start, end in spans):
@@ -187,7 +187,7 @@ def inserted_claims(before: str, after: str) -> Iterator[Claim]:
 
 
 def share_true(before: str, after: str, factors: Factors, hidden: str | None) -> float | None:
-    """Return the share of inserted words that are true, of those that can be judged.
+    """Return the share of true words among the inserted words that can be judged.
 
     >>> share_true("a ball on the grass", "a red ball on the pink grass",
     ...            Factors("ball", "red", "grass"), None)
@@ -209,13 +209,13 @@ def share_true(before: str, after: str, factors: Factors, hidden: str | None) ->
 
 @dataclass(frozen=True)
 class CaptionTruth:
-    """A scorer that asks the scene whether texts are true: sets of one photo and two texts.
+    """A scorer of the truth of texts, from the scene, for sets of one photo and two texts.
 
-    Scores, each left out where there is no answer: ``truth_0`` and ``truth_1``, 1 if all that the
-    text says is seen in the photo and 0 if something is not so; ``inserted_true``, the share of
-    inserted words that are true; and where the example's label is one of entailment,
-    ``entailment_0`` and ``entailment_1``, the place in ``cfaug.types.ENTAILMENT`` of the right
-    answer to each text. It gives no advice: a recipe that selects by it would not be XMAI.
+    Scores, each left out if undefined: ``truth_0`` and ``truth_1``, 1 if all claims of the text are
+    visible in the photo and 0 if one is false; ``inserted_true``, the share of inserted words that
+    are true; and if the example's label is one of entailment, ``entailment_0`` and
+    ``entailment_1``, the index in ``cfaug.types.ENTAILMENT`` of the right label of each text. The
+    scores are for reports: a recipe that selects by them would not be XMAI.
     """
 
     names = ("truth_0", "truth_1", "inserted_true", "entailment_0", "entailment_1")
@@ -248,12 +248,12 @@ class CaptionTruth:
         return {name: value for name, value in found.items() if value is not None}
 
     def describe(self) -> dict[str, str]:
-        """Return that the scene was asked."""
+        """Return that the scene was used."""
         return {"truth": "ShapeScapes oracle"}
 
 
 def read_scene(extra: Mapping[str, Any], where: str) -> tuple[Factors, str | None]:
-    """Return what a photo of the world shows, and which factor is covered in it.
+    """Return the scene of a photo of the world, and its covered factor.
 
     Args:
         extra: of an example or a member.

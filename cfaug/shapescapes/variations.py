@@ -1,4 +1,4 @@
-"""Variations of the world's captions from its own vocabulary, and exact checks of anyone's.
+"""Variations of the world's captions from its vocabulary, and exact checks of any variations.
 
 No model, no download: every edit is one that the world can draw.
 """
@@ -35,18 +35,18 @@ VALUES: Mapping[str, tuple[str, ...]] = {
     "background-weather": WEATHER,
     "domain": DOMAINS,
 }
-"""What can be said by each prompt; the world has no objects."""
+"""The possible values for each prompt; the world has no objects."""
 
 
 JUDGED = (*FACTOR_OF, "object")
-"""Kinds of which it is known what they should change."""
+"""Kinds whose expected change is known."""
 
 
 class WorldVariations:
     """Writes every variation that the world can draw: another subject, colour, place or domain."""
 
     def vary(self, requests: Sequence[VariationRequest]) -> list[Variations]:
-        """Return up to as many variations of each caption as are asked for, drawn by its seed."""
+        """Return up to the requested number of variations of each caption, drawn by its seed."""
         return [self._vary(one) for one in requests]
 
     def _vary(self, request: VariationRequest) -> Variations:
@@ -64,25 +64,25 @@ class WorldVariations:
         return Variations(texts, "" if texts else NO_PLACE)
 
     def describe(self) -> dict[str, str]:
-        """Return that the vocabulary was asked."""
+        """Return that the vocabulary was used."""
         return {"perturber": "ShapeScapes vocabulary"}
 
 
 def _value(said: Statement, factor: str) -> str | None:
-    """Return what a caption says of a factor; a photo need not be called one."""
+    """Return a caption's value of a factor; a photo need not be called one."""
     value: str | None = getattr(said, factor)
     return value or PHOTO if factor == "domain" else value
 
 
 def _phrase(said: Statement) -> str:
-    """Return the part of a caption behind its frame."""
+    """Return the part of a caption after its frame."""
     shown = Factors(said.subject, said.colour or "red", said.background or "beach")
     wording = Wording(0, colour=said.colour is not None, background=said.background is not None)
     return caption(shown, wording)
 
 
 def _frame(text: str, said: Statement) -> str:
-    """Return what stands before the phrase of a photo: "there is ", or nothing."""
+    """Return the text before the phrase of a photo: "there is ", or nothing."""
     if said.domain not in (None, PHOTO):
         return f"a {PHOTO} of "
     plain = " ".join(text.lower().split()).removesuffix(".")
@@ -96,27 +96,26 @@ def _say(said: Statement, frame: str) -> str:
 
 
 def _changes(before: Statement, after: Statement, kind: str) -> bool:
-    """Say whether a caption says another value of a kind's factor, and the same of all others."""
+    """Return whether only the value of a kind's factor differs between two captions."""
     names = ("subject", "colour", "background", "domain")
     changed = [name for name in names if _value(before, name) != _value(after, name)]
     return changed == [FACTOR_OF.get(kind)] and _value(after, changed[0]) is not None
 
 
 class WorldCheck:
-    """Says of edits of the world's captions whether they are of their kind, and keep the label.
+    """Checks whether edits of the world's captions are of their kind, and keep the label.
 
-    Exactly, by the world's grammar. An edit is of its kind if it says another value of the kind's
-    factor, and the same of every other one; it keeps the label if it says the same subject. An edit
-    that is not a caption of the world is of no kind, and keeps the label if it names it. Edits of
-    captions that are not of the world are not judged, nor whether an edit is of a kind that
-    LANCE does not have. The world has no objects: no edit is one of an object. Notes:
-    ``kind_correct`` and ``label_kept``; nothing is rejected.
+    The check is exact, by the world's grammar. An edit is of its kind if it changes only the value
+    of the kind's factor; it keeps the label if it has the same subject. An edit that is not a
+    caption of the world is of no kind, and keeps the label if it names it. Edits of other captions,
+    and kinds that LANCE does not have, are not judged. The world has no objects: no edit is of the
+    kind object. Notes: ``kind_correct`` and ``label_kept``; nothing is rejected.
     """
 
     name = "world"
 
     def judge(self, edits: Sequence[CaptionEdit]) -> list[Verdict]:
-        """Say of each edit what the grammar says."""
+        """Return the verdict of the grammar on each edit."""
         return [Verdict("", dict(self._notes(edit))) for edit in edits]
 
     def _notes(self, edit: CaptionEdit) -> Iterator[tuple[str, bool]]:
@@ -130,5 +129,5 @@ class WorldCheck:
         yield LABEL_KEPT, kept
 
     def describe(self) -> dict[str, str]:
-        """Return that the grammar was asked."""
+        """Return that the grammar was used."""
         return {"check": "ShapeScapes grammar"}

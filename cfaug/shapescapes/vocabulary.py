@@ -1,8 +1,8 @@
-"""What a scene can show, and how a caption says it.
+"""The vocabulary of scenes and of their captions.
 
-A caption reads "a red ball on the beach"; the colour and the place may be left out, so that
-"a ball" is a natural prompt for zero-shot classification. What is not a photo is called what it is:
-"a sketch of a red ball on the beach".
+A caption reads "a red ball on the beach"; the colour and the place may be left out, so that "a
+ball" is a natural prompt for zero-shot classification. Other media than photos are named: "a sketch
+of a red ball on the beach".
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from types import MappingProxyType
 import numpy as np
 
 SUBJECTS = ("ball", "cube", "star", "cone", "tree", "cat", "house", "fish", "heart", "ring")
-"""What may be drawn; also the class names of zero-shot classification, in label order."""
+"""The subjects; also the class names of zero-shot classification, in label order."""
 
 Rgb = tuple[int, int, int]
 
@@ -43,7 +43,7 @@ PLACES: Mapping[str, str] = MappingProxyType(
         "curtain": "in front of a curtain",
     }
 )
-"""Each background and the words a caption names it by."""
+"""Each background and its words in a caption."""
 
 FRAMES = ("{}", "a photo of {}", "a picture of {}", "there is {}", "this is {}")
 """The caption templates; ``{}`` takes the noun phrase."""
@@ -60,12 +60,12 @@ WEATHER = ("night", "snow")
 PHOTO = "photo"
 
 DOMAINS = (PHOTO, "sketch", "painting", "cartoon", "mosaic")
-"""By what means a scene is shown, and what a caption calls it: "a sketch of a red ball"."""
+"""The medium of a scene, and its name in a caption: "a sketch of a red ball"."""
 
 
 @dataclass(frozen=True)
 class Factors:
-    """What a scene shows: one subject of one colour on one background, in one domain."""
+    """The factors of a scene: one subject of one colour on one background, in one domain."""
 
     subject: str
     colour: str
@@ -75,7 +75,7 @@ class Factors:
 
 @dataclass(frozen=True)
 class Wording:
-    """How a caption speaks: which frame, and whether it names the colour and the background."""
+    """The wording of a caption: its frame, and whether it names the colour and the background."""
 
     frame: int = 0
     colour: bool = True
@@ -92,7 +92,7 @@ def draw_wording(
 
 
 def caption(factors: Factors, wording: Wording) -> str:
-    """Say what a scene shows; a domain other than the photo is named in place of the frame.
+    """Return a scene's caption; a domain other than the photo is named in place of the frame.
 
     >>> caption(Factors("cat", "orange", "beach"), Wording())
     'an orange cat on the beach'
@@ -110,12 +110,12 @@ def caption(factors: Factors, wording: Wording) -> str:
 
 
 def words() -> tuple[str, ...]:
-    """Return every word a caption of a photo, or a prompt, can contain, sorted."""
+    """Return every word of captions of photos and of prompts, sorted."""
     texts = [*FRAMES, *SUBJECTS, *COLOURS, *PLACES.values(), "a an"]
     return tuple(sorted({word for text in texts for word in text.replace("{}", "").split()}))
 
 
 def words_of_domains() -> tuple[str, ...]:
-    """Return ``words()``, and after them the words that only captions of other domains contain."""
+    """Return ``words()``, followed by the words that only captions of other domains have."""
     known = words()
     return known + tuple(sorted(set(DOMAINS) - set(known)))

@@ -1,7 +1,7 @@
-"""What stands between a finished picture and the camera: negative, fog, tint, sensor noise.
+"""Effects between a finished picture and the camera: negative, fog, tint, sensor noise.
 
-Pointwise and blind to what the picture shows, so a picture that a model drew in clear weather can
-be put into the weather of a world as the world's own scenes are.
+They are pointwise and independent of the content, so that a model's picture of clear weather can
+get the weather of a world in the same way as the world's own scenes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def expose(
     picture: NDArray[np.float32], style: Style, rng: np.random.Generator
 ) -> NDArray[np.uint8]:
-    """Return what the camera keeps of a picture (height, width, 3) of full scale 1."""
+    """Return the camera's image of a picture (height, width, 3) of full scale 1."""
     picture = np.clip(picture, 0, 1)
     if style.negative:
         picture = 1 - picture
@@ -35,18 +35,18 @@ def expose(
 
 
 def develop(image: Image.Image, style: Style, seed: int) -> Image.Image:
-    """Put a clear picture into the weather of a style; its noise is keyed by ``seed``."""
+    """Apply the weather of a style to a clear picture; its noise is keyed by ``seed``."""
     picture = np.asarray(image.convert("RGB"), dtype=np.float32) / np.float32(255)
     return Image.fromarray(expose(picture, style, generator(seed, "weather")))
 
 
 @dataclass(frozen=True)
 class Weather:
-    """Puts generated images into a world's weather just before they are written.
+    """Applies a world's weather to generated images just before they are written.
 
-    That is knowledge about the test world which a generator of photographs would not have: results
-    with it are an upper bound, and the arm ``generated_clear`` of ``make demo-full`` is without it.
-    Both images of a pair get the same noise, as the two scenes of an oracle's pair do.
+    A generator of photos would not have this knowledge about the test world: results with it are an
+    upper bound, and the arm ``generated_clear`` of ``make demo-full`` is without it. Both images of
+    a pair get the same noise, like the two scenes of an oracle's pair.
 
     Args:
         style: a name of ``cfaug.shapescapes.styles.STYLES``.
@@ -61,5 +61,5 @@ class Weather:
         check_fields(self, "recipe.image_editor")
 
     def __call__(self, image: Image.Image, job: ImageJob) -> Image.Image:
-        """Return the image as the world's camera would have it."""
+        """Return the image as seen by the world's camera."""
         return develop(image, STYLES[self.style], job.draw.seed)

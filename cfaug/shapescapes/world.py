@@ -1,4 +1,4 @@
-"""Which scenes a world holds: the home map, and how factors are drawn with and without bias."""
+"""The scenes of a world: the home map, and the distributions of factors with and without bias."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _pick(rng: np.random.Generator, choices: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class World:
-    """The scenes of a world. Each part draws from streams of its own name, so no two share one."""
+    """The scenes of a world. Each part draws from its own random streams."""
 
     settings: WorldSettings
 
@@ -61,8 +61,8 @@ class World:
     def planted(self) -> dict[str, dict[str, str]]:
         """The planted label of each planted subject, by factor, whatever the skew's strength.
 
-        Subjects and labels are drawn independently, so which subject has which label says nothing
-        about either; labels come again only when each has been used.
+        Subjects and labels are drawn independently, so that their assignment carries no
+        information; labels repeat only after all have been used.
         """
         settings, kinds = self.settings, SKEWED[self.settings.skewed]
         rng = generator(settings.known_seed(), "shapescapes", "planted", settings.skewed)
@@ -74,7 +74,7 @@ class World:
         }
 
     def plant(self, factors: Factors, wording: Wording, part: str, index: int) -> Factors:
-        """Return what a training scene shows: with its subject's planted label, or as it was.
+        """Return the factors of a training scene: with its subject's planted label, or unchanged.
 
         Args:
             factors: what item ``index`` of ``part`` would show without a skew.
@@ -91,11 +91,11 @@ class World:
         return replace(factors, **planted)
 
     def is_home(self, factors: Factors) -> bool:
-        """Say whether every factor that is bound to the subject has the subject's own value."""
+        """Return whether every factor bound to the subject has the subject's own value."""
         return all(getattr(factors, k) == self.homes[k][factors.subject] for k in self._bound())
 
     def is_strange(self, factors: Factors) -> bool:
-        """Say whether no factor that is bound to the subject has the subject's own value."""
+        """Return whether no factor bound to the subject has the subject's own value."""
         return all(getattr(factors, k) != self.homes[k][factors.subject] for k in self._bound())
 
     def _bound(self) -> tuple[str, ...]:
@@ -108,16 +108,16 @@ class World:
         return self.settings.bound
 
     def stream(self, part: str, index: int) -> np.random.Generator:
-        """Return the generator of everything drawn for item ``index`` of ``part``."""
+        """Return the random generator of item ``index`` of ``part``."""
         return generator(self.settings.known_seed(), "shapescapes", part, index)
 
     def scene(self, factors: Factors, part: str, index: int, member: int = 0) -> Scene:
-        """Return a scene of ``part`` with a seed no other part, item or member has."""
+        """Return a scene of ``part`` with a seed that is unique to part, item and member."""
         seed = derive(self.settings.known_seed(), "shapescapes", part, index, "scene", member)
         return Scene(factors, seed)
 
     def draw_biased(self, rng: np.random.Generator) -> Factors:
-        """Draw factors as training data has them: those bound at home with probability ``bias``."""
+        """Draw factors as in training data: bound ones at home with probability ``bias``."""
         subject = _pick(rng, SUBJECTS)
         found = {
             kind: self._draw_value(rng, kind, values, subject)
@@ -147,13 +147,13 @@ class World:
         return kind, edit_factors(factors, kind, _pick(rng, others))
 
     def combinations(self, *, at_home: bool) -> list[Factors]:
-        """List every combination with all that is bound to the subject at home, or none of it."""
+        """List every combination with all bound factors at home, or none of them."""
         every = (Factors(*some) for some in product(SUBJECTS, *self.values.values()))
         wanted = self.is_home if at_home else self.is_strange
         return [factors for factors in every if wanted(factors)]
 
     def id_combinations(self) -> list[Factors]:
-        """List distinct combinations whose share at home is ``bias`` as nearly as can be."""
+        """List distinct combinations with a share at home as close to ``bias`` as possible."""
         rng = self.stream("id_retrieval", -1)
         homely, strange = self.combinations(at_home=True), self.combinations(at_home=False)
         bias = self.settings.bias
@@ -162,10 +162,10 @@ class World:
         return [*(homely if bias > 0 else []), *(strange[i] for i in chosen)]
 
     def test_pairs(self) -> list[tuple[Factors, str]]:
-        """Pair off all combinations: each of the first with the subject that makes the second.
+        """Pair up all combinations: each first one with the subject of the second.
 
-        Within every colour, place and domain the subjects are paired at random, so each combination
-        is in one pair and no two captions of the test are alike.
+        Within every colour, place and domain the subjects are paired at random, so that each
+        combination is in one pair and all captions of the test are different.
         """
         found = []
         for index, others in enumerate(product(*self.values.values())):
@@ -175,7 +175,7 @@ class World:
         return found
 
     def ood_swaps(self, count: int) -> Iterator[tuple[Factors, str]]:
-        """Yield scenes never at home, and for each another subject that is not at home there."""
+        """Yield scenes never at home, each with another subject that is not at home there."""
         strange = self.combinations(at_home=False)
         for index in range(count):
             rng = self.stream("ood_pairs", index)

@@ -1,10 +1,10 @@
-"""Two pictures that differ by one edit, with what is said of each: replace, swap, add.
+"""Pairs of pictures that differ by one edit, with their captions: replace, swap, add.
 
-An edit is drawn for a picture in which it is possible; all that it does not concern stays as it is.
-By the *law* of a picture its colours are drawn uniformly, as its shapes have them in training
-captions (with the world's bias), or always so. Where the law is not uniform, most edits make a
-picture that training captions seldom tell of, and a reader of captions alone can tell which of two
-was there first.
+An edit is drawn for a picture in which it is possible; everything else stays unchanged. The *law*
+of a picture draws its colours uniformly, or correlated with its shapes as in training captions
+(with the world's bias), or always correlated. If the law is not uniform, most edits make a picture
+that is rare in training captions, so that a reader of captions alone can tell which of the two came
+first.
 """
 
 from __future__ import annotations
@@ -25,18 +25,17 @@ Choice = TypeVar("Choice")
 
 CELLS = tuple((column, row) for column in range(2) for row in range(2))
 PLACED = tuple((one, other) for one in CELLS for other in CELLS if one != other)
-"""Where two things may stand."""
+"""The possible places of two things."""
 
 
 @dataclass(frozen=True)
 class Law:
-    """How pictures are drawn.
+    """The distribution of pictures.
 
     Attributes:
-        world: its colours, backgrounds, and the colour that each shape has at home.
+        world: the colours, the backgrounds, and the home colour of each shape.
         bias: probability that a thing has its home colour; ``None`` draws colours uniformly.
-        keep_home: whether an edit may leave every thing in its home colour, where it is about
-            shapes or colours.
+        keep_home: whether an edit of shapes or colours may leave every thing in its home colour.
     """
 
     world: World
@@ -45,11 +44,11 @@ class Law:
 
     @property
     def needs(self) -> frozenset[str]:
-        """What every caption has to say: where edits leave home, the colours that show it."""
+        """What every caption must mention: the colours, if edits change home colours."""
         return frozenset() if self.keep_home else frozenset({"colours"})
 
     def colour(self, rng: np.random.Generator, shape: str, taken: Sequence[str] = ()) -> str:
-        """Draw a thing's colour, which no other has."""
+        """Draw a colour for a thing that no other thing has."""
         known = [one for one in self.world.settings.colours if one not in taken]
         home = self.home(shape)
         if self.bias is None or home not in known:
@@ -58,11 +57,11 @@ class Law:
         return home if rng.random() < self.bias else choose(rng, others)
 
     def home(self, shape: str) -> str:
-        """Return the colour that a shape has at home."""
+        """Return the home colour of a shape."""
         return self.world.homes["colour"][shape]
 
     def is_strange(self, things: Sequence[Thing]) -> bool:
-        """Say whether some thing is not in its home colour."""
+        """Return whether any thing is not in its home colour."""
         return any(thing.colour != self.home(thing.shape) for thing in things)
 
 
@@ -72,8 +71,8 @@ class Side:
 
     Attributes:
         picture: its things, in the order in which its caption names them.
-        relation: how the caption says that the first stands to the second.
-        numbers: of its things, which are the same after an edit.
+        relation: relation of the first thing to the second in the caption.
+        numbers: numbers of its things, unchanged by an edit.
     """
 
     picture: Picture
@@ -90,8 +89,8 @@ class Pair:
         words: what the edit replaced, and by what.
         needs: what both captions have to say: ``colours``, ``place``.
         at: number of the thing that is edited.
-        more: what the second caption says and the first leaves out, where that is the edit:
-            ``colour`` (of the thing that is edited), ``place`` or ``relation``.
+        more: what only the second caption mentions, if that is the edit: ``colour`` (of the thing
+            that is edited), ``place`` or ``relation``.
     """
 
     sides: tuple[Side, Side]
@@ -103,7 +102,7 @@ class Pair:
     def describe(
         self, rng: np.random.Generator, *, drop_colour: float = 0.0, drop_background: float = 0.5
     ) -> tuple[Description, Description]:
-        """Return what is said of both, alike in all that the edit does not concern.
+        """Return the descriptions of both, equal except for the edit.
 
         Args:
             rng: of what is left out.
@@ -127,7 +126,7 @@ class Pair:
         return self._say_less(first), second
 
     def _say_less(self, first: Description) -> Description:
-        """Leave out of the first caption what the second says more."""
+        """Remove from the first caption what only the second mentions."""
         if self.more == "colour":
             things = list(first.things)
             things[self.at] = (things[self.at][0], None)
@@ -144,7 +143,8 @@ def choose(rng: np.random.Generator, choices: Sequence[Choice]) -> Choice:
 
 def draw_picture(rng: np.random.Generator, law: Law, count: int, *, alone: bool = False) -> Picture:
     """Draw a picture of ``count`` things."""
-    # The homes of two shapes can be one colour, which two things of a picture never have.
+    # Two shapes can have the same home colour, but two things of a picture never have the same
+    # colour.
     while True:
         shapes = rng.permutation(SHAPES).tolist()[:count]
         if law.bias is None or len({law.home(shape) for shape in shapes}) == count:
@@ -161,7 +161,7 @@ def draw_picture(rng: np.random.Generator, law: Law, count: int, *, alone: bool 
 
 
 def _relation(rng: np.random.Generator, picture: Picture) -> str | None:
-    """Draw whether a caption says how two things stand to each other, and say it."""
+    """Draw whether a caption mentions the relation of two things, and return the relation."""
     if len(picture.things) < 2 or rng.random() < 0.5:
         return None
     return choose(rng, relations(*picture.things))
@@ -218,7 +218,7 @@ def _replace_relation(rng: np.random.Generator, law: Law) -> Pair:
         for cells in PLACED
     ]
     right = [one for one in moved if new in relations(*one) and old not in relations(*one)]
-    # The first thing stays where it is if it can.
+    # The first thing stays in its place if possible.
     still = [one for one in right if one[0] == before.things[0]]
     after = replace(before, things=choose(rng, still or right))
     return Pair((Side(before, old), Side(after, new)), (old, new))
@@ -244,7 +244,7 @@ def _swap(name: str) -> Callable[..., Pair]:
 
 
 def _swap_relation(rng: np.random.Generator, law: Law) -> Pair:
-    """Let two things exchange their places: what was left of the other is named second."""
+    """Let two things exchange their places: the one that was on the left is named second."""
     before = draw_picture(rng, law, 2)
     one, other = before.things
     relation = choose(rng, relations(one, other))
@@ -267,7 +267,7 @@ def _add_subject(rng: np.random.Generator, law: Law) -> Pair:
 
 
 def _add_claim(what: str) -> Callable[..., Pair]:
-    """Return the edit by which a caption says more, which is false of the first picture."""
+    """Return the edit that adds a claim to a caption, which is false for the first picture."""
     inner: Mapping[str, Callable[..., Pair]] = {
         "colour": _replace("colour"), "place": _replace_place, "relation": _replace_relation,
     }  # fmt: skip
@@ -290,13 +290,13 @@ EDITS: Mapping[str, Callable[..., Pair]] = MappingProxyType(
         "add_subject": _add_subject,
     }
 )
-"""Edits after which neither caption is true of the other picture, by category."""
+"""Edits after which neither caption is true for the other picture, by category."""
 
 CLAIMS: Mapping[str, Callable[..., Pair]] = MappingProxyType(
     {f"add_{what}": _add_claim(what) for what in ("colour", "place", "relation")}
 )
-"""Edits of the caption alone: the first is true of both pictures, the second of its own only. A
-caption that says more is longer, so a text alone gives something away."""
+"""Edits of the caption alone: the first is true for both pictures, the second only for its own. A
+caption with a further claim is longer, so that the text alone gives something away."""
 
 SINGLE: Mapping[str, Callable[..., Pair]] = MappingProxyType(
     {
@@ -304,4 +304,4 @@ SINGLE: Mapping[str, Callable[..., Pair]] = MappingProxyType(
         for name in ("replace_subject", "replace_colour", "replace_place")
     }
 )
-"""Those of one thing alone, which the zoo's diffusion can draw."""
+"""Edits of a single thing, which the zoo's diffusion model can draw."""

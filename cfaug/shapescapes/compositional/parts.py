@@ -4,17 +4,17 @@ Tests ask about one law of items in two forms: a *pair* has two captions and a p
 *choice* one picture and two captions, of which the first is true. Parts of one law have the same
 items: "choice" shows the first picture of each of "pairs" and adds nothing. In "pairs", "choice"
 and "paraphrases" either of the two comes first with probability one half, and colours are uniform:
-a text by itself says nothing of which is true. In "biased_pairs" and "biased_choice" the first has
-all its colours at home, as the world's training captions mostly do, and the second has not. In
-"claims", which is a choice only, the second says more of the first picture than is so.
-"single_pairs" and "single_choice" are of one thing alone. "paraphrases" says the first caption in
-another way as well, which is true, too.
+a text alone does not reveal which one is true. In "biased_pairs" and "biased_choice" the first has
+only home colours, like most of the world's training captions, and the second has not. In "claims",
+which is only a choice, the second makes a false additional claim about the first picture.
+"single_pairs" and "single_choice" show a single thing. "paraphrases" adds a paraphrase of the first
+caption, which is true, too.
 
 Training: "train" (the first picture and caption of every pair, as the world's bias draws them),
-"counterfactual" (the pairs), "matched" (what "counterfactual" shows and says, in scenes that have
-nothing else in common), "unbiased" (pictures drawn uniformly), "paraphrased" (the pictures of
-"train", each with its caption and a paraphrase) and "single_counterfactual" (pairs of one thing
-alone whose subject is replaced, as the zoo's generator makes them).
+"counterfactual" (the pairs), "matched" (the content and captions of "counterfactual", in otherwise
+independent scenes), "unbiased" (pictures drawn uniformly), "paraphrased" (the pictures of "train",
+each with its caption and a paraphrase) and "single_counterfactual" (pairs of a single thing whose
+subject is replaced, as made by the zoo's generator).
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ CATEGORY, SET, NAME = "category", "set", "shapescapes"
 TRUE, FALSE = "true", "false"
 
 BIASED = ("replace_subject", "replace_colour", "swap_subject", "swap_colour", "add_subject")
-"""The categories after whose edit a thing is not in its home colour."""
+"""The categories of edits after which a thing is not in its home colour."""
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A pair with its captions and what else a part has to know of it.
+    """A pair with its captions and further details for a part.
 
     Attributes:
         category: of the edit.
@@ -65,13 +65,13 @@ class Drawn:
 
     @property
     def pictures(self) -> tuple[Picture, Picture]:
-        """Both pictures, in the order in which they are asked about."""
+        """Both pictures, in the order of the item."""
         first, second = (side.picture for side in self.pair.sides)
         return (second, first) if self.turned else (first, second)
 
     @property
     def descriptions(self) -> tuple[Description, Description]:
-        """What is said of them, in that order."""
+        """Their descriptions, in that order."""
         first, second = self.said
         return (second, first) if self.turned else (first, second)
 
@@ -83,14 +83,14 @@ class Drawn:
 
     @property
     def edit(self) -> Edit:
-        """What tells the second from the first."""
+        """The edit from the first to the second."""
         before, after = self.pair.words[:: -1 if self.turned else 1]
         return Edit(self.category, before, after)
 
 
 @dataclass(frozen=True)
 class Items:
-    """How the pairs of a part are drawn.
+    """The distribution of a part's pairs.
 
     Attributes:
         stream: names the random streams; parts of one stream and one law have the same pairs.
@@ -130,11 +130,11 @@ def _seed(world: World, stream: str, index: int, *more: int) -> int:
 TRAINING_EDITS = MappingProxyType(
     {**EDITS, **{f"single_{name}": edit for name, edit in SINGLE.items()}}
 )
-"""What training pairs differ by, in equal shares."""
+"""The edits of training pairs, in equal shares."""
 
 
 def _training(world: World) -> Items:
-    # The bias is that of the colours where the world's shortcut is the colour, else there is none.
+    # The bias of colours if the world's shortcut is the colour, otherwise none.
     bias = world.settings.bias if "colour" in world.settings.bound else None
     return Items("train", TRAINING_EDITS, bias, drops=True)
 
@@ -166,7 +166,7 @@ def _unbiased_items(world: World) -> Items:
 
 @dataclass(frozen=True)
 class _Shot:
-    """One member to be: a picture and its seed, what is said of it, and what is known of that."""
+    """A planned member: a picture and its seed, its caption, and details."""
 
     picture: Picture
     seed: int
@@ -177,7 +177,7 @@ class _Shot:
 
 
 def _assemble(world: World, part: str, index: int, shots: list[_Shot]) -> CounterfactualSet:
-    """Return shots as a set; those of one picture and seed share the image."""
+    """Return shots as a set; equal pictures with equal seeds share the image."""
     key = f"{COMPOSITIONAL.replace('_', '-')}{part.replace('_', '-')}-{index:06d}"
     seen = list(dict.fromkeys((shot.picture, shot.seed) for shot in shots))
     members = tuple(
@@ -224,7 +224,7 @@ def _pair(world: World, items: Items, index: int) -> list[_Shot]:
 
 
 def _matched(world: World, items: Items, index: int) -> list[_Shot]:
-    """Return the pair in two scenes of their own, which no edit connects."""
+    """Return the pair in two independent scenes, not connected by an edit."""
     return [
         replace(shot, seed=_seed(world, "matched", index, n), edit=None)
         for n, shot in enumerate(_pair(world, items, index))
@@ -240,7 +240,7 @@ def _choice(world: World, items: Items, index: int) -> list[_Shot]:
 
 
 def _paraphrase(drawn: Drawn, rng: np.random.Generator) -> tuple[str, str]:
-    """Draw another way to say the first caption; return what it differs in, and the text."""
+    """Draw a paraphrase of the first caption; return the kind of difference, and the text."""
     said, form = drawn.descriptions[0], drawn.form
     ways = {"frame": say(said, replace(form, frame=(form.frame + 1 + int(rng.integers(4))) % 5))}
     if any(colour is not None for _, colour in said.things):
@@ -287,7 +287,7 @@ class Part:
     size: str
 
     def count(self, settings: WorldSettings) -> int:
-        """Return how many sets it has."""
+        """Return its number of sets."""
         return int(getattr(settings, self.size))
 
 
@@ -321,11 +321,11 @@ PARTS: Mapping[str, Part] = MappingProxyType({**TRAINING, **TEST})
 
 
 NAMED = MappingProxyType({COMPOSITIONAL + part: one for part, one in PARTS.items()})
-"""By the parts' names in the world."""
+"""The parts by their names in the world."""
 
 
 def make(part: str, world: World) -> Iterator[CounterfactualSet]:
-    """Yield the sets of one of these parts, drawn as they are asked for."""
+    """Yield the sets of one of these parts, drawn on demand."""
     one = PARTS[part]
     items = one.items(world)
     for index in range(one.count(world.settings)):
@@ -335,4 +335,4 @@ def make(part: str, world: World) -> Iterator[CounterfactualSet]:
 MAKERS: Mapping[str, Callable[[World], Iterator[CounterfactualSet]]] = MappingProxyType(
     {COMPOSITIONAL + part: partial(make, part) for part in PARTS}
 )
-"""What draws them, by the same names."""
+"""Functions that draw them, by the same names."""

@@ -1,8 +1,8 @@
-"""Pictures of one or two things, and what a caption says of them.
+"""Pictures of one or two things, and their captions.
 
 A picture shows one thing alone, as scenes of one subject do, or one or two things in the four cells
-of a gathering. A caption names every thing that is there, so the number of things it names is part
-of what it says; colours, the place and how two things stand to each other may be left out.
+of a gathering. A caption names every thing in the picture, so that the number of named things is
+part of its meaning; colours, the place and the relation of two things may be left out.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from cfaug.shapescapes.vocabulary import FRAMES, PLACES, Factors, words
 CONVERSE: Mapping[str, str] = MappingProxyType(
     {"left of": "right of", "right of": "left of", "above": "below", "below": "above"}
 )
-"""How one thing stands to another, and how that one then stands to it."""
+"""Relations of one thing to another, and their converses."""
 
 AND = "and"
 
 THERE = FRAMES.index("there is {}")
-"""The frame that a place can stand before."""
+"""The frame that a place can precede."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """What is shown.
+    """The content of a picture.
 
     Attributes:
         things: one or two, no two of one shape, of one colour or in one cell.
@@ -47,15 +47,15 @@ class Picture:
     alone: bool = False
 
     def record(self, seed: int) -> dict[str, Any]:
-        """Return the picture as JSON: of one thing alone the scene's record, else a gathering's."""
+        """Return the picture as JSON: of a single thing a scene's record, else a gathering's."""
         shown = self.shown(seed)
         return dict(shown.record())
 
     def shown(self, seed: int) -> Scene | Gathering:
-        """Return what is drawn.
+        """Return the scene or gathering to draw.
 
         Args:
-            seed: of everything else: texture, places within the cells, light, noise.
+            seed: seed of everything else: texture, places within the cells, light, noise.
         """
         if self.alone:
             (thing,) = self.things
@@ -76,7 +76,7 @@ class Picture:
 
 
 def relations(one: Thing, other: Thing) -> tuple[str, ...]:
-    """Return all that is true of how one thing stands to another.
+    """Return all true relations of one thing to another.
 
     >>> relations(Thing("ball", "red", "", 0, 1), Thing("cube", "blue", "", 1, 0))
     ('left of', 'below')
@@ -91,7 +91,7 @@ def relations(one: Thing, other: Thing) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Description:
-    """What a caption says of a picture.
+    """The meaning of a picture's caption.
 
     Attributes:
         things: shape and colour of each, in the order in which they are named; a colour that is
@@ -112,7 +112,7 @@ class Description:
 
 @dataclass(frozen=True)
 class Form:
-    """How a description is put into words.
+    """The wording of a description.
 
     Attributes:
         frame: number of the frame.

@@ -1,8 +1,8 @@
-"""A reader of the training captions that sees no image: which of two captions is likelier?
+"""A text-only baseline: a bigram model of the training captions that compares two captions.
 
 It counts pairs of adjacent words (bigrams) in the captions of ``shapescapes_compositional:train``,
-so it knows which shapes have which colours there. What it gets right of a test, training captions
-alone give away. It has no weights and is the same whatever has been trained.
+so that it knows which shapes have which colours there. Its accuracy on a test is what training
+captions alone give away. It has no weights and is independent of any training.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.world import World
 
 END = "."
-"""Stands before the first word and after the last."""
+"""Marks the beginning and the end of a text."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class CaptionReader:
 
     @cached_property
     def _counts(self) -> tuple[Counter[tuple[str, str]], Counter[str]]:
-        """How often one word follows another, and how often anything follows it."""
+        """Counts of pairs of words, and of first words of pairs."""
         part, world = PARTS["train"], World(self.world)
         items = part.items(world)
         followed: Counter[tuple[str, str]] = Counter()
@@ -57,7 +57,7 @@ class CaptionReader:
 
         Args:
             texts: n texts.
-            contexts: nothing; captions stand alone.
+            contexts: must be empty; captions have no context.
         """
         assert contexts is None
         return np.array([self._score(text) for text in texts], np.float64)
@@ -76,7 +76,7 @@ class CaptionReader:
         return np.asarray(np.exp(-self.log_likelihood(texts) / lengths), np.float64)
 
     def identity(self) -> str:
-        """Return what identifies the captions that were read, and how."""
+        """Return the identity of the captions and of the smoothing."""
         return f"bigrams of {self.world.content_hash()}, {self.added}"
 
 
