@@ -15,17 +15,17 @@ from cfaug.shapescapes.settings import WorldSettings
 
 
 def part_folder(world: WorldSettings, part: str, root: Path) -> Path:
-    """Return where the shards of a part are or will be; makes nothing."""
+    """Return the folder of a part's shards, without making it."""
     check_part(part)
     return root / f"shapescapes-{world.content_hash()}" / part
 
 
 def ensure(world: WorldSettings, part: str, root: Path) -> Path:
-    """Return the folder with a part's shards, making it first if it is not there.
+    """Return the folder with a part's shards, making it first if it does not exist.
 
-    Any number of processes may ask at once: one draws, the others wait. A part is drawn in a
-    private folder that is renamed into place when complete, so a process that dies leaves nothing
-    half-made under the final name; its lock dies with it.
+    Several processes may call this at once: one draws, the others wait. A part is drawn in a
+    private folder that is renamed when complete, so that a killed process leaves nothing incomplete
+    under the final name; its lock is released.
 
     Args:
         world: the settings, with a seed.
