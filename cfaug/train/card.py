@@ -143,7 +143,7 @@ def _metadata(
     """Return what the Hub reads."""
     tag, task = KINDS[_kind(record)]
     base = _base(config).removeprefix("hf-hub:")
-    is_hub = re.fullmatch(r"\w[\w.-]*/[\w.-]+", base) is not None
+    is_hub = re.fullmatch(r"\w[\w.-]*/[\w.-]+", base) is not None and not Path(base).exists()
     library = "peft" if (checkpoint / ADAPTER).exists() else "transformers"
     sources = [str(config.get("data", {}).get(role)) for role in ("real", "counterfactual")]
     datasets = dict.fromkeys(name[1] for one in sources if (name := HUB_DATA.match(one)))

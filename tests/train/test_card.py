@@ -123,6 +123,15 @@ def test_every_name_of_a_template_is_given(tmp_path, kind):
     assert named - {"card_data", "code", "number"} <= set(card.values)
 
 
+def test_a_folder_is_no_base_model_of_the_hub(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "org" / "clip").mkdir(parents=True)
+    folder = write_run(tmp_path)
+    write_card(folder)
+    assert ModelCard.load(card_of(folder)).data.base_model is None
+    assert "`org/clip` fine-tuned on" in card_of(folder).read_text()
+
+
 def test_the_same_command_gives_the_same_card_at_another_time(tmp_path):
     found = []
     for number in range(2):
