@@ -31,6 +31,12 @@ BANNED = {
     "{go|goes} on where": "resumes",
     "held against": "checked against",
     "called anything": "say what is missing",
+    "{stand|stands} twice": "is duplicated",
+    "any values that can be compared": "any comparable values",
+    "``None`` is none": "``None`` for no ...",
+    "as of ``": "as for ``, from ``",
+    "what {tables|pages} call it": "its name in tables, on pages",
+    "no width is no certainty": "say what is unknown",
 }
 """Phrases that are not plain English, with what to write in their place."""
 
@@ -96,6 +102,9 @@ def test_no_page_docstring_comment_or_error_has_a_banned_phrase():
         "a number that cannot be.",
         "A file that is no image",
         "Raises: if it is no image",
+        "``None`` is none",
+        "rows: as of ``read``",
+        "name: what tables\n    call it",
     ],
 )
 def test_banned_phrases_are_found(text):
@@ -110,6 +119,8 @@ def test_banned_phrases_are_found(text):
         "an image that cannot\n    be read",
         "a process that is no longer there",
         "none of the captions is empty",
+        "``None`` is nowhere",
+        "as of today",
     ],
 )
 def test_plain_english_is_not_banned(text):

@@ -54,7 +54,7 @@ class AttributeDetector(SourceBenchmark):
 
     Args:
         data: sets of attribute grids.
-        name: what tables call it, "_attribute_detector" added; ``None`` is the folder's name.
+        name: its name in tables, "_attribute_detector" added; ``None`` is the folder's name.
         batch_size: images or prompts embedded at once.
         without_leaks: leave out sets that the run was trained on; otherwise they are only reported.
         attribute: the attribute to predict; grids without it are skipped.

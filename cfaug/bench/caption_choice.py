@@ -78,7 +78,7 @@ class CaptionChoice(ItemSource):
 
     Args:
         data: sets of captions of one image, labelled "true" and "false".
-        name: what tables call it, "_choice" added; ``None`` is the folder's name.
+        name: its name in tables, "_choice" added; ``None`` is the folder's name.
         batch_size: images, captions, pairs or questions that go through the model together.
         without_leaks: leave out items of images that the run was trained on, or whose COCO photo it
             was trained on; otherwise they are only reported.
@@ -122,7 +122,7 @@ class CaptionChoice(ItemSource):
 
         Args:
             index: the source.
-            rows: which rows, of whole sets; ``None`` is all.
+            rows: the rows to use, of whole sets; ``None`` for all.
             features: folder of cached features; with ``None`` scores of ``blind`` are not cached.
 
         Raises:

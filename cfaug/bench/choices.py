@@ -42,7 +42,7 @@ def read_choices(benchmark: str, index: Index, rows: np.ndarray | None) -> Choic
     Args:
         benchmark: its name, for messages.
         index: the source.
-        rows: which rows, of whole sets; ``None`` is all.
+        rows: the rows to use, of whole sets; ``None`` for all.
 
     Raises:
         UserError: if a set has several images, a label is invalid, a set lacks a true or a false

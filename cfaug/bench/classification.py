@@ -56,7 +56,7 @@ class ZeroShot(SourceBenchmark):
 
     Args:
         data: a labelled source.
-        name: what tables call it, "_classification" added; ``None`` is the folder's name.
+        name: its name in tables, "_classification" added; ``None`` is the folder's name.
         batch_size: images or prompts embedded at once.
         without_leaks: leave out images that the run was trained on, or whose COCO photo it was
             trained on; otherwise they are only reported.
@@ -82,7 +82,7 @@ class ZeroShot(SourceBenchmark):
         Args:
             index: the source; every row has a label, which is a class.
             classes: what to choose from.
-            rows: which rows; ``None`` is all.
+            rows: the rows to use; ``None`` for all.
             labels: the label of every row of the source, if not the index's.
 
         Raises:
@@ -152,7 +152,7 @@ class Classification(ZeroShot):
 
     Args:
         data: the folder.
-        name: what tables call it, "_classification" added; ``None`` is the folder's name.
+        name: its name in tables, "_classification" added; ``None`` is the folder's name.
         batch_size: images or prompts embedded at once.
         without_leaks: leave out images that the run was trained on, or whose COCO photo it was
             trained on; otherwise they are only reported.

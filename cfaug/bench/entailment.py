@@ -76,7 +76,7 @@ class Entailment(TextPairBenchmark):
             ``{METHOD: FOLDER}`` or a list, are compared on the texts that all of them have. Or
             unchanged labelled hypotheses; ``None`` uses what the run's experiment held out
             (``data.holdout``).
-        name: what tables call it, "_entailment" added; ``None`` is the folder's name, or of several
+        name: its name in tables, "_entailment" added; ``None`` is the folder's name, or of several
             ``entailment``.
         batch_size: photos, and pairs of photo and text, that go through the model at once.
         without_leaks: leave out sets of photos that the run was trained on.
@@ -134,7 +134,7 @@ class Entailment(TextPairBenchmark):
         Args:
             method: what changed the texts; may be empty.
             index: the source.
-            rows: which rows; ``None`` is all.
+            rows: the rows to use; ``None`` for all.
         """
         if holds_changes(index):
             return read_text_pairs(method, index, rows)

@@ -41,9 +41,9 @@ def read_hypotheses(method: str, index: Index, rows: np.ndarray | None) -> TextP
     SNLI-VE's test part).
 
     Args:
-        method: what tables call the source.
+        method: the source's name in tables.
         index: the source.
-        rows: which rows; ``None`` is all.
+        rows: the rows to use; ``None`` for all.
 
     Raises:
         UserError: if there is none.

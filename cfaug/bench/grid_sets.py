@@ -144,7 +144,7 @@ def read_grid_sets(
     Args:
         index: of shards, of SocialCounterfactuals' parquet files, or of any other source of such
             sets.
-        rows: which rows, of whole sets; ``None`` is all.
+        rows: the rows to use, of whole sets; ``None`` for all.
         invalid: ``refuse`` sets that are incomplete, have a combination twice or one outside of
             their grid; or ``leave_out`` these, with the reason.
 

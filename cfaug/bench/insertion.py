@@ -82,7 +82,7 @@ class Insertion(WritesModelPage, TextPairBenchmark):
         data: a folder of sets of two texts on one photo; several, ``{METHOD: FOLDER}`` or a list,
             are compared on the captions that all of them have. The original texts and the photos
             are embedded once.
-        name: what tables call it, "_insertion" added; ``None`` is the folder's name, or of several
+        name: its name in tables, "_insertion" added; ``None`` is the folder's name, or of several
             ``insertion``.
         batch_size: images or texts embedded at once.
         without_leaks: leave out sets of photos that the run was trained on.

@@ -29,7 +29,7 @@ class ItemSource(SourceBenchmark):
 
     Args:
         data: the folder of the items.
-        name: what tables call it, the kind added; ``None`` is the folder's name.
+        name: its name in tables, the kind added; ``None`` is the folder's name.
         batch_size: images or texts computed at once.
         without_leaks: leave out items that show an image that the run was trained on; otherwise
             they are only reported.

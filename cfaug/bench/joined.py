@@ -37,7 +37,7 @@ class JoinedBenchmark(SourceBenchmark):
 
     Args:
         data: shards of photos with their edits; the edits are the set ``edited``.
-        name: what tables call it, its kind added; ``None`` is the folder's name.
+        name: its name in tables, its kind added; ``None`` is the folder's name.
         batch_size: images or texts computed at once.
         without_leaks: leave out photos that the run was trained on, with everything made from them.
         random: shards of edits of random words (LANCE-R), the set ``random``; ``None`` omits it.

@@ -36,7 +36,7 @@ class Matching(SourceBenchmark):
 
     Args:
         data: the pairs, each of an original (C_o, I_o^s) and a counterfactual member.
-        name: what tables call it, "_matching" added; ``None`` is the folder's name.
+        name: its name in tables, "_matching" added; ``None`` is the folder's name.
         batch_size: pairs scored at once.
         without_leaks: leave out pairs with an image that the run was trained on, or whose COCO
             photo it was trained on; otherwise they are only reported.
@@ -64,7 +64,7 @@ class Matching(SourceBenchmark):
         Args:
             pairs: sets of two members.
             real: the captions' photographs.
-            rows: which rows of ``pairs``, of whole sets; ``None`` is all.
+            rows: the rows of ``pairs`` to use, of whole sets; ``None`` for all.
 
         Raises:
             UserError: if a set does not have two members, or no photograph has any of the captions.

@@ -54,7 +54,7 @@ class PairMatching(ItemSource):
 
     Args:
         data: the pairs.
-        name: what tables call it, "_pairs" added; ``None`` is the folder's name.
+        name: its name in tables, "_pairs" added; ``None`` is the folder's name.
         batch_size: images, captions, pairs or questions that go through the model together.
         without_leaks: leave out pairs with an image that the run was trained on, or whose COCO
             photo it was trained on; otherwise they are only reported.
@@ -88,7 +88,7 @@ class PairMatching(ItemSource):
 
         Args:
             index: the source.
-            rows: which rows, of whole sets; ``None`` is all.
+            rows: the rows to use, of whole sets; ``None`` for all.
 
         Raises:
             UserError: if a set does not have two members, no set has two images, or a tag is

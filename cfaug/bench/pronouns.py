@@ -98,7 +98,7 @@ class PhotoQuestion:
     """A question about photos, asked by captions with a pronoun.
 
     Attributes:
-        name: what tables call it.
+        name: its name in tables.
         photos: the photos to ask about.
         templates: captions by the referent of the pronoun.
         batch_size: images or captions embedded at once.

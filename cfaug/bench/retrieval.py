@@ -33,7 +33,7 @@ class Retrieval(SourceBenchmark):
 
     Args:
         data: a folder in any form ``data.real`` takes, or ``shapescapes:PART``.
-        name: what tables call it, "_retrieval" added; ``None`` is the folder's name.
+        name: its name in tables, "_retrieval" added; ``None`` is the folder's name.
         batch_size: images or captions embedded at once.
         without_leaks: leave out images that the run was trained on, or whose COCO photo it was
             trained on; otherwise they are only reported.
@@ -86,7 +86,7 @@ class Retrieval(SourceBenchmark):
 
         Args:
             index: the source.
-            rows: which rows; ``None`` is all.
+            rows: the rows to use; ``None`` for all.
 
         Raises:
             UserError: if there are fewer than two images.

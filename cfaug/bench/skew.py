@@ -78,7 +78,7 @@ class Skew(WritesModelPage, SourceBenchmark):
 
     Args:
         data: sets of attribute grids: shards of ``recipe=social``, SocialCounterfactuals' parquet.
-        name: what tables call it, "_skew" added; ``None`` is the folder's name.
+        name: its name in tables, "_skew" added; ``None`` is the folder's name.
         batch_size: images or prompts embedded at once.
         without_leaks: leave out sets with an image that the run was trained on.
         subjects: ``all``, or ``unseen``: only those whose sets the run's experiment kept out of
@@ -164,7 +164,7 @@ class Skew(WritesModelPage, SourceBenchmark):
 
         Args:
             index: the source.
-            rows: which rows, of whole sets; ``None`` is all.
+            rows: the rows to use, of whole sets; ``None`` for all.
 
         Raises:
             UserError: if it has no sets of grids, some are invalid, or no grid has a labelling.

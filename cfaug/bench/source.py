@@ -32,7 +32,7 @@ class SourceBenchmark(ABC):
 
     Args:
         data: a folder in any form ``data.real`` takes, or ``shapescapes:PART``.
-        name: what tables call it, the kind added; ``None`` is the folder's name.
+        name: its name in tables, the kind added; ``None`` is the folder's name.
         batch_size: images or texts computed at once.
         without_leaks: leave out images that the run was trained on, or whose COCO photo it was
             trained on; otherwise they are only reported.
@@ -98,7 +98,7 @@ class SourceBenchmark(ABC):
         Args:
             context: of the run, for whatever else is opened.
             index: the source.
-            rows: which rows; ``None`` is all.
+            rows: the rows to use; ``None`` for all.
         """
 
     def outcome(self, metric: str, value: float, n: int) -> Outcome:
@@ -123,7 +123,7 @@ def paired_rows(name: str | None, index: Index, rows: np.ndarray | None) -> np.n
     Args:
         name: of the benchmark, for the error.
         index: the source.
-        rows: which rows; ``None`` is all.
+        rows: the rows to use; ``None`` for all.
 
     Raises:
         UserError: if a set does not have two members.

@@ -100,7 +100,7 @@ def read_joined(name: str, index: Index, rows: np.ndarray | None, control: str) 
     Args:
         name: of the part of the test that the edits form.
         index: the source; the first member of a set that is not edited is its photo.
-        rows: which rows, of whole sets; ``None`` is all.
+        rows: the rows to use, of whole sets; ``None`` for all.
         control: the kind of a reconstruction.
 
     Raises:

@@ -56,7 +56,7 @@ class TextPairBenchmark(SourceBenchmark):
     Args:
         data: a folder of sets of two texts on one photo; several, ``{METHOD: FOLDER}`` or a list,
             are compared on the captions that all of them have.
-        name: what tables call it, its kind added; ``None`` is the folder's name, or just the kind
+        name: its name in tables, its kind added; ``None`` is the folder's name, or just the kind
             for several folders.
         batch_size: images or texts computed at once.
         without_leaks: leave out sets of photos that the run was trained on.
@@ -139,7 +139,7 @@ class TextPairBenchmark(SourceBenchmark):
         Args:
             method: what changed the texts; may be empty.
             index: the source.
-            rows: which rows; ``None`` is all.
+            rows: the rows to use; ``None`` for all.
         """
         return read_text_pairs(method, index, rows)
 

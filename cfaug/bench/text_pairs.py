@@ -39,7 +39,7 @@ class TextPairs:
     """Texts before and after one method changed them.
 
     Attributes:
-        method: what tables call it.
+        method: its name in tables.
         source: the folder or file, as given.
         keys: of the sets: methods are compared on sets of the same key.
         originals: the texts before.
@@ -117,10 +117,10 @@ def read_text_pairs(method: str, index: Index, rows: np.ndarray | None = None) -
     """Read sets of two texts on one image.
 
     Args:
-        method: what tables call the method that changed them; empty takes the kind of its edits,
+        method: name, in tables, of the method that changed them; empty takes the kind of its edits,
             or the folder's name if there are several kinds.
         index: of the sets.
-        rows: which rows, of whole sets; ``None`` is all.
+        rows: the rows to use, of whole sets; ``None`` for all.
 
     Raises:
         UserError: if there is no set, a set does not have two texts on one image, or a key is
@@ -149,7 +149,7 @@ def read_caption_list(method: str, file: Path) -> TextPairs:
     """Read a list of modified captions: texts without images.
 
     Args:
-        method: what tables call the method; empty takes the file's name.
+        method: the method's name in tables; empty takes the file's name.
         file: as ``read_modified_captions`` reads it; duplicated rows are left out with a message.
 
     Raises:
@@ -186,7 +186,7 @@ def read_edited_captions(method: str, folder: Path) -> TextPairs:
     """Read captions before and after an editor changed them: texts without images.
 
     Args:
-        method: what tables call the method; empty takes the kind of its edits, or the folder's name
+        method: the method's name in tables; empty takes the kind of its edits, or the folder's name
             if there are several kinds.
         folder: of ``generate.py stage=captions``; captions that were rejected are left out.
 

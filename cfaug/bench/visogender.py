@@ -44,7 +44,7 @@ class VisoGender:
     Args:
         data: VisoGender's tsv files, one or several.
         images: the folder of the photos, each named by its IDX, in any subfolders.
-        name: what tables call it, "_resolution" and "_retrieval" added.
+        name: its name in tables, "_resolution" and "_retrieval" added.
         batch_size: images or captions embedded at once.
         without_missing: leave out photos that are missing or cannot be read; otherwise they are an
             error. Many URLs are dead, so nobody has all photos.

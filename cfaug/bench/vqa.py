@@ -86,7 +86,7 @@ class VisualQuestions(WritesModelPage):
 
     Args:
         data: a question set in any form that ``cfaug.data.sources.question_sets`` reads.
-        name: what tables call it, "_vqa" added; ``None`` is the file's name. "_icl" is added where
+        name: its name in tables, "_vqa" added; ``None`` is the file's name. "_icl" is added where
             solved examples are shown, "_cot" with thoughts, "_written" for written answers.
         protocol: ``rank`` ranks the options by likelihood; ``write`` has the model write, and reads
             which option that is.

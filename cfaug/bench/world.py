@@ -27,7 +27,7 @@ class WorldClassification(ZeroShot):
 
     Args:
         data: ``shapescapes:PART``, a test, or ``shapescapes:PART@STYLE``.
-        name: what tables call it, "_classification" added.
+        name: its name in tables, "_classification" added.
         batch_size: images or prompts embedded at once.
         without_leaks: without effect: the world's tests are drawn apart from its training scenes.
         factor: the factor to predict: ``subject``, ``colour`` or ``background``.

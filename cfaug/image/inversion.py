@@ -75,7 +75,7 @@ class Inversion:
             copy of the first; the last one, decoded, is the reconstruction.
         empty: (taken, tokens, width): the unconditional embedding at each step; ``None`` is the
             empty text's.
-        noise: (taken, channels, height, width): noise added by each step; ``None`` is none.
+        noise: (taken, channels, height, width): noise added by each step; ``None`` for no noise.
         attention: the source's queries and keys at each step, one row, by the name of the layer;
             ``None`` if they are not stored.
     """

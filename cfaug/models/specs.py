@@ -107,7 +107,7 @@ class HFClip(Folder):
         revision: commit of a Hub id.
         max_length: captions are truncated to this many tokens; ``None`` is the model's limit.
         geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
-        logit_scale_min: lower bound of the learnt log scale after each step; ``None`` is none.
+        logit_scale_min: lower bound of the learnt log scale after each step; ``None`` for no bound.
         logit_scale_max: its upper bound. Transformers' ``run_clip.py``, which the
             COCO-Counterfactuals paper trained with, bounds neither; CLIP's authors clip at ln 100.
     """
@@ -169,7 +169,7 @@ class OpenClip:
         architecture: a name from ``open_clip.list_models()``, or ``local-dir:FOLDER``, or
             ``hf-hub:OWNER/NAME``; the latter two have their own weights.
         pretrained: for a name: a tag from ``open_clip.list_pretrained()``, or a file.
-        logit_scale_min: lower bound of the learnt log scale after each step; ``None`` is none.
+        logit_scale_min: lower bound of the learnt log scale after each step; ``None`` for no bound.
         logit_scale_max: its upper bound; the defaults are those of open_clip's training loop.
     """
 

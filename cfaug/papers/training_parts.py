@@ -189,7 +189,7 @@ def describe_effect(
     costs = [_amount(c, row) for c, row in found if c.cost and _beyond(row) < 0]
     gains = [_amount(c, row) for c, row in found if c.cost and _beyond(row) > 0]
     told = [*aims, f"it costs {', '.join(costs)}" if costs else "no cost is seen"]
-    told += [f"it brings {', '.join(gains)}"] if gains else []
+    told += [f"it gains {', '.join(gains)}"] if gains else []
     return f"{table.label(arm)} against {table.label(baseline)}: {'; '.join(told)}."
 
 

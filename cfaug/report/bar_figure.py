@@ -1,4 +1,4 @@
-"""Groups of bars, with what chance gives behind them."""
+"""Groups of bars, with values by chance behind them."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def grouped_bars(
         groups: {group: its bars}, at least one; bars of equal place have equal colours.
         title: below the axis.
         measure: how values are printed.
-        legend: names of the bars of a group, printed above; none is not printed.
-        chance: {group: what chance gives}, drawn behind the bars of that group.
-        logarithmic: whether the axis is: bars start from the power of ten below all values.
+        legend: names of the bars of a group, printed above; empty for no legend.
+        chance: {group: values by chance}, drawn behind the bars of that group.
+        logarithmic: use a logarithmic axis: bars start from the power of ten below all values.
 
     Raises:
         UserError: if an axis is logarithmic and a value is not above 0.
@@ -84,8 +84,8 @@ def grouped_bars(
 
 
 def _limits(ends: Sequence[float], measure: Measure) -> tuple[float, float]:
-    """Return limits from zero, or below it where values are, to a little beyond them."""
-    least = 0.05 if measure.is_fraction else 1e-9  # equal zeros have a scale too
+    """Return limits from zero, or the lowest value if negative, to a little beyond the values."""
+    least = 0.05 if measure.is_fraction else 1e-9  # a scale even if all values are zero
     return min([0.0, *ends]) * 1.12, max([least, *ends]) * 1.12
 
 
@@ -99,7 +99,7 @@ def _log_limits(ends: Sequence[float]) -> tuple[float, float]:
 def _draw_bar(
     axes: Axes, group: str, one: Bar, place: tuple[float, float], colour: str, measure: Measure
 ) -> None:
-    """Draw a bar at a y from a value on, if it has one."""
+    """Draw a bar at a y, if it has a value."""
     name, value, low, high = one
     if math.isnan(value):
         return

@@ -1,4 +1,4 @@
-"""Box plots: a distribution a row, its extremes named, chance behind it."""
+"""Box plots: one distribution per row, with its extremes named and chance behind it."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ FENCE = 1.5
 """Whiskers reach the farthest value within this many interquartile ranges of the box (Tukey)."""
 
 NAME = 30
-"""Letters of an extreme's name at most."""
+"""Most letters of an extreme's name."""
 
 
 @dataclass(frozen=True)
 class Box:
-    """Five numbers of a distribution, and what lies beyond its whiskers.
+    """Five numbers of a distribution, and the values beyond its whiskers.
 
     Attributes:
         low: end of the lower whisker.
@@ -98,13 +98,13 @@ def box_plot(
     measure: Measure = PERCENT,
     chance: Mapping[str, Band] | None = None,
 ) -> Drawing:
-    """Draw one box a row: quartiles, whiskers, what lies beyond; the extremes are named.
+    """Draw one box per row: quartiles, whiskers, outliers; the extremes are named.
 
     Args:
-        rows: {row: {name: value}}, at least one value a row.
+        rows: {row: {name: value}}, at least one value per row.
         title: below the axis.
         measure: how values are printed; the largest is red, the smallest green.
-        chance: {row: what chance gives}, drawn behind that row.
+        chance: {row: values by chance}, drawn behind that row.
     """
     chance = chance or {}
     height = max(ROW, LINE * lines_of(list(rows)) + 10)
@@ -143,7 +143,7 @@ def _draw_box(
 
 
 def _name(axes: Axes, name: str, value: float, y: float, largest: bool) -> Annotation:
-    """Draw a circle and its name, which stands above if it is the largest; return the name."""
+    """Draw a circle and its name, above it for the largest value; return the name."""
     short = name if len(name) <= NAME else f"{name[: NAME - 1]}…"
     colour = COLOURS["most" if largest else "least"]
     (drawn,) = axes.plot(value, y, "o", markersize=8.4, markeredgewidth=0, color=colour)

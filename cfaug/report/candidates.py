@@ -1,7 +1,7 @@
-"""``candidates.svg``: where the candidates' scores lie, what the thresholds cut off, what p does.
+"""``candidates.svg``: candidates' scores, what the thresholds reject, and the effect of p.
 
-Drawn from the candidate logs beside the shards, a file at a time: millions of candidates become a
-few hundred counts. The file stands by itself and follows the reader's colour scheme.
+Drawn from the candidate logs beside the shards, one file at a time: millions of candidates become a
+few hundred counts. The SVG is self-contained and follows the reader's colour scheme.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 BINS = 200
-"""Of a score: of a cosine from -1 to 1, of any other from its lowest to its highest value."""
+"""Bins of a score: of a cosine from -1 to 1, of any other from its lowest to its highest value."""
 
 COSINE = (-1.0, 1.0)
 ROUNDING = 1e-3
 """By how much a cosine may exceed 1."""
 
 P_BINS = 20
-"""Of p, from 0 to 1."""
+"""Bins of p, from 0 to 1."""
 
 PANEL = (510, 220)
 """Width and height of a panel in pixels; the lowest one is as wide as two."""
@@ -52,14 +52,14 @@ PANEL = (510, 220)
 
 @dataclass
 class Tally:
-    """Counts of what the logs say.
+    """Counts of the candidates in the logs.
 
     Attributes:
         ranges: the lowest and the highest bound of each score that is counted, by its column.
         scored: candidates by score and bin; edits of a larger set count one by one.
         accepted: those of them that were accepted.
         by_p: candidates by bin of p and reason, "" for accepted.
-        has_p: whether candidates have a p; without, all are in the first bin.
+        has_p: whether candidates have a p; otherwise all are in the first bin.
     """
 
     ranges: Mapping[str, tuple[float, float]]
@@ -95,7 +95,7 @@ class Tally:
 
     @property
     def total(self) -> int:
-        """How many candidates there are."""
+        """Number of candidates."""
         return sum(count.total() for count in self.by_p)
 
 
@@ -167,7 +167,7 @@ def write_candidates(
 
     Args:
         folder: with ``NNNNN.parquet`` beside the shards.
-        meanings: the scores to draw, and what each is, which may be empty.
+        meanings: the scores to draw, with a description of each, which may be empty.
         thresholds: the least acceptable value of some of them; ``None`` for none.
 
     Raises:
@@ -175,7 +175,7 @@ def write_candidates(
     """
     counts = tally(sorted(folder.glob("[0-9]*.parquet")), list(meanings))
     if not counts.total:
-        raise UserError(f"{folder} holds no candidate log (NNNNN.parquet) with a candidate in it")
+        raise UserError(f"{folder} has no candidate log (NNNNN.parquet) with a candidate in it")
     file = folder / "candidates.svg"
     drawn = candidates_figure(counts, meanings, thresholds)
     file.write_text(drawn.svg_file(), encoding="utf-8")
@@ -186,7 +186,7 @@ def write_candidates(
 def candidates_figure(
     counts: Tally, meanings: Mapping[str, str], thresholds: Mapping[str, float | None]
 ) -> Drawing:
-    """Draw a histogram of each score, and what becomes of candidates by p."""
+    """Draw a histogram of each score, and the outcomes of candidates by p."""
     width, height = PANEL
     rows = -(-len(counts.ranges) // 2)
     lowest = height + 18 * len(_reasons(counts))
@@ -243,12 +243,12 @@ def _finish(axes: Axes, limits: tuple[float, float]) -> None:
 
 
 def _reasons(counts: Tally) -> list[str]:
-    """Return what became of candidates: "" for accepted, then the reasons."""
+    """Return the outcomes of candidates: "" for accepted, then the reasons."""
     return ["", *sorted({reason for count in counts.by_p for reason in count} - {""})]
 
 
 def _draw_by_p(axes: Axes, counts: Tally) -> None:
-    """Draw the shares of acceptance and of each reason as one stack a bin of p."""
+    """Draw the shares of acceptance and of each reason as one stack per bin of p."""
     total: Counter[str] = sum(counts.by_p, Counter())
     looks: dict[str, Colour] = {
         reason: ACCENT if i == 0 else (DOT, 0.95 * 0.66 ** (i - 1))

@@ -16,11 +16,11 @@ from cfaug.report.numbers import Measure
 from cfaug.report.tradeoff_figure import tradeoff_plot
 
 Shown = tuple[str, Drawing, str]
-"""What stands above a figure, the figure, and what stands below it."""
+"""The text above a figure, the figure, and the text below it."""
 
 
 def draw_figures(document: Document) -> list[Shown]:
-    """Draw the curves, boxes, bars, trade-offs and gaps of a document that hold anything."""
+    """Draw the curves, boxes, bars, trade-offs and gaps of a document that are not empty."""
     figures = [
         (
             one.title,

@@ -1,4 +1,4 @@
-"""Values of seeds as figures: a strip of dots an arm, and curves over x."""
+"""Values of seeds as figures: a strip of dots per arm, and curves over x."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def strip_plot(
 
     Args:
         arms: {name as shown: {seed: value}}, from top to bottom; each has at least one seed.
-        title: what the x axis shows.
+        title: of the x axis.
         highlight: the arms in the accent colour.
         measure: how values are printed.
     """
@@ -73,7 +73,7 @@ def strip_plot(
 
 
 def dot_text(name: str, which: str, value: float, measure: Measure) -> str:
-    """Return what is said of a seed's dot."""
+    """Return the note of a seed's dot."""
     return f"{name}, {which}: {measure.text(value, 1)} {measure.sign}"
 
 
@@ -103,10 +103,10 @@ def curve(
 
     Args:
         series: {name: {x: {seed: value}}}.
-        x_title: what x is.
-        y_title: what y is, with its unit.
+        x_title: of the x axis.
+        y_title: of the y axis, with its unit.
         measure: how values are printed.
-        chance: what chance gives at every x, drawn behind the lines; ``None`` is not drawn.
+        chance: values by chance at every x, drawn behind the lines; ``None`` for no band.
     """
     axes = new_axes(300 + 18 * len(series))
     colours = series_colours(series)

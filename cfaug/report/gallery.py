@@ -67,7 +67,7 @@ def write_gallery(
 
     Args:
         sets: the sets to show, read one at a time; at most ``limit`` are held in memory.
-        file: where to; its folder is made if missing.
+        file: destination; its folder is created if missing.
         title: of the page.
         limit: most sets to show. From more, a random sample that depends only on the keys is shown,
             in their order; ``None`` shows all.

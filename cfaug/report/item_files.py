@@ -1,4 +1,4 @@
-"""What other programs say of items, right or wrong: files of a row an item, read and matched.
+"""Answers of other programs, right or wrong, item by item: read and match their files.
 
 The released ``results/*.csv`` of BiVLC are examples. A column of only 0 and 1, True and False, or
 right and wrong is a metric. Rows are matched by a column that names items or, without one, by their

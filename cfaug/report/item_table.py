@@ -1,4 +1,4 @@
-"""One file of items that another program wrote: a row an item, and what its cells mean."""
+"""One file of items that another program wrote, one row per item, and the meaning of its cells."""
 
 from __future__ import annotations
 
@@ -120,6 +120,6 @@ def read_number(value: Any) -> float | None:
 
 
 def is_binary(values: Sequence[Any]) -> bool:
-    """Say whether values are right, wrong or empty, and not all empty."""
+    """Return whether values are right, wrong or empty, and not all empty."""
     known = {str(value).strip().lower() for value in values} - {*EMPTY}
     return bool(known) and known <= {*TRUE, *FALSE}

@@ -1,8 +1,8 @@
-"""Matching gaps: what a model said of every pair, kept beside its results, and Figure 3 of it.
+"""Matching gaps: a model's scores of every pair, saved beside its results, and Figure 3.
 
 COCO-Counterfactuals, section 4.2.2. The scores are items (see ``items``) by the names of
-``cfaug.metrics.matching``. Earlier versions wrote ``matching.jsonl``, a line a pair with its scores
-and gaps, ``null`` where a caption has no photograph; it is still read.
+``cfaug.metrics.matching``. Earlier versions wrote ``matching.jsonl``, a line per pair with its
+scores and gaps, ``null`` where a caption has no photograph; it can still be read.
 """
 
 from __future__ import annotations
@@ -59,17 +59,17 @@ ROW, LETTERS = 52, 48
 """Pixels of a gap's distribution, and letters of a line of a figure's name."""
 
 BINS = 400
-"""Of the histogram that is smoothed."""
+"""Bins of the histogram before smoothing."""
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Gaps = Mapping[str, np.ndarray]
-"""{gap: float64 (pairs,)}, ``nan`` where a pair has none."""
+"""{gap: float64 (pairs,)}, ``nan`` where a pair lacks it."""
 
 
 def read_pairs(path: Path) -> list[dict[str, Any]]:
-    """Return every line of ``matching.jsonl``; none if there is no such file.
+    """Return every line of ``matching.jsonl``; empty if there is no such file.
 
     Raises:
         UserError: naming the line that is not one of a pair.
@@ -93,8 +93,8 @@ class PairGaps:
     """The gaps of all pairs of one benchmark and model.
 
     Attributes:
-        kind: what its scores are: ``cosine x scale``, ``probability`` or ``logit``.
-        gaps: {gap: float64 (pairs,)}, ``nan`` where a pair has none.
+        kind: of its scores: ``cosine x scale``, ``probability`` or ``logit``.
+        gaps: {gap: float64 (pairs,)}, ``nan`` where a pair lacks it.
     """
 
     kind: str
@@ -105,9 +105,9 @@ class PairGaps:
 
 
 def read_gaps(folder: Path) -> dict[str, PairGaps]:
-    """Return the gaps that lie beside a run's results, by benchmark.
+    """Return the gaps saved beside a run's results, by benchmark.
 
-    They are items; runs evaluated before items were kept have ``matching.jsonl``.
+    They are items; runs evaluated before items were saved have ``matching.jsonl``.
 
     Args:
         folder: of the run.
@@ -147,7 +147,7 @@ def shifts(found: Gaps) -> dict[str, Shift]:
 
 
 def sentences(found: Gaps) -> list[str]:
-    """Say in plain words what the gaps of one model are."""
+    """Describe the gaps of one model in words."""
     said = []
     for name in (name for name in ORDER if name in found):
         one = summary(found[name][np.isfinite(found[name])])
@@ -174,7 +174,7 @@ def gap_figure(found: Gaps, title: str, kind: str) -> Drawing:
 
     Args:
         found: the gaps of one model, at least one of them.
-        title: what the picture is called, such as the model.
+        title: of the figure, such as the model.
         kind: the unit of the scores.
     """
     known = {name: found[name][np.isfinite(found[name])] for name in ORDER if name in found}
@@ -213,10 +213,11 @@ def _draw_ridge(
 def estimate_density(
     values: np.ndarray, limits: tuple[float, float]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return places between limits and a Gaussian kernel estimate there, up to a factor.
+    """Return points between limits and a Gaussian kernel estimate there, up to a factor.
 
     The kernel's width is Silverman's, or a pixel of the figure if that is more. A smoothed
-    histogram, as scipy's ``gaussian_kde`` cannot have equal values and its time grows with pairs.
+    histogram is used because scipy's ``gaussian_kde`` fails on equal values and takes longer the
+    more pairs there are.
     """
     from scipy.ndimage import gaussian_filter1d
 
@@ -235,7 +236,7 @@ def write_gaps_page(folder: Path, name: str) -> Path:
 
     Args:
         folder: of the run.
-        name: what the page calls the model.
+        name: the model's name on the page.
 
     Raises:
         UserError: if there are no gaps, or they cannot be read.

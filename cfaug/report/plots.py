@@ -1,4 +1,4 @@
-"""What figures are made of: axes, rows and series with their names, dots, bars, notes."""
+"""Building blocks of figures: axes, rows and series with their names, dots, bars, notes."""
 
 from __future__ import annotations
 
@@ -19,42 +19,42 @@ PAPER, INK, QUIET, RULE, DOT, ACCENT = (
     COLOURS[name] for name in ("paper", "ink", "quiet", "rule", "dot", "accent")
 )
 SERIES = (ACCENT, DOT, COLOURS["blue"], COLOURS["green"], COLOURS["violet"])
-"""Colours of series; further ones are as the second."""
+"""Colours of series; any further ones have the second colour."""
 
 WIDTH = 520
-"""Of a figure, in pixels of a page and points of a PDF."""
+"""Width of a figure, in pixels of a page and points of a PDF."""
 
 LABEL, LINE = 34, 14
-"""Letters of a label's line at most, and pixels from one line to the next."""
+"""Most letters of a label's line, and pixels from one line to the next."""
 
 TITLE = 70
-"""Letters of a line of a title at most."""
+"""Most letters of a line of a title."""
 
 ROWS = ("axes fraction", "data")
-"""Coordinates of what stands beside a row."""
+"""Coordinates of texts beside a row."""
 
 ROOM = 0.06
-"""Part of the span of the values that an axis leaves free at either end."""
+"""Share of the values' span that an axis leaves free at either end."""
 
 SMALL = 11.5
-"""Size of the letters of ticks and titles."""
+"""Font size of ticks and titles."""
 
 Colour = str | tuple[str, float]
 """A colour, or one with its opacity."""
 
 Band = tuple[float, float, float]
-"""What chance gives: low end, mean and high end."""
+"""Values by chance: low end, mean and high end."""
 
 
 def new_figure(height: float, width: float = WIDTH) -> Figure:
-    """Return an empty figure of a size in pixels, which lays itself out."""
+    """Return an empty figure of a size in pixels, with automatic layout."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width / 72, height / 72), frameon=False)
 
 
 def add_axes(figure: Figure, place: SubplotSpec | None = None) -> Axes:
-    """Add bare axes to a figure, in all of it or in a place of its grid."""
+    """Add bare axes to a figure, filling it or in one cell of its grid."""
     axes = figure.add_subplot(place or 111, frameon=False)
     axes.tick_params(length=0, labelsize=SMALL, labelcolor=QUIET, pad=6)
     axes.set_axisbelow(True)
@@ -74,9 +74,9 @@ def value_axis(
     Args:
         axes: to change.
         which: ``x`` or ``y``.
-        limits: the lowest and the highest value; all that is drawn lies between them.
+        limits: the lowest and the highest value of the axis.
         title: of the axis.
-        factor: what values are multiplied by when they are printed.
+        factor: multiplies values when they are printed.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -120,18 +120,18 @@ def write(
     width: int = LABEL,
     **look: Any,
 ) -> None:
-    """Write a text literally, in lines whose block has its middle at a height.
+    """Write a text literally, in a block of lines centred vertically.
 
-    Every line is a text of its own: matplotlib aligns those of one text by the widths they have in
-    its own font, which are not those of a page.
+    Every line is a separate text, as matplotlib aligns the lines of one text by their widths in its
+    own font, which differ from those on a page.
 
     Args:
         axes: to write on.
-        text: of any letters; control characters are left out.
+        text: any; control characters are removed.
         place: x and y in ``coords``, matplotlib's ``xycoords``.
-        offset: pixels to the right of it and above it.
-        coords: of the place.
-        width: letters of a line at most.
+        offset: pixels right of the place and above it.
+        coords: coordinate system of the place.
+        width: most letters of a line.
         look: properties of matplotlib's ``Text``.
     """
     lines = wrap_text(text, width)
@@ -146,7 +146,7 @@ def write(
 def name_rows(
     axes: Axes, names: Mapping[str, float], bottom: float, accent: Collection[str] = ()
 ) -> None:
-    """Name rows left of the axes, whose y becomes pixels from the top.
+    """Write the names of rows left of the axes, and set y to pixels from the top.
 
     Args:
         axes: to change.
@@ -167,7 +167,7 @@ def name_series(axes: Axes, names: Mapping[str, Colour], swatches: bool = False)
     Args:
         axes: to change.
         names: {name: colour}.
-        swatches: draw a square of the colour before the name, which is quiet.
+        swatches: draw a square of the colour before the name, which is then grey.
     """
     for number, (name, colour) in enumerate(names.items()):
         above = 14 + 18 * (len(names) - 1 - number)
@@ -182,7 +182,7 @@ def name_series(axes: Axes, names: Mapping[str, Colour], swatches: bool = False)
 
 
 def note(artist: Artist, text: str) -> None:
-    """Let a page show a text where an artist is pointed at."""
+    """Show a text on a page when the pointer is over an artist."""
     artist.set_gid(NOTE + printable(text))
 
 
@@ -202,7 +202,7 @@ def bar(
 
 
 def draw_chance(axes: Axes, band: Band, measure: Measure, y: float, height: float) -> None:
-    """Draw what chance gives behind a row: a band, and its mean as a line.
+    """Draw the values by chance behind a row: a band, and its mean as a line.
 
     Args:
         axes: whose x are the values.
@@ -218,6 +218,6 @@ def draw_chance(axes: Axes, band: Band, measure: Measure, y: float, height: floa
 
 
 def chance_text(band: Band, measure: Measure) -> str:
-    """Return what chance gives in words."""
+    """Return the values by chance in words."""
     low, mean, high = (measure.text(one, 1) for one in band)
     return f"by chance {mean} ({low} to {high}) {measure.sign}".strip()

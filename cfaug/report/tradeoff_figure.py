@@ -32,13 +32,13 @@ def tradeoff_plot(
 ) -> Drawing:
     """Draw the means of y over the means of x, a line per series in the order of its points.
 
-    The whiskers are Student's 95 % intervals over seeds of either mean; lines at zero part gains
-    from losses.
+    The whiskers are Student's 95 % intervals over seeds of either mean; lines at zero separate
+    gains from losses.
 
     Args:
-        series: {name: points}; every point has a seed or more, its seeds the same in x and y.
-        x_title: what x is, with its unit.
-        y_title: what y is, with its unit.
+        series: {name: points}; every point has at least one seed, and the same seeds in x and y.
+        x_title: of the x axis, with its unit.
+        y_title: of the y axis, with its unit.
         measures: how values of x and y are printed.
     """
     axes = new_axes(320 + 18 * len(series))

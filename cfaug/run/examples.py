@@ -41,8 +41,8 @@ class ExampleSettings:
         limit: number of examples to take from the start; ``None`` takes all.
         seed: of a world that has none of its own.
         paths: ``worlds``, ``cache`` and ``image_roots``.
-        grid: a grid of captions, by its name or file (``cfaug.text.caption_grids``); ``None`` is
-            none.
+        grid: a grid of captions, by its name or file (``cfaug.text.caption_grids``); ``None`` for
+            no grid.
         keep_duplicates: keep duplicated subjects of the grid.
         leave_out: what captions of the world omit, and in how many; ``None`` omits nothing.
     """

@@ -155,7 +155,7 @@ def test_what_happened_is_said_whichever_way_it_went(document):
     assert sets.count(": better (p ") == 2
     assert "MaxSkew over chance -0." in sets
     assert "no cost is seen" in sets
-    assert "it brings Retrieval text R@1 +" in sets
+    assert "it gains Retrieval text R@1 +" in sets
     invariant = said["sets, each in one batch, with the term of invariance against real data alone"]
     assert "it costs Retrieval text R@1 -" in invariant
     neutral = said["sets, neutral captions against real data alone"]

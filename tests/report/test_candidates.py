@@ -79,7 +79,7 @@ def test_scores_that_are_all_missing_or_all_equal_are_drawn(tmp_path: Path) -> N
 
 
 def test_what_is_no_log_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="holds no candidate log"):
+    with pytest.raises(UserError, match="has no candidate log"):
         write_candidates(tmp_path, SCORES, THRESHOLDS)
     (tmp_path / "00000.parquet").write_bytes(b"no parquet")
     with pytest.raises(UserError, match=r"00000\.parquet is no candidate log"):

@@ -73,7 +73,7 @@ def export_hub(
 
     Args:
         sets: what to export.
-        folder: where to; must be empty.
+        folder: destination; must be empty.
         about: what only the publisher knows.
         split: the name of the split.
         layout: ``pairs``, ``members`` or ``grid``; ``None`` is pairs if the first set is one, else

@@ -61,7 +61,7 @@ def export_questions(
 
     Args:
         sets: whose members are questions about one image.
-        folder: as of ``write_questions``.
+        folder: as for ``write_questions``.
         verdicts: people's judgements, ``{<set>_<member>: good or not}``. A good question is marked
             verified and any other judged one is left out, as is an image without a remaining
             counterfactual question; questions without a judgement stay as they are, and unknown
