@@ -36,6 +36,26 @@ class CountTable(PairTable):
         """Return the counts of every set of answers."""
         return self.read(runs, OverlapItems)
 
+    def build(self, runs: Runs) -> Document:
+        """Return the paper's numbers and ours.
+
+        Raises:
+            MissingError: if there are no answers, unless ``partial``.
+            UserError: if items cannot be read.
+        """
+        found = self.read_all(runs)
+        self.require(found, f"answers to benchmark={self.benchmark}")
+        theirs = self.printed("Method", "method", lambda _, value: self.show_printed(value))
+        return self.document(theirs, *([self.measure(found)] if found else ()))
+
+    def show_printed(self, value: Any) -> Entry:
+        """Return a value of the paper's table as a cell."""
+        raise NotImplementedError
+
+    def measure(self, found: Mapping[str, Checkpoints]) -> Part:
+        """Return our columns of the table."""
+        raise NotImplementedError
+
     def rows_of(self, found: Mapping[str, Checkpoints]) -> dict[str, list[tuple[Any, str]]]:
         """Return {method as printed: [(items, method)]}, one for each column of ours."""
         names: dict[str, None] = {}
@@ -53,24 +73,17 @@ class CountTable(PairTable):
 class InsertedWordsTable(CountTable):
     """Mean and standard deviation of the number of new words (Table 4)."""
 
-    def build(self, runs: Runs) -> Document:
-        """Return the paper's numbers and ours.
+    def show_printed(self, value: Sequence[float]) -> Entry:
+        """Return a mean and a standard deviation."""
+        return _mean_sd(value)
 
-        Raises:
-            MissingError: if there are no answers, unless ``partial``.
-            UserError: if items cannot be read.
-        """
-        found = self.read_all(runs)
-        self.require(found, f"answers to benchmark={self.benchmark}")
-        theirs = self.printed("Method", "method", lambda _, value: _mean_sd(value))
-        if not found:
-            return self.document(theirs)
+    def measure(self, found: Mapping[str, Checkpoints]) -> Part:
+        """Return the new words of each method."""
         rows = tuple(
             ((printed,), tuple(_words(one, method) for one, method in own))
             for printed, own in self.rows_of(found).items()
         )
-        part = Part("Ours", ("Method",), (), tuple(found), rows, notes=(NEW_WORDS,))
-        return self.document(theirs, part)
+        return Part("Ours", ("Method",), (), tuple(found), rows, notes=(NEW_WORDS,))
 
 
 def _mean_sd(value: Sequence[float]) -> Entry:
@@ -90,18 +103,12 @@ def _words(one: OverlapItems, method: str) -> Entry:
 class ModifiedTable(CountTable):
     """How many texts have a new word, and how many are changed at all (Table 5)."""
 
-    def build(self, runs: Runs) -> Document:
-        """Return the paper's numbers and ours.
+    def show_printed(self, value: int) -> Entry:
+        """Return a number of texts."""
+        return _count(value, 0)
 
-        Raises:
-            MissingError: if there are no answers, unless ``partial``.
-            UserError: if items cannot be read.
-        """
-        found = self.read_all(runs)
-        self.require(found, f"answers to benchmark={self.benchmark}")
-        theirs = self.printed("Method", "method", lambda _, n: _count(n, 0))
-        if not found:
-            return self.document(theirs)
+    def measure(self, found: Mapping[str, Checkpoints]) -> Part:
+        """Return the changed texts of each method."""
         rows = tuple(
             (
                 (printed,),
@@ -113,12 +120,11 @@ class ModifiedTable(CountTable):
             )
             for printed, own in self.rows_of(found).items()
         )
-        part = Part(
+        return Part(
             "Ours", ("Method",), tuple((name, 2) for name in found), ("r/i", "any") * len(found),
             rows, notes=("r/i: with a new word, which a replacement or an insertion brings. Small: "
                          "the share of all texts.",),
         )  # fmt: skip
-        return self.document(theirs, part)
 
 
 def _changed(one: OverlapItems, method: str, metric: str) -> Entry:

@@ -12,11 +12,9 @@ from itertools import groupby, pairwise
 
 import numpy as np
 
-from cfaug.text.baselines.editor import Rewriting, draw_for, pick, rewrite
+from cfaug.text.baselines.editor import Rewriting, edit_examples, pick, rewrite
 from cfaug.text.baselines.numbers import NUMBER_WORDS, read_number, spell_number
 from cfaug.text.baselines.words import Words
-from cfaug.text.changed_text import propose_change
-from cfaug.text.sentence import normalise
 from cfaug.text.word_lists import WordLists
 from cfaug.types import Edited, Example
 from cfaug.validation import Positive, Share, check_fields
@@ -77,17 +75,11 @@ class CheckListEdits:
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
         """Return one proposal for the first text of each example, in order."""
-        edited = []
-        for example, rng in zip(examples, draw_for(self.seed, KIND, examples), strict=True):
-            step = partial(self._step, rng=rng)
-            done = rewrite(Words.read(normalise(example.text)), self.share, step)
-            edited.append(
-                propose_change(
-                    example, done.words.text, KIND,
-                    changes=done.changes, reason=done.reason, keep_unchanged=self.keep_unchanged,
-                )
-            )  # fmt: skip
-        return edited
+
+        def change(words: Words, rng: np.random.Generator) -> Rewriting:
+            return rewrite(words, self.share, partial(self._step, rng=rng))
+
+        return edit_examples(examples, KIND, self.seed, change, keep_unchanged=self.keep_unchanged)
 
     def describe(self) -> dict[str, str]:
         """Return the word lists."""

@@ -9,13 +9,11 @@ import numpy as np
 
 from cfaug.text.baselines.editor import (
     Rewriting,
-    draw_for,
+    edit_examples,
     pick,
     rewrite,
 )
 from cfaug.text.baselines.words import Words
-from cfaug.text.changed_text import propose_change
-from cfaug.text.sentence import normalise
 from cfaug.types import Edited, Example
 from cfaug.validation import Share, check_fields
 
@@ -45,16 +43,11 @@ class RandomDeletion:
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
         """Return one proposal for the first text of each example, in order."""
-        edited = []
-        for example, rng in zip(examples, draw_for(self.seed, KIND, examples), strict=True):
-            done = delete_words(Words.read(normalise(example.text)), self.share, rng)
-            edited.append(
-                propose_change(
-                    example, done.words.text, KIND,
-                    changes=done.changes, reason=done.reason, keep_unchanged=self.keep_unchanged,
-                )
-            )  # fmt: skip
-        return edited
+
+        def change(words: Words, rng: np.random.Generator) -> Rewriting:
+            return delete_words(words, self.share, rng)
+
+        return edit_examples(examples, KIND, self.seed, change, keep_unchanged=self.keep_unchanged)
 
     def describe(self) -> dict[str, str]:
         """Return an empty mapping: a plain rule."""

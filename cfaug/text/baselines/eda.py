@@ -8,10 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cfaug.text.baselines.deletion import delete_words
-from cfaug.text.baselines.editor import Rewriting, draw_for, pick, rewrite
+from cfaug.text.baselines.editor import Rewriting, edit_examples, pick, rewrite
 from cfaug.text.baselines.words import Words, word_spans
-from cfaug.text.changed_text import propose_change
-from cfaug.text.sentence import normalise
 from cfaug.text.stop_words import STOP_WORDS
 from cfaug.text.synonyms import Synonyms
 from cfaug.types import Edited, Example
@@ -56,16 +54,11 @@ class EasyDataAugmentation:
             UserError: if there is no WordNet on this machine.
         """
         known = KnownSynonyms(self.synonyms)
-        edited = []
-        for example, rng in zip(examples, draw_for(self.seed, KIND, examples), strict=True):
-            done = augment(Words.read(normalise(example.text)), self.share, known, rng)
-            edited.append(
-                propose_change(
-                    example, done.words.text, KIND,
-                    changes=done.changes, reason=done.reason, keep_unchanged=self.keep_unchanged,
-                )
-            )  # fmt: skip
-        return edited
+
+        def change(words: Words, rng: np.random.Generator) -> Rewriting:
+            return augment(words, self.share, known, rng)
+
+        return edit_examples(examples, KIND, self.seed, change, keep_unchanged=self.keep_unchanged)
 
     def describe(self) -> dict[str, str]:
         """Return the source of the synonyms."""

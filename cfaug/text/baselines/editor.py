@@ -10,7 +10,9 @@ import numpy as np
 
 from cfaug.rng import generator
 from cfaug.text.baselines.words import Words, count_changes
-from cfaug.types import Example
+from cfaug.text.changed_text import propose_change
+from cfaug.text.sentence import normalise
+from cfaug.types import Edited, Example
 
 NO_WORDS = "no_words"
 """Reason of an unchanged text that has only punctuation."""
@@ -88,3 +90,32 @@ def draw_for(seed: int, method: str, examples: Sequence[Example]) -> list[np.ran
 def pick(rng: np.random.Generator, count: int) -> int:
     """Return a uniformly random number from 0 to ``count - 1``."""
     return int(rng.integers(count))
+
+
+def edit_examples(
+    examples: Sequence[Example],
+    kind: str,
+    seed: int,
+    change: Callable[[Words, np.random.Generator], Rewriting],
+    *,
+    keep_unchanged: bool,
+) -> list[Edited]:
+    """Return one proposal for the first text of each example, in order.
+
+    Args:
+        examples: the examples.
+        kind: kind of the edits, which also keys their draws.
+        seed: seed of the draws, together with the example's key.
+        change: changes the words of one text.
+        keep_unchanged: see ``propose_change``.
+    """
+    edited = []
+    for example, rng in zip(examples, draw_for(seed, kind, examples), strict=True):
+        done = change(Words.read(normalise(example.text)), rng)
+        edited.append(
+            propose_change(
+                example, done.words.text, kind,
+                changes=done.changes, reason=done.reason, keep_unchanged=keep_unchanged,
+            )
+        )  # fmt: skip
+    return edited
