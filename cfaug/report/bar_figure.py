@@ -107,4 +107,4 @@ def _draw_bar(
     told = f"{f'{group}, {name}'.strip(', ')}: {measure.text(value, 1)} {measure.sign}"
     bar(axes, (base, value), y, BAR - 2, told, color=colour, alpha=ALPHA)
     if low == low:
-        axes.plot([low, high], [y, y], color=INK, linewidth=1.8, solid_capstyle="butt")
+        axes.plot([low, high], [y, y], color=INK, linewidth=1.8)

@@ -132,11 +132,11 @@ def _draw_box(
 ) -> None:
     box = summarise_box(values)
     for ends in ((box.low, box.first), (box.third, box.high)):
-        axes.plot(ends, [y, y], color=DOT, linewidth=1.6, solid_capstyle="butt")
+        axes.plot(ends, [y, y], color=DOT, linewidth=1.6)
     told = f"{row}: median {measure.text(box.median, 1)} {measure.sign} of {len(values):,}"
     bar(axes, (box.first, box.third), y, HEIGHT, told, fc=(DOT, 0.3), ec=DOT, linewidth=1.4)
     half = HEIGHT / 2
-    axes.plot([box.median] * 2, [y - half, y + half], color=INK, lw=2.2, solid_capstyle="butt")
+    axes.plot([box.median] * 2, [y - half, y + half], color=INK, lw=2.2)
     for name in box.far:
         (far,) = axes.plot(values[name], y, "o", ms=5.2, color=DOT, fillstyle="none", mew=1.2)
         note(far, f"{name}: {measure.text(values[name], 1)} {measure.sign}")

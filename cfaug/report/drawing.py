@@ -40,6 +40,7 @@ STYLE: Any = {
     "figure.dpi": 72,  # a pixel is a point
     "figure.constrained_layout.use": True,
     "figure.constrained_layout.h_pad": 6 / 72,
+    "lines.solid_capstyle": "butt",
     "font.family": ["DejaVu Sans"],  # comes with matplotlib, and is wider than a page's fonts
     "font.size": 12,
     "text.color": COLOURS["ink"],

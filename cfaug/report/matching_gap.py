@@ -207,7 +207,7 @@ def _draw_ridge(
     (drawn,) = axes.fill(ends, outline, facecolor=(colour, 0.3), edgecolor=colour, linewidth=1.3)
     note(drawn, f"{name}: mean {values.mean():.3g}, {len(values)} pairs")
     mean = float(np.clip(values.mean(), *limits))
-    axes.plot([mean, mean], [base, base - 12], color=INK, linewidth=2.2, solid_capstyle="butt")
+    axes.plot([mean, mean], [base, base - 12], color=INK, linewidth=2.2)
 
 
 def estimate_density(
