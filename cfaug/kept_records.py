@@ -49,7 +49,7 @@ class KeptRecords:
         """Write records into one file.
 
         Raises:
-            OSError: if the disk is full or refuses.
+            OSError: if the disk is full or cannot be written.
         """
         lines = [json.dumps({"key": key, "found": dict(one)}) for key, one in found.items()]
         # In the form that the next process will read: a tuple becomes a list.

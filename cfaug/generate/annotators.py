@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModelAnnotator:
-    """An annotator that asks a model, loaded when it is first asked.
+    """An annotator that asks a model, loaded on first use.
 
     Args:
         model: the model, as ``conf/model`` names it.

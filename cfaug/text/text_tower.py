@@ -25,7 +25,7 @@ class TextTower:
     """Embeds texts as CLIP does.
 
     Args:
-        model: one that provides a DualEncoder, loaded when it is first asked.
+        model: one that provides a DualEncoder, loaded on first use.
         device: see ``cfaug.devices.choose_device``; ``auto`` is the GPU where there is one.
     """
 

@@ -39,7 +39,7 @@ class ImageTextDistance:
     differ only beyond it have the same distance.
 
     Args:
-        model: one that provides a DualEncoder, loaded when it is first asked (CLIP ViT-B/32,
+        model: one that provides a DualEncoder, loaded on first use (CLIP ViT-B/32,
             section 4.4).
         prefix: put before each text, "This is " in the released code.
         device: see ``cfaug.devices.choose_device``; ``auto`` is the GPU where there is one.
