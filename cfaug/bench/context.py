@@ -88,8 +88,8 @@ class EvaluationContext:
         """Return the rows of ``source`` whose group the run's experiment kept out of its sets.
 
         ``source`` may be another folder than the run trained on: groups are compared by name. All
-        rows of such a group count, whether or not its sets are complete, so every arm of the
-        experiment is asked about the same rows.
+        rows of such a group count, whatever became of its sets, so every arm of the experiment is
+        asked about the same rows.
 
         Raises:
             UserError: if nothing was kept out, the source has no such group, or the run trained on

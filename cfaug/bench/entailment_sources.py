@@ -50,7 +50,7 @@ def read_hypotheses(method: str, index: Index, rows: np.ndarray | None) -> TextP
     """
     chosen = np.arange(len(index)) if rows is None else np.sort(rows)
     if not len(chosen):
-        raise UserError(f"{index.source} holds no hypothesis")
+        raise UserError(f"{index.source} has no hypotheses")
     first: dict[tuple[bytes, str], int] = {}
     for key, row in zip(image_keys(index, chosen), chosen.tolist(), strict=True):
         first.setdefault((key, index.text(row)), row)

@@ -167,7 +167,7 @@ def require_one_test(
                 raise UserError(
                     f"table={table}: {run} and {name}, seed {one.seed}, were asked "
                     f"{one.benchmark} on other test data, such as that of another world, and "
-                    "cannot stand in one table: train and evaluate one of them again on the data "
+                    "cannot share a table: train and evaluate one of them again on the data "
                     "of the other, in another paths.runs"
                 )
 

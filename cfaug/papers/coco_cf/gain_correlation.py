@@ -1,4 +1,4 @@
-"""Gains against label frequency, with the paper's correlation and a corrected one (Table 6)."""
+"""Gains against label frequency, with the paper's p and one over whole data sets (Table 6)."""
 
 from __future__ import annotations
 
