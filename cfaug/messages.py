@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import TextIO
+from typing import Any, TextIO
 
 OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters except tab and newline, marks of the reading direction, lone surrogates."""
@@ -60,3 +62,35 @@ def say_once(text: str, about: str = "") -> None:
         about: its subject; the same line about another subject is printed again.
     """
     say(text)
+
+
+def say_record(about: Mapping[str, Any], hidden: Sequence[str] = ()) -> None:
+    """Print what a command found on stdout: lines on a terminal, JSON for a program.
+
+    Args:
+        about: what was found, by name.
+        hidden: names that a terminal is not shown, since other lines said them.
+    """
+    if not sys.stdout.isatty():
+        say(json.dumps(about), sys.stdout)
+        return
+    for name, value in about.items():
+        if name not in hidden:
+            say(f"  {name:16} {in_words(value)}", sys.stdout)
+
+
+def in_words(value: Any) -> str:
+    """Return a value of JSON as a person writes it.
+
+    >>> in_words({"real": 1200, "of": [1, "x"]})
+    'real 1,200, of 1; x'
+    >>> in_words([None, {}])
+    'none; none'
+    """
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {in_words(one)}" for name, one in value.items()) or "none"
+    if isinstance(value, list | tuple):
+        return "; ".join(map(in_words, value)) or "none"
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
+    return f"{value:,}" if isinstance(value, int | float) else str(value)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import math
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,21 +112,3 @@ def describe(job: TrainJob) -> dict[str, Any]:
     if job.notes:
         described["notes"] = list(job.notes)
     return described
-
-
-def to_lines(about: Mapping[str, Any]) -> str:
-    """Return what ``describe`` found as lines for a person; a program is given JSON.
-
-    Args:
-        about: as ``describe`` returns it. Its sources have lines of their own on stderr.
-    """
-    shown = {name: _in_words(value) for name, value in about.items() if name != "sources"}
-    return "\n".join(f"  {name:16} {text}" for name, text in shown.items())
-
-
-def _in_words(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_in_words(one)}" for name, one in value.items())
-    if isinstance(value, list):
-        return "; ".join(map(_in_words, value))
-    return f"{value:,}" if isinstance(value, int) else str(value)

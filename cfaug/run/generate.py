@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -16,7 +14,7 @@ from cfaug.generate.recipe import IMAGE_PARTS, TEXT_PARTS, Recipe, parts_of
 from cfaug.generate.run import generate as make
 from cfaug.generate.settings import RunSettings
 from cfaug.generate.yields import yield_lines
-from cfaug.messages import say
+from cfaug.messages import say, say_record
 from cfaug.run.arguments import flatten
 from cfaug.run.build import build
 from cfaug.run.compose import Config
@@ -121,7 +119,7 @@ def generate(settings: GenerateSettings) -> int:
     use_threads(settings.threads)
     job = _job(settings)
     if settings.dry_run:
-        say(json.dumps(_plan(job)), sys.stdout)
+        say_record(_plan(job))
         return DONE
     summary = make(job)
     if settings.stage != "captions":
@@ -283,10 +281,10 @@ def _plan(job: Job) -> dict[str, Any]:
 
 
 def _report(summary: Summary, folder: Path) -> int:
-    """Print what was made, the last line as JSON, and return the exit code."""
+    """Print what was made, the last line as a record, and return the exit code."""
     for line in yield_lines(summary.yields) if summary.yields else ():
         say(line)
     for number in summary.unpublished:
         say(f"failed: shard {number:05d} of {folder} is not published")
-    say(json.dumps(summary.json()), sys.stdout)
+    say_record(summary.json())
     return FAILED if summary.unpublished else DONE

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 import time
@@ -15,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from cfaug.devices import check_accelerator
 from cfaug.errors import UserError
 from cfaug.files import write_file
-from cfaug.messages import say
+from cfaug.messages import say, say_record
 from cfaug.report.results import read_record
 from cfaug.run import provenance
-from cfaug.run.dry_run import describe, to_lines
+from cfaug.run.dry_run import describe
 from cfaug.run.extending import set_results_aside
 from cfaug.run.extras import check_logger
 from cfaug.run.identity import EXTENDED
@@ -56,8 +55,7 @@ def run_jobs(jobs: Jobs) -> int:
             say(line)
     if planned[0].settings.dry_run:
         for job in planned:
-            about = describe(job)
-            say(to_lines(about) if sys.stdout.isatty() else json.dumps(about), sys.stdout)
+            say_record(describe(job), hidden=["sources"])
         states = Counter(job.folder.state() for job in planned)
         counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
         say(f"{len(planned)} run{'s' * (len(planned) > 1)}: {counts}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-from cfaug.run.dry_run import to_lines
 from tests.run.conftest import WORLD
 
 
@@ -22,8 +21,3 @@ def test_a_terminal_is_given_lines_and_a_file_json(script, tmp_path, capsys, mon
     assert f"train {about['counts']['train']:,}, " in shown
     assert "{" not in shown
     assert "sources" not in shown
-
-
-def test_lists_and_numbers_are_written_out():
-    about = {"counts": {"real": 1200, "of": [1, "x"]}, "estimate_s": None, "sources": {"real": {}}}
-    assert " ".join(to_lines(about).split()) == "counts real 1,200, of 1; x estimate_s None"
