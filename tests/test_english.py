@@ -37,6 +37,14 @@ BANNED = {
     "as of ``": "as for ``, from ``",
     "what {tables|pages} call it": "its name in tables, on pages",
     "no width is no certainty": "say what is unknown",
+    "{What|what} {came|became} of ": "the result of",
+    "first asked": "on first use",
+    "full or refuses": "full or cannot be written",
+    "each as likely": "equally likely",
+    "as good as random": "random",
+    "cannot be had": "is unavailable",
+    "said anew": "paraphrased",
+    "as nearly as can be": "as close as possible",
 }
 """Phrases that are not plain English, with what to write in their place."""
 
