@@ -81,8 +81,8 @@ def disagreement_matrix(agreement: Agreement, names: Sequence[str]) -> Drawing:
     totals = agreement.matrix.sum(axis=1)
     row, above = max(CELL, LINE * lines_of(names)), LINE * lines_of(names, COLUMN)
     axes = new_axes(row * len(names) + above + 50)
-    middles = {name: row * (i + 0.5) for i, name in enumerate(names)}
-    for i, (name, y) in enumerate(middles.items()):
+    middles = [(name, row * (i + 0.5)) for i, name in enumerate(names)]
+    for i, (name, y) in enumerate(middles):
         for j, other in enumerate(names):
             share = float(agreement.matrix[i, j] / totals[i]) if totals[i] else float("nan")
             told = f"{name}, another: {other}: {percent(share, 1)}"

@@ -76,9 +76,9 @@ def grouped_bars(
         for i, one in enumerate(bars):
             place = middle - half + BAR * (i + 0.5), limits[0] if logarithmic else 0.0
             _draw_bar(axes, group, one, place, COLOURS[i % len(COLOURS)], measure)
-    name_rows(axes, dict(zip(groups, middles, strict=True)), bottoms[-1])
+    name_rows(axes, zip(groups, middles, strict=True), bottoms[-1])
     value_axis(axes, "x", limits, title, measure.factor)
-    colours = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(legend)}
+    colours = [(name, COLOURS[i % len(COLOURS)]) for i, name in enumerate(legend)]
     name_series(axes, colours, swatches=True)
     return Drawing.of(axes, title)
 

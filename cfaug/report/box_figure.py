@@ -119,7 +119,7 @@ def box_plot(
         _draw_box(axes, row, values, middles[row], measure)
         for largest in (True, False) if len(set(values.values())) > 1 else ():
             names.append(_name(axes, *name_extreme(values, largest), middles[row], largest))
-    name_rows(axes, middles, height * len(rows))
+    name_rows(axes, middles.items(), height * len(rows))
     value_axis(axes, "x", around(ends), title, measure.factor)
     drawing = Drawing.of(axes, title)
     for name in names:

@@ -57,7 +57,7 @@ def strip_plot(
     row = max(38, 10 + LINE * lines_of(list(arms)))
     middle = {name: row * (i + 0.5) for i, name in enumerate(arms)}
     axes = new_axes(row * len(arms) + 48)
-    name_rows(axes, middle, row * len(arms), highlight)
+    name_rows(axes, middle.items(), row * len(arms), highlight)
     _join_seeds(axes, arms, middle)
     ends = []
     for name, values in arms.items():
@@ -130,7 +130,7 @@ def curve(
     axes.set_xticks(xs)
     axes.grid(visible=False, axis="x")
     value_axis(axes, "y", around(ends), "", measure.factor)
-    name_series(axes, colours)
+    name_series(axes, list(colours.items()))
     return Drawing.of(axes, f"{y_title} by {x_title}")
 
 

@@ -181,9 +181,9 @@ def gap_figure(found: Gaps, title: str, kind: str) -> Drawing:
     edges = [float(np.quantile(v, q)) for v in known.values() for q in (0.002, 0.998)]
     limits = around([*edges, 0.0])
     axes = new_axes(ROW * len(known) + 68)
-    rows = {}
+    rows = []
     for i, (name, values) in enumerate(known.items()):
-        rows[READABLE[name]] = ROW * (i + 1) - 24
+        rows.append((READABLE[name], ROW * (i + 1) - 24.0))
         below = f"{100 * float((values < 0).mean()):.1f} % < 0"
         place = (0, ROW * (i + 1) - 9)
         write(axes, below, place, (-10, 0), coords=ROWS, ha="right", color=QUIET, fontsize=SMALL)

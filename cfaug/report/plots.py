@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cfaug.report.drawing import COLOURS, NOTE
@@ -144,32 +144,32 @@ def write(
 
 
 def name_rows(
-    axes: Axes, names: Mapping[str, float], bottom: float, accent: Collection[str] = ()
+    axes: Axes, names: Iterable[tuple[str, float]], bottom: float, accent: Collection[str] = ()
 ) -> None:
     """Write the names of rows left of the axes, and set y to pixels from the top.
 
     Args:
         axes: to change.
-        names: {row: its middle}.
+        names: every row and its middle.
         bottom: pixels of all rows.
         accent: the rows named in the accent colour.
     """
     axes.set_ylim(bottom, 0)
     axes.set_yticks([])
-    for name, y in names.items():
+    for name, y in names:
         look = {"color": ACCENT, "fontweight": "bold"} if name in accent else {}
         write(axes, name, (0, y), (-10, 0), coords=ROWS, ha="right", **look)
 
 
-def name_series(axes: Axes, names: Mapping[str, Colour], swatches: bool = False) -> None:
+def name_series(axes: Axes, names: Sequence[tuple[str, Colour]], swatches: bool = False) -> None:
     """Write the names of series above the axes, each in a line and colour of its own.
 
     Args:
         axes: to change.
-        names: {name: colour}.
+        names: every series and its colour.
         swatches: draw a square of the colour before the name, which is then grey.
     """
-    for number, (name, colour) in enumerate(names.items()):
+    for number, (name, colour) in enumerate(names):
         above = 14 + 18 * (len(names) - 1 - number)
         look: dict[str, Any] = {"color": QUIET if swatches else colour}
         if not swatches and colour != DOT:

@@ -60,5 +60,5 @@ def tradeoff_plot(
             all_y += y
     value_axis(axes, "x", around(all_x), x_title, measures[0].factor)
     value_axis(axes, "y", around(all_y), y_title, measures[1].factor)
-    name_series(axes, series_colours(series))
+    name_series(axes, list(series_colours(series).items()))
     return Drawing.of(axes, f"{y_title} by {x_title}")

@@ -22,6 +22,7 @@ from cfaug.report.figures import curve, strip_plot
 from cfaug.report.matching_gap import gap_figure
 from cfaug.report.plots import new_axes
 from cfaug.report.tradeoff_figure import tradeoff_plot
+from tests.report.example import notes
 
 NAME = "<script>alert(1)</script> $x_1$ \\frac{ 中文 😀\x00\x1b\ud800 #1d1f22"
 """A name with markup, mathematics, letters that the font lacks, control characters, a colour."""
@@ -45,19 +46,17 @@ FIGURES = {
 
 
 @pytest.mark.parametrize("kind", FIGURES)
-def test_any_name_is_shown_letter_by_letter(kind, capfd, tmp_path):
+def test_any_name_is_shown_letter_by_letter(kind, capfd):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         drawn = FIGURES[kind](NAME)
         tree = ElementTree.fromstring(drawn.svg)
-        (file,) = write_pdfs([drawn], tmp_path, "a")
     assert capfd.readouterr().err == ""
     said = "".join(text.text for text in tree.iter("text")).replace(" ", "")
     assert "<script>alert(1)</script>$x_1$" in said
     assert kind == "box" or "\\frac{中文😀" in said
     assert not list(tree.iter("script"))
     assert "#1d1f22" in said.replace("…", "#1d1f22"), "a name is no colour"
-    assert file.read_bytes().startswith(b"%PDF-")
 
 
 @pytest.mark.parametrize("kind", FIGURES)
@@ -87,21 +86,35 @@ def test_all_text_stays_inside_the_figure(kind):
         assert -1 <= place.y0 < place.y1 <= height + 1
 
 
+def test_rows_and_series_of_one_name_are_all_drawn():
+    """Two checkpoints, or two answers, may be called the same."""
+    bars = grouped_bars({"g": [("m", 0.5, 0.4, 0.6), ("m", 0.4, 0.3, 0.5)]}, "x", legend=("m", "m"))
+    tree = ElementTree.fromstring(bars.svg)
+    assert [text.text for text in tree.iter("text")].count("m") == 2
+    tree = ElementTree.fromstring(disagreement_matrix(Agreement(), ["same", "same"]).svg)
+    assert [text.text for text in tree.iter("text")].count("same") == 4
+    assert len(notes(tree)) == 4
+
+
 def test_every_colour_is_told_from_the_others():
     assert len(set(COLOURS.values())) == len(COLOURS) > 10
     assert THEME.count("prefers-color-scheme: dark") == 1
 
 
-def test_a_pdf_embeds_its_fonts_and_tells_no_time(tmp_path):
-    first, second = (FIGURES["strip"]("a").pdf() for _ in range(2))
+def test_a_pdf_embeds_its_fonts_and_tells_no_time(capfd):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        first, second = (FIGURES["strip"](NAME).pdf() for _ in range(2))
+    assert capfd.readouterr().err == "", "letters that the font lacks are no news"
     assert first == second
+    assert first.startswith(b"%PDF-")
     assert b"/FontFile2" in first, "TrueType, as pdf.fonttype 42 says"
     assert b"/Type3" not in first
     assert b"CreationDate" not in first
 
 
 def test_figures_that_are_no_more_are_deleted(tmp_path):
-    drawings = [FIGURES["bars"](name) for name in "abc"]
+    drawings = [FIGURES["bars"]("a")] * 3
     names = [file.name for file in write_pdfs(drawings, tmp_path, "t-1")]
     assert names == ["t-1-1.pdf", "t-1-2.pdf", "t-1-3.pdf"]
     (tmp_path / "t-10-1.pdf").write_bytes(b"another table's")
