@@ -14,10 +14,10 @@ import numpy as np
 
 from cfaug import caption_difference
 from cfaug.bench.capabilities import HasClasses
-from cfaug.errors import UserError
 from cfaug.files import write_json
 from cfaug.metrics.frequency import label_frequency
 from cfaug.report.results import read_record
+from cfaug.validation import check
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -27,7 +27,6 @@ FILE = "label_frequency.json"
 """Number of the run's training pairs that alter a class, by classification benchmark."""
 
 Compare = Literal["words", "lemmas"]
-CHOICES: tuple[Compare, ...] = ("words", "lemmas")
 
 
 @lru_cache(maxsize=8)
@@ -76,8 +75,7 @@ def write_label_frequencies(
     Raises:
         UserError: for an unknown ``compare``, or ``lemmas`` without a WordNet.
     """
-    if compare not in CHOICES:
-        raise UserError(f"label_frequency={compare}: choose {', '.join(CHOICES)} or null")
+    check(compare, Compare | None, "label_frequency")
     found = label_frequencies(pairs, benchmarks, "lemmas" if compare == "lemmas" else "words")
     if not found or not altered_subjects(pairs):
         return

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from cfaug.grids import (
     combinations,
     require_attributes,
 )
+from cfaug.validation import check
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -152,8 +153,7 @@ def read_grid_sets(
         UserError: if a row lacks valid columns of a grid; naming the sets, if some are refused or
             all are left out.
     """
-    if invalid not in get_args(Invalid):
-        raise UserError(f"invalid={invalid!r} is invalid: choose {' or '.join(get_args(Invalid))}")
+    check(invalid, Invalid, "invalid")
     table = _Table(index, np.arange(len(index)) if rows is None else np.sort(rows))
     left_out = table.find_invalid()
     if left_out and (invalid == "refuse" or len(left_out) == len(table.names)):

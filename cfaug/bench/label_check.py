@@ -11,13 +11,14 @@ of its image?), or ``entailment_0`` and ``entailment_1``, numbers of ``cfaug.typ
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, get_args
+from typing import Literal
 
 from cfaug.bench.human_answers import HumanAnswers, read_human_answers
 from cfaug.bench.text_pairs import TextPairs
 from cfaug.errors import UserError
 from cfaug.report.text_pairs import CHANGED, KEPT, UNKNOWN
 from cfaug.types import ENTAILMENT
+from cfaug.validation import check
 
 Question = Literal["truth", "entailment"]
 
@@ -67,10 +68,7 @@ def check_labels(
         UserError: if the question is unknown, people answered about other sets, or a score is not
             an answer.
     """
-    if question not in get_args(Question):
-        raise UserError(
-            f"question={question} is invalid: choose from {', '.join(get_args(Question))}"
-        )
+    check(question, Question, "question")
     said = {} if answers is None else answers.labels
     if answers is not None:
         names = [f"{key}_{member}" for key in pairs.keys for member in (0, 1)]

@@ -21,6 +21,7 @@ from cfaug.generate.failures import Attempt, Failure, Rejection, attempt, check_
 from cfaug.progress import Progress
 from cfaug.protocols import Annotator
 from cfaug.types import Example
+from cfaug.validation import Positive, check
 from cfaug.weights import sha256_text
 
 BATCH = 16
@@ -61,8 +62,7 @@ class AnnotationStage:
         for name in names:
             if names.count(name) > 1:
                 raise UserError(f"the annotator {name!r} is duplicated: give each its own name")
-        if self.batch < 1:
-            raise UserError(f"a batch of {self.batch} examples to annotate: must be at least 1")
+        check(self.batch, Positive, "batch")
 
     @cached_property
     def _caches(self) -> list[AnnotationCache | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from cfaug.errors import UserError
+from cfaug.validation import Positive, check
 
 SPINS = "2000"
 """Turns of a waiting thread before it sleeps. A step of the tiny CLIP on two cores, in ms, by the
@@ -34,10 +34,9 @@ def use_threads(threads: int | None) -> None:
     Raises:
         UserError: for a number below 1.
     """
+    check(threads, Positive | None, "threads")
     if threads is None:
         return
-    if threads < 1:
-        raise UserError(f"threads={threads} must be at least 1, or null for as many as cores")
     os.environ["OMP_NUM_THREADS"] = str(threads)
     torch = sys.modules.get("torch")
     if torch is not None:

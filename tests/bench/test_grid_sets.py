@@ -187,7 +187,7 @@ def test_what_is_no_grid(opened):
     index = opened(dataclasses.replace(plain, members=members))
     with pytest.raises(UserError, match=r"the column 'subject' is missing.*recipe=social"):
         read_grid_sets(index)
-    with pytest.raises(UserError, match="choose refuse or leave_out"):
+    with pytest.raises(UserError, match=": choose from refuse, leave_out"):
         read_grid_sets(index, invalid="ignore")
 
 

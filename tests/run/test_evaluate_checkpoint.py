@@ -138,7 +138,7 @@ def test_other_shifts_and_how_often_their_classes_were_altered(trained, capsys):
     assert trained.evaluate(*words, some) == 0
     assert "already evaluated" in capsys.readouterr().out
     assert trained.evaluate("label_frequency=letters") == 2
-    assert "choose words, lemmas or null" in capsys.readouterr().err
+    assert ": choose from words, lemmas, null" in capsys.readouterr().err
 
 
 def test_folders_that_are_missing_are_all_named_once(trained, tmp_path, capsys):
