@@ -115,7 +115,7 @@ class DetectionsFromFile(FileAnnotator):
         names = [self.wanted(one) for one in examples]
         if len(examples) > 1 and not any(name in self._objects for name in names):
             raise UnavailableError(
-                f"{self.file} says nothing of any of {len(examples)} images, the first of them "
+                f"{self.file} has no entry for any of {len(examples)} images, the first of them "
                 f"{names[0]!r}: choose another match than {self.match}, or another file"
             )
         found = [

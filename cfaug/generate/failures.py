@@ -103,7 +103,7 @@ def attempt(
 
 
 def _is_general(error: Exception) -> bool:
-    """Say whether an error may be about more than its item: a setting, a missing file."""
+    """Return whether an error may be about more than its item: a setting, a missing file."""
     return isinstance(error, UserError) and not isinstance(error, RejectedError)
 
 

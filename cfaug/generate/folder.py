@@ -203,7 +203,7 @@ def _difference(folder: Path, there: Record, wanted: Record) -> str:
 
 
 def _has_work(folder: Path, *, with_captions: bool) -> bool:
-    """Say whether ``_clear`` would remove anything that was committed."""
+    """Return whether ``_clear`` would remove anything that was committed."""
     drawn = next(folder.glob("[0-9]*.json"), None) or next((folder / WORK).glob("[0-9]*/*"), None)
     edited = (folder / edits.FOLDER).glob("[0-9]*.json") if with_captions else iter(())
     return drawn is not None or next(edited, None) is not None

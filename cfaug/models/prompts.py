@@ -200,7 +200,7 @@ class Prompts:
             if held:
                 raise RejectedError(
                     "special_token",
-                    f"{text!r} holds {held[0]}, which means something to the model in "
+                    f"{text!r} holds {held[0]}, which is a special token of the model in "
                     f"{self.folder}",
                 )
 

@@ -68,7 +68,7 @@ class OracleEdit:
             scene = scene_of(example.extra)
         except (KeyError, ValueError) as error:
             raise UserError(
-                f"example {example.key!r} is no scene of the embedded world: the oracle edits "
+                f"example {example.key!r} is not a scene of the embedded world: the oracle edits "
                 "data.source=shapescapes:PART only"
             ) from error
         if example.image is not None:

@@ -266,7 +266,7 @@ def read_scene(extra: Mapping[str, Any], where: str) -> tuple[Factors, str | Non
         scene = scene_of(extra)
     except (KeyError, ValueError) as error:
         raise UserError(
-            f"{where} is no scene of the embedded world: its detector (zoo.detector) and oracle "
+            f"{where} is not a scene of the embedded world: its detector (zoo.detector) and oracle "
             "(recipe.scorers.truth) know the photos of data.source=shapescapes:PART only; for your "
             "own give recipe.scorers.truth=null and another detector"
         ) from error

@@ -124,7 +124,7 @@ def _load(path: Path) -> Any:
         return yaml.load(_read(path), Loader)  # a SafeLoader
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         where = " ".join(str(error).split())
-        raise UserError(f"{path} is no YAML that can be read: {where:.300}") from error
+        raise UserError(f"{path} is not valid YAML: {where:.300}") from error
 
 
 def _read(path: Path) -> str:

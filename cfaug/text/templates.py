@@ -66,7 +66,7 @@ def _attributes(example: Example) -> dict[str, dict[str, str]]:
     valid = isinstance(found, Mapping) and all(isinstance(one, Mapping) for one in found.values())
     if not found or not valid or sorted(named) != sorted(found):
         raise UserError(
-            f"example {example.key!r}: {example.text!r} is no grid of attributes: name one with "
+            f"example {example.key!r}: {example.text!r} is not a grid of attributes: name one with "
             "data.grid=NAME or data.grid=FILE.yaml in place of data.source"
         )
     return {name: dict(values) for name, values in found.items()}

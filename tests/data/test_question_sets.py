@@ -271,11 +271,11 @@ def test_a_damaged_stream_is_refused(tmp_path: Path) -> None:
     file = next(tmp_path.glob("*.arrow"))
     whole = file.read_bytes()
     file.write_bytes(whole[: len(whole) // 2])
-    assert "no Arrow stream" in refusal(tmp_path)
+    assert "not a readable Arrow stream" in refusal(tmp_path)
     file.write_bytes(b"\xff" * 100)
-    assert "no Arrow stream" in refusal(tmp_path)
+    assert "not a readable Arrow stream" in refusal(tmp_path)
     file.write_bytes(whole.replace(b"category", b"categor\xff"))
-    assert "no Arrow stream" in refusal(tmp_path)
+    assert "not a readable Arrow stream" in refusal(tmp_path)
     file.write_bytes(whole.replace(b"bytes", b"byte\xff"))  # of the column of images
     image = read_questions(tmp_path)[0].image
     assert image is not None
@@ -351,7 +351,7 @@ def test_columns_that_are_missing_are_named_with_the_form(tmp_path: Path) -> Non
     assert all(form.name in message for form in FORMS)
     assert "there is no file or folder" in refusal(tmp_path / "nowhere")
     (tmp_path / "notes.md").write_text("hello")
-    assert "no question set that can be read" in refusal(tmp_path / "notes.md")
+    assert "not a readable question set" in refusal(tmp_path / "notes.md")
 
 
 def test_a_folder_of_several_sets_asks_for_one(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_a_command_gives_a_shard(site, tmp_path):
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("pipe:echo hello", "is no tar"),
+        ("pipe:echo hello", "is not a tar"),
         ("pipe:true", "nothing came"),
         ("pipe:cat /nowhere/{0..1}.tar", "could not be read"),
         ("http://127.0.0.1:9/{a,b}/0.tar", "duplicated shard name: 0.tar"),

@@ -294,7 +294,7 @@ def test_an_image_with_an_invalid_object_is_rejected_and_the_rest_goes_on(tmp_pa
     assert "annotations[0]" in found.failed[0].error
     assert said in found.failed[0].error
     assert found.failed[2].reason == "no detections"
-    assert "says nothing of the image '10'" in found.failed[2].error
+    assert "has no entry for the image '10'" in found.failed[2].error
 
 
 def test_a_file_without_sizes_is_held_against_the_photo(tmp_path):
@@ -313,8 +313,8 @@ def test_a_file_without_sizes_is_held_against_the_photo(tmp_path):
         ("a.json", {**COCO, "images": COCO["images"][1:]}, "there is no image 7 in 'images'"),
         ("a.json", {**COCO, "images": COCO["images"] * 2}, "the image '7' is duplicated"),
         ("a.json", {**COCO, "categories": COCO["categories"] * 2}, "category 1 is duplicated"),
-        ("a.json", {"boxes": []}, "no detections in a form that is known; it should be COCO's"),
-        ("a.json", [], "no detections in a form that is known"),
+        ("a.json", {"boxes": []}, "no detections in a known form; it should be COCO's"),
+        ("a.json", [], "no detections in a known form"),
         ("a.json", "{", "is not JSON"),
         ("a.json", [{"image_id": 1, "objects": [{"names": ["dog"]}]}], "'object_id' should be"),
         ("a.jsonl", '{"key": "a"}', "needs 'detections' and one of key"),

@@ -127,7 +127,7 @@ def test_misses_are_said(paper, script, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (["data=coco_medium", "data.cf_ratio=0.6"], "data.plan=medium says itself"),
+        (["data=coco_medium", "data.cf_ratio=0.6"], "data.plan=medium determines"),
         (["data=coco_all", "data.size=100"], "data.size=100"),
         (["data=coco_base", "data.counterfactual_members=unedited"], "counterfactual_members"),
         (["data=coco_human_validated"], "data.human_labels=FILE"),

@@ -98,7 +98,7 @@ def test_a_list_of_captions_is_no_grid(social, tmp_path):
     source = f"data.source={tmp_path / 'captions.txt'}"
     code, summary, said = social(*CAPTIONS, "data.grid=null", source)
     assert (code, summary["failed"], summary["sets"]) == (1, 1, 0)
-    assert "'a doctor' is no grid of attributes: name one with data.grid=NAME" in said
+    assert "'a doctor' is not a grid of attributes: name one with data.grid=NAME" in said
 
 
 @pytest.mark.slow

@@ -103,7 +103,7 @@ def test_what_is_covered_is_not_seen():
 
 
 def test_other_photos_and_settings_that_make_no_sense_are_refused():
-    with pytest.raises(UserError, match="'e' is no scene"):
+    with pytest.raises(UserError, match="'e' is not a scene"):
         SceneDetector().annotate([Example("e", "g", ("a ball",))])
     with pytest.raises(UserError, match=r"error_rate=1\.5"):
         SceneDetector(error_rate=1.5)

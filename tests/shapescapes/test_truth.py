@@ -153,7 +153,7 @@ def test_the_scorer_says_what_is_known_and_leaves_out_the_rest():
 
 def test_photos_that_are_not_of_the_world_and_single_texts_are_refused():
     example = Example("e", "e", ("a ball",))
-    with pytest.raises(UserError, match="'e' is no scene"):
+    with pytest.raises(UserError, match="'e' is not a scene"):
         CaptionTruth().score([Proposal(example, ("a ball", "a"), (None, None))], [])
     with pytest.raises(UserError, match="has 1 texts"):
         CaptionTruth().score([Proposal(example, ("a ball",), (None,))], [])

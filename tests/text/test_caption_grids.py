@@ -247,15 +247,15 @@ def test_every_mistake_is_named(own, words):
     [
         ("", "should map names to values, not be None"),
         ("[a, b]", r"should map names to values, not be \['a', 'b'\]"),
-        ("a: [b", "is no YAML that can be read"),
+        ("a: [b", "is not valid YAML"),
         ("subjects: [a]\nsubjects: [b]", "the key 'subjects' is duplicated"),
         ("attributes: {race: [a, b], race: [c, d]}", "the key 'race' is duplicated"),
         ("subjects: !!python/object/apply:os.system ['touch /tmp/x']", "could not determine a con"),
         ("subjects: !include /etc/passwd", "could not determine a constructor"),
-        ("subjects: &a [*a]", "is no YAML that can be read|should be a text"),
-        ("name: 2024-99-99", "is no YAML that can be read"),
+        ("subjects: &a [*a]", "is not valid YAML|should be a text"),
+        ("name: 2024-99-99", "is not valid YAML"),
         ("subject_type: \xe9".encode("latin-1"), "is not UTF-8.*save it as UTF-8"),
-        ("name: a\x00b", "is no YAML"),
+        ("name: a\x00b", "is not valid YAML"),
     ],
 )
 def test_a_file_that_is_no_grid(own, text, words):

@@ -51,7 +51,7 @@ def read_table(file: Path, types: Collection[Any]) -> pa.Table:
         table = reader.read_all()
         table.validate(full=True)
     except (pa.ArrowException, struct.error) as error:
-        raise ValueError(f"{file.name} is no Arrow file that can be read: {error}") from error
+        raise ValueError(f"{file.name} is not a readable Arrow file: {error}") from error
     return table
 
 

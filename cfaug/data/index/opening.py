@@ -118,7 +118,7 @@ def _open_named(folder: Path, source: str | Path) -> Index:
         return index
     except DamagedError as error:
         raise UserError(
-            f"{folder} is no index that can be read: {error}; make or copy it again"
+            f"{folder} is not a readable index: {error}; make or copy it again"
         ) from error
 
 

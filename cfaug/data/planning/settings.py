@@ -137,7 +137,7 @@ class DataSettings:
         for name, value in fixed.items():
             if getattr(self, name) != value:
                 raise UserError(
-                    f"{asked} says itself what is shown of a pair: leave out "
+                    f"{asked} determines what is shown of a pair: leave out "
                     f"data.{name}={getattr(self, name)}, or data.negatives"
                 )
         if self.pairs_in_batch and self.negatives != "both":
@@ -163,7 +163,7 @@ class DataSettings:
         for name, value in fixed.items():
             if getattr(self, name) != value:
                 raise UserError(
-                    f"data.plan={plan.name} says itself what is drawn: leave out "
+                    f"data.plan={plan.name} determines what is drawn: leave out "
                     f"data.{name}={getattr(self, name)}, or data.plan"
                 )
         if plan.needs_labels and self.human_labels is None:

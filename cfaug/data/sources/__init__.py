@@ -146,7 +146,7 @@ def split_folder(path: Path) -> Path:
 
 
 def is_photo_list(path: Path) -> bool:
-    """Say whether a file is a list about photos that is a source itself, such as SNLI-VE's."""
+    """Return whether a file is a list about photos that is a source itself, such as SNLI-VE's."""
     selected = any(one.selects(path) for one in PHOTO_LISTS) or ENCODED_CAPTIONS.selects(path)
     return path.is_file() and selected
 

@@ -85,7 +85,7 @@ class CaptionList:
         self.image_roots = tuple(image_roots)
 
     def recognises(self, path: Path) -> bool:
-        """Say whether there is a list."""
+        """Return whether there is a list."""
         return find_list(path) is not None
 
     def files(self, path: Path) -> list[Path]:

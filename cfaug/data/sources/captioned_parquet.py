@@ -46,7 +46,7 @@ class CaptionedParquet:
     )
 
     def recognises(self, path: Path) -> bool:
-        """Say whether there are parquet files with a column of images and one of captions."""
+        """Return whether there are parquet files with a column of images and one of captions."""
         files = parquet_files(split_home(path)[0])
         if not files:
             return False

@@ -170,7 +170,7 @@ class Food101:
     description = "images/CLASS/ and meta/test.txt (Food-101, whose test split is read)"
 
     def recognises(self, path: Path) -> bool:
-        """Say whether the list and the images are there."""
+        """Return whether the list and the images are there."""
         return self._home(path) is not None
 
     def files(self, path: Path) -> list[Path]:

@@ -36,7 +36,7 @@ class Coco:
     description = "SPLIT/ beside annotations/captions_SPLIT.json (COCO; name the folder SPLIT)"
 
     def recognises(self, path: Path) -> bool:
-        """Say whether there is a split."""
+        """Return whether there is a split."""
         return self._split(path) is not None
 
     def files(self, path: Path) -> list[Path]:

@@ -175,9 +175,7 @@ class _Zip(_Images):
         try:
             self._zip = zipfile.ZipFile(file)
         except DAMAGE as error:
-            raise UserError(
-                f"{file} is no zip that can be read ({error}); fetch it again"
-            ) from error
+            raise UserError(f"{file} is not a readable zip ({error}); fetch it again") from error
         try:
             super().__init__(file, self._checked_names(file))
         except UserError:

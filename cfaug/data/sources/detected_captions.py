@@ -209,11 +209,11 @@ class EncodedCaptions:
         self._list = _EncodedList()
 
     def recognises(self, path: Path) -> bool:
-        """Say whether the path is such a list, or a folder with one or several."""
+        """Return whether the path is such a list, or a folder with one or several."""
         return self._list.recognises(path)
 
     def selects(self, path: Path) -> bool:
-        """Say whether the path is such a list itself."""
+        """Return whether the path is such a list itself."""
         return self._list.selects(path)
 
     def describe(self, path: Path) -> Description:

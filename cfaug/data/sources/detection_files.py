@@ -101,7 +101,7 @@ class DetectionFile:
         """
         known = self._known(name)
         if known is None:
-            raise RejectedError(MISSING, f"{self.file} says nothing of the image {name!r}")
+            raise RejectedError(MISSING, f"{self.file} has no entry for the image {name!r}")
         size = known.size or size
         try:
             return most_certain_first(
@@ -182,9 +182,7 @@ class DetectionFile:
         elif isinstance(first, dict) and {"objects", "attributes"} & set(first):
             self._read_visual_genome(about, file)
         else:
-            raise UserError(
-                f"{file} holds no detections in a form that is known; it should be {FORMS}"
-            )
+            raise UserError(f"{file} has no detections in a known form; it should be {FORMS}")
 
     def _read_coco(self, about: Mapping[str, Any], file: Path) -> None:
         errors = ErrorCollector()

@@ -44,12 +44,12 @@ class EntailmentParquet:
         self._undecided = 0
 
     def recognises(self, path: Path) -> bool:
-        """Say whether there are parquet files with the columns."""
+        """Return whether there are parquet files with the columns."""
         files = parquet_files(split_home(path)[0])
         return bool(files) and {IMAGE, HYPOTHESIS, LABEL} <= set(column_names(files[0]))
 
     def selects(self, path: Path) -> bool:
-        """Say whether this is ``FOLDER:SPLIT`` of such a folder, and no folder itself."""
+        """Return whether this is ``FOLDER:SPLIT`` of such a folder, and no folder itself."""
         return ":" in path.name and not path.exists() and self.recognises(path)
 
     def describe(self, path: Path) -> Description:

@@ -55,7 +55,7 @@ def import_sets(folder: str | Path) -> Iterator[CounterfactualSet]:
     except OSError as error:
         raise unreadable_error(path, error) from error
     forms = "\n".join(f"  {one.description}" for one in (*IMPORTERS, in_place))
-    raise UserError(f"{path} holds no sets in a form that is known; it should hold one of\n{forms}")
+    raise UserError(f"{path} has no sets in a known form; it should hold one of\n{forms}")
 
 
 def import_folder(importer: Importer, path: Path, cache: Path) -> Path:

@@ -52,7 +52,7 @@ def list_records(file: Path, longest_field: int | None = None) -> Iterator[Recor
     elif kind in (".csv", ".tsv"):
         yield from table_records(file, longest_field)
     else:
-        raise UserError(f"{file} is no list that can be read: choose from {', '.join(LISTS)}")
+        raise UserError(f"{file} is not a readable list: choose from {', '.join(LISTS)}")
 
 
 def text_lines(file: Path) -> Iterator[tuple[str, str]]:

@@ -50,7 +50,7 @@ def read_texts(cell: object, where: str) -> list[str]:
             texts = [str(ast.literal_eval(found.group())) for found in _ITEM.finditer(cell)]
             return [require_unicode(text, where) for text in texts]
         except (ValueError, SyntaxError) as error:  # for an invalid escape
-            raise UserError(f"{where}: {cell[:80]!r} is no list of texts: {error}") from error
+            raise UserError(f"{where}: {cell[:80]!r} is not a list of texts: {error}") from error
     raise UserError(
         f"{where} should be a list of texts in quotes, as in ['dog', 'fire hydrant'], not "
         f"{str(cell)[:80]!r}; nothing of a cell is run"

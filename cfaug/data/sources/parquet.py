@@ -144,9 +144,7 @@ def open_parquet(file: Path) -> Any:
         table.schema_arrow  # noqa: B018  # read here, so that what is wrong with it is told here
         return table
     except (pa.ArrowException, *DAMAGE) as error:
-        raise UserError(
-            f"{file} is no parquet that can be read ({error}); fetch it again"
-        ) from error
+        raise UserError(f"{file} is not readable parquet ({error}); fetch it again") from error
 
 
 def column_names(file: Path) -> list[str]:

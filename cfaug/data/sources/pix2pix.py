@@ -70,7 +70,7 @@ class InstructPix2Pix:
     description = "NNNNNNN/prompt.json with SEED_0.jpg, SEED_1.jpg beside it (InstructPix2Pix)"
 
     def recognises(self, path: Path) -> bool:
-        """Say whether there is a folder with a prompt, directly or in a ``shard-NN``."""
+        """Return whether there is a folder with a prompt, directly or in a ``shard-NN``."""
         found = (next(path.glob(f"{where}/{PROMPT}"), None) for where in ("*", "shard-*/*"))
         return any(file is not None for file in found)
 

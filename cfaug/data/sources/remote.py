@@ -163,5 +163,5 @@ def _copy(address: str, file: Path, limit: int) -> None:
 
 def _write(out: IO[bytes], block: bytes, *, first: bool, address: str) -> None:
     if first and block[257:262] != b"ustar":
-        raise UserError(f"{address} is no tar: name the shards, as in .../{{00000..00099}}.tar")
+        raise UserError(f"{address} is not a tar: name the shards, as in .../{{00000..00099}}.tar")
     out.write(block)

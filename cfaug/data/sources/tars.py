@@ -268,7 +268,7 @@ class ClipBenchmark(TarReader):
         return splits[0] if splits else None
 
     def recognises(self, path: Path) -> bool:
-        """Say whether there is a split."""
+        """Return whether there is a split."""
         return self.split(path) is not None
 
     def files(self, path: Path) -> list[Path]:

@@ -119,7 +119,7 @@ class ItemList:
         return [self.without_missing, *files_identity(files)]
 
     def selects(self, path: Path) -> bool:
-        """Say whether this is ``FOLDER:SPLIT`` of such a folder, and no folder itself."""
+        """Return whether this is ``FOLDER:SPLIT`` of such a folder, and no folder itself."""
         return ":" in path.name and not path.exists() and self.recognises(path)
 
     def _finder(self, path: Path) -> PhotoFinder:

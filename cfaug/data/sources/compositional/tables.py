@@ -50,7 +50,7 @@ class ItemTable:
         return bool(streams) and self.item_form.fits(_arrow_columns(streams[0]))
 
     def selects(self, path: Path) -> bool:
-        """Say whether this is ``FOLDER:SPLIT`` of such a folder, and no folder itself."""
+        """Return whether this is ``FOLDER:SPLIT`` of such a folder, and no folder itself."""
         return ":" in path.name and not path.exists() and self.recognises(path)
 
     def describe(self, path: Path) -> Description:

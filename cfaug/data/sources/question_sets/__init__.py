@@ -88,5 +88,5 @@ def _unknown(source: Path, tables: Sequence[SetTable]) -> UserError:
         )
     forms = "\n".join(f"  {form.name}: {', '.join(form.columns)}" for form in FORMS)
     return UserError(
-        f"{source} is no question set that is known; one of them has the columns\n{forms}"
+        f"{source} is not a known form of question set; one of them has the columns\n{forms}"
     )

@@ -97,7 +97,7 @@ class ArrowStream:
             self.images = tuple(one.name for one in schema if holds_images(one.type))
         except (pa.ArrowException, *DAMAGE) as error:
             raise UserError(
-                f"{file} is no Arrow stream that can be read ({error}); fetch it again"
+                f"{file} is not a readable Arrow stream ({error}); fetch it again"
             ) from error
         if not self._batches:
             raise UserError(f"{file} holds no row")

@@ -40,7 +40,7 @@ class FileImage:
         data = self._load()
         found = content_digest(data).hex()
         if self.__dict__.setdefault("digest", found) != found:
-            raise UserError(f"{self.file} was replaced while its questions were asked: start anew")
+            raise UserError(f"{self.file} was replaced while its questions were asked: start again")
         return data
 
     def _load(self) -> bytes:

@@ -104,7 +104,7 @@ def open_table(path: Path, roots: Sequence[Path]) -> list[SetTable]:
         return [_parquet_table(path, [path])]
     if path.is_file():
         raise UserError(
-            f"{path} is no question set that can be read: choose from {', '.join(LISTS)}, "
+            f"{path} is not a readable question set: choose from {', '.join(LISTS)}, "
             ".parquet and .arrow"
         )
     for folder in STREAM_FOLDERS if path.is_dir() else ():
