@@ -18,12 +18,12 @@ from cfaug.errors import UserError
 from cfaug.models.entailment_specs import ViltEntailment
 from cfaug.pixels import decode_image
 from cfaug.train.entailment_task import EntailmentTask
-from cfaug.train.job import fit
 from cfaug.train.settings import LoggerSettings, OptimSettings, TrainerSettings
 from cfaug.train.tuning import Lora, Tuning
 from cfaug.types import ENTAILMENT, CounterfactualSet, Edit, Member
 from tests import children
 from tests.models import tiny
+from tests.train.tasks import run_task, saved
 from tests.train.test_fit import image
 from tests.train.tiny_plan import rows
 
@@ -73,20 +73,12 @@ def task(shelf, indexes, *, trainer=TRAINER, data=DATA, tuning=None, lr=1e-2, ep
 
 
 def run(folder, shelf, indexes, attempt=0, **given):
-    torch.set_num_threads(1)
-    folder.mkdir(parents=True, exist_ok=True)
-    return fit(task(shelf, indexes, **given), folder, attempt=attempt)
+    return run_task(task(shelf, indexes, **given), folder, attempt)
 
 
 @pytest.fixture
 def folder(tmp_path):
     return tmp_path / "entailment" / "arm" / "seed=7"
-
-
-def saved(folder):
-    from safetensors.torch import load_file
-
-    return load_file(folder / "checkpoint" / "model.safetensors")
 
 
 def test_the_loss_is_the_mean_cross_entropy_of_the_labels(shelf, indexes):

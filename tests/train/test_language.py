@@ -14,12 +14,12 @@ from cfaug.errors import UserError
 from cfaug.text.edit_format import EditFormat
 from cfaug.text.models import CausalLM
 from cfaug.train.edit_data import EditData
-from cfaug.train.job import fit
 from cfaug.train.language_task import LanguageTask
 from cfaug.train.settings import LoggerSettings, OptimSettings, TrainerSettings
 from cfaug.train.tuning import Lora, Tuning
 from tests import children
 from tests.train import tiny_language
+from tests.train.tasks import run_task, saved
 from tests.train.tiny_plan import rows, same_weights
 
 QKV = r"\.(c_attn|[qkv]_proj)$"
@@ -49,20 +49,12 @@ def task(weights, *, lora=None, batch_size=4, trainer=TRAINER, lr=1e-2, eps=1e-8
 
 
 def run(folder, weights, attempt=0, **given):
-    torch.set_num_threads(1)
-    folder.mkdir(parents=True, exist_ok=True)
-    return fit(task(weights, **given), folder, attempt=attempt)
+    return run_task(task(weights, **given), folder, attempt)
 
 
 @pytest.fixture
 def folder(tmp_path):
     return tmp_path / "demo" / "arm" / "seed=7"
-
-
-def saved(folder):
-    from safetensors.torch import load_file
-
-    return load_file(folder / "checkpoint" / "model.safetensors")
 
 
 def slow_costs(tuned, row):

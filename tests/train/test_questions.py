@@ -21,12 +21,12 @@ from cfaug.question_sets import BASIC, COUNTERFACTUAL, AskedImage, AskedQuestion
 from cfaug.run.question_plan import draw_questions, open_rows, trained_images
 from cfaug.shapescapes.question_parts import make_questions
 from cfaug.shapescapes.settings import WorldSettings
-from cfaug.train.job import fit
 from cfaug.train.question_task import QuestionTask
 from cfaug.train.settings import AnswerLoss, LoggerSettings, OptimSettings, TrainerSettings
 from cfaug.train.tuning import Lora, Tuning
 from tests import children
 from tests.models import tiny_vlm
+from tests.train.tasks import run_task, saved
 from tests.train.test_fit import image
 from tests.train.tiny_plan import rows
 
@@ -97,20 +97,12 @@ def task(
 
 
 def run(folder, shelf, attempt=0, **given):
-    torch.set_num_threads(1)
-    folder.mkdir(parents=True, exist_ok=True)
-    return fit(task(shelf, **given), folder, attempt=attempt)
+    return run_task(task(shelf, **given), folder, attempt)
 
 
 @pytest.fixture
 def folder(tmp_path):
     return tmp_path / "vqa" / "arm" / "seed=7"
-
-
-def saved(folder):
-    from safetensors.torch import load_file
-
-    return load_file(folder / "checkpoint" / "model.safetensors")
 
 
 def slow_costs(answerer, index, row):
