@@ -10,7 +10,7 @@ import io
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -37,7 +37,6 @@ UNSIGNED, SIGNED, FLOATING = 1, 2, 3
 """Values of the latter."""
 
 Geometry = Literal["crop", "squash"]
-GEOMETRIES: tuple[Geometry, ...] = get_args(Geometry)
 
 
 @dataclass(frozen=True)

@@ -136,16 +136,26 @@ def test_a_replaced_folder_holds_the_new_files_only(tmp_path):
     assert list(tmp_path.iterdir()) == [folder]
 
 
-ARGUED = {"files.py", "data/exporters/hub.py", "run/extending.py", "run/run_folder.py"}
-"""Modules that rename or sync; the head of the first says why the others do."""
-
-
-def test_every_atomic_write_goes_through_one_module():
-    pattern = re.compile(r"\bos\.(?:replace|rename)\(|\.rename\(|\bfsync\(|\bmkdtemp\(")
+@pytest.mark.parametrize(
+    ("pattern", "modules"),
+    [
+        # The head of files.py says why the others rename.
+        (
+            r"\bos\.(?:replace|rename)\(|\.rename\(|\bfsync\(|\bmkdtemp\(",
+            {"files.py", "data/exporters/hub.py", "run/extending.py", "run/run_folder.py"},
+        ),
+        (r"\bfcntl\b", {"locks.py"}),
+        (r"\bfrom rich\.progress\b|\bfrom rich import progress\b|\btqdm\(", {"progress.py"}),
+        # The head of signals.py says why.
+        (r"\bsignal\.signal\(|\bsigwait|\bpthread_sigmask", {"signals.py", "run/ranks.py"}),
+    ],
+    ids=["atomic writes", "locks", "progress", "signals"],
+)
+def test_each_mechanism_has_one_module(pattern, modules):
     root = Path(files.__file__).parent
     found = {
         file.relative_to(root).as_posix()
         for file in root.rglob("*.py")
-        if pattern.search(file.read_text())
+        if re.search(pattern, file.read_text())
     }
-    assert found == ARGUED
+    assert found == modules

@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
@@ -39,7 +39,6 @@ from cfaug.bench.identity import fingerprint
 from cfaug.bench.item_names import cluster_rows, name_rows
 from cfaug.bench.item_source import ItemSource
 from cfaug.bench.item_tags import CATEGORY, check_tags, only, parts_by, read_tags
-from cfaug.errors import UserError
 from cfaug.messages import say
 from cfaug.metrics.caption_choice import (
     ABSENT,
@@ -293,8 +292,3 @@ class CaptionChoice(ItemSource):
     ) -> Outcome:
         better: Better = "lower" if metric in LOWER else "higher"
         return Outcome(str(self.name), name, value, n, better, by=by)
-
-
-def _check_texts(value: Any, name: str) -> None:
-    if isinstance(value, str) or not all(isinstance(one, str) for one in value):
-        raise UserError(f"{name}={value} should be a list of names")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 
 from cfaug.types import ORIGINAL, RECONSTRUCTION, Better, Outcome
 
 Part = Literal["kind", "class"]
-PARTS: tuple[Part, ...] = get_args(Part)
 
 MEANS: dict[str, Better] = {
     "acc1": "higher", "acc5": "higher", "photo_acc1": "higher", "photo_acc5": "higher",

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
 Reduction = Literal["token_mean", "sum", "char_norm", "pmi"]
-REDUCTIONS: tuple[Reduction, ...] = get_args(Reduction)
 
 NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 """Words that count as digits, as in VQAv2's evaluation."""

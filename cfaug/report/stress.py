@@ -6,7 +6,6 @@ insights into classes and the factors that a classifier relies on are computed f
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +15,6 @@ from typing import Literal, get_args
 import numpy as np
 
 from cfaug.errors import UserError
-from cfaug.metrics.discovery import TOP_MEMBERS, precision_at
 from cfaug.metrics.edit_effects import GroupEffect, group_effects
 from cfaug.metrics.edit_groups import Grouping, group_equal
 from cfaug.report.model_items import ModelItems
@@ -198,36 +196,6 @@ class StressItems(ModelItems):
         values, control = self.deltas(rows, delta)
         found = group_effects(values, control, photos, groups)
         return [replace(one, rows=rows[one.rows]) for one in found]
-
-    def slice_precision(self, planted: str, part: str = EDITED, k: int = TOP_MEMBERS) -> float:
-        """Return Precision@k of each class's strongest slice, averaged over classes.
-
-        The slices of a class are the clusters of its edits if the items have them, else its kinds
-        of edits. The strongest is the one with the largest mean delta; its first ``k`` members are
-        those that move the classifier farthest, and those of the planted kind are right. A best
-        match among all slices, as in Domino, would always be perfect here, as there is a slice for
-        every kind.
-
-        Args:
-            planted: the kind of edit that the classifier was made to rely on.
-            part: the set of edits.
-            k: number of members that count; missing ones count as wrong.
-
-        Returns:
-            A share, over the classes with an edit of the planted kind; ``nan`` if there is none.
-        """
-        kinds, labels = self.texts("kind"), self.texts("class")
-        right = {int(row) for row in self.rows(part) if kinds[row] == planted}
-        strongest: dict[str, GroupEffect] = {}
-        if self.is_clustered:
-            for insight in self.insights(part, min_photos=1):
-                strongest.setdefault(insight.label, insight.effect)
-        else:
-            for effect in self.effects_within_classes(part):
-                strongest.setdefault(effect.group[0], effect)
-        asked = sorted({labels[row] for row in right})
-        found = [precision_at(strongest[label].rows.tolist(), right, k) for label in asked]
-        return sum(found) / len(found) if found else math.nan
 
     @property
     def is_clustered(self) -> bool:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfaug.metrics.option_choice import NUMBERS, REDUCTIONS, choose, parse_answer, reduce_scores
+from cfaug.metrics.option_choice import NUMBERS, Reduction, choose, parse_answer, reduce_scores
 
 NLL, TOKENS, OPTIONS, BLIND = [4.0, 3.0, 9.0], [1, 2, 9], ["a", "bcd", "ef"], [1.0, 2.5, 8.5]
 
 
 def test_each_reduction_divides_or_subtracts_what_it_says():
-    found = {name: reduce_scores(NLL, TOKENS, OPTIONS, name, BLIND).tolist() for name in REDUCTIONS}
+    found = {
+        name: reduce_scores(NLL, TOKENS, OPTIONS, name, BLIND).tolist()
+        for name in get_args(Reduction)
+    }
     assert found == {
         "token_mean": [4.0, 1.5, 1.0], "sum": NLL, "char_norm": [4.0, 1.0, 4.5],
         "pmi": [3.0, 0.5, 0.5],

@@ -25,6 +25,7 @@ from cfaug.train.tuning import Lora, Tuning
 from cfaug.types import CounterfactualSet, Member
 from tests import children
 from tests.models import tiny
+from tests.train.tasks import saved
 from tests.train.tiny_plan import rows, same_weights
 
 DATA = DataSettings("real", "cf", cf_ratio=0.6, seed=8, batch_size=16)
@@ -75,12 +76,6 @@ def run(folder, indexes, weights, *, trainer=TRAINER, data=DATA, tuning=None, at
 def run_on_one_thread(*args, **kwargs):
     torch.set_num_threads(1)
     run(*args, **kwargs)
-
-
-def saved(folder):
-    from safetensors.torch import load_file
-
-    return load_file(folder / "checkpoint" / "model.safetensors")
 
 
 @pytest.fixture

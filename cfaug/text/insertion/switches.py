@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from types import MappingProxyType
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal
 
 from cfaug.errors import UserError
 from cfaug.validation import check_fields
@@ -132,17 +132,6 @@ class Switches:
             f"{name}={value}" for name, value in wanted.items() if getattr(self, name) == value
         )
 
-
-def _choices() -> dict[str, tuple[Any, ...]]:
-    """Return the values of each switch, except ``None``."""
-    found = {}
-    for name, annotation in get_type_hints(Switches).items():
-        literal = next(one for one in get_args(annotation) if one is not type(None))
-        found[name] = (True, False) if literal is bool else get_args(literal)
-    return found
-
-
-CHOICES: Mapping[str, tuple[Any, ...]] = MappingProxyType(_choices())
 
 _FIXED: dict[str, Any] = {
     "normalise": "min_max",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields
+from typing import get_type_hints
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from cfaug.errors import UserError
 from cfaug.protocols import Editor
 from cfaug.text.insertion import AttributeInsertion, BlockList, Switches
-from cfaug.text.insertion.switches import CHOICES, LAMBDAS, PRESETS
+from cfaug.text.insertion.switches import LAMBDAS, PRESETS
 from cfaug.text.models import MaskedLM
 from cfaug.text.protocols import Fill
 from cfaug.text.sentence import normalise
@@ -305,7 +306,7 @@ TEXT = st.lists(st.sampled_from((*NOUNS, *ADJECTIVES, *OTHERS)), min_size=1, max
     " ".join
 )
 ANY_SWITCHES = st.fixed_dictionaries(
-    {name: st.sampled_from((None, *values)) for name, values in CHOICES.items()}
+    {name: st.from_type(values) for name, values in get_type_hints(Switches).items()}
 )
 
 
