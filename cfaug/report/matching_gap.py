@@ -37,7 +37,9 @@ from cfaug.report.plots import (
     LINE,
     QUIET,
     ROWS,
+    SERIES_NAME,
     SMALL,
+    above,
     around,
     lines_of,
     name_rows,
@@ -55,8 +57,8 @@ READABLE = {
     "TR_r": "text, random", "TR_c": "text, counterfactual",
 }  # fmt: skip
 ORDER = ("IR_r", "IR_c", "TR_r", "TR_c")
-ROW, LETTERS = 52, 48
-"""Pixels of a gap's distribution, and letters of a line of a figure's name."""
+ROW = 52
+"""Pixels of a gap's distribution."""
 
 BINS = 400
 """Bins of the histogram before smoothing."""
@@ -180,7 +182,8 @@ def gap_figure(found: Gaps, title: str, kind: str) -> Drawing:
     known = {name: found[name][np.isfinite(found[name])] for name in ORDER if name in found}
     edges = [float(np.quantile(v, q)) for v in known.values() for q in (0.002, 0.998)]
     limits = around([*edges, 0.0])
-    axes = new_axes(ROW * len(known) + 68)
+    lines = lines_of([title], SERIES_NAME)
+    axes = new_axes(ROW * len(known) + 54 + LINE * lines)
     rows = []
     for i, (name, values) in enumerate(known.items()):
         rows.append((READABLE[name], ROW * (i + 1) - 24.0))
@@ -190,8 +193,8 @@ def gap_figure(found: Gaps, title: str, kind: str) -> Drawing:
         _draw_ridge(axes, name, values, ROW * (i + 1.0), limits)
     axes.axvline(0, color=INK, linewidth=1, linestyle=(0, (3, 3)))
     name_rows(axes, rows, ROW * len(known), [READABLE[name] for name in COUNTERFACTUAL])
-    above = 12 + LINE * (lines_of([title], LETTERS) - 1) / 2
-    write(axes, title, (0, 1), (0, above), coords="axes fraction", width=LETTERS)
+    height = 12 + LINE * (lines - 1) / 2
+    write(axes, title, (0, 1), (0, height), coords=above([title]), width=SERIES_NAME)
     value_axis(axes, "x", limits, f"score of the right pair less that of the wrong one ({kind})")
     return Drawing.of(axes, f"Matching gaps: {title}")
 

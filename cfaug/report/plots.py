@@ -27,8 +27,8 @@ WIDTH = 520
 LABEL, LINE = 34, 14
 """Most letters of a label's line, and pixels from one line to the next."""
 
-TITLE = 70
-"""Most letters of a line of a title."""
+TITLE, UPRIGHT, SERIES_NAME = 70, 44, 52
+"""Letters of a line at most: of a title, of an upright one, of a series's name above the axes."""
 
 ROWS = ("axes fraction", "data")
 """Coordinates of texts beside a row."""
@@ -86,7 +86,8 @@ def value_axis(
         axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     axis.set_major_formatter(lambda value, _: f"{factor * value:g}")
     axis.grid(color=RULE, linewidth=1)
-    axis.set_label_text(wrapped(title), color=QUIET, fontsize=SMALL)
+    lines = wrap_text(title, TITLE if which == "x" else UPRIGHT)
+    axis.set_label_text("\n".join(lines), color=QUIET, fontsize=SMALL)
 
 
 def around(values: Sequence[float]) -> tuple[float, float]:
@@ -98,11 +99,6 @@ def around(values: Sequence[float]) -> tuple[float, float]:
     low, high = min(values), max(values)
     room = ROOM * (high - low) or 0.05
     return low - room, high + room
-
-
-def wrapped(text: str) -> str:
-    """Return the title of an axis or of a figure in lines."""
-    return "\n".join(wrap_text(text, TITLE))
 
 
 def lines_of(names: Sequence[str], width: int = LABEL) -> int:
@@ -169,16 +165,22 @@ def name_series(axes: Axes, names: Sequence[tuple[str, Colour]], swatches: bool 
         names: every series and its colour.
         swatches: draw a square of the colour before the name, which is then grey.
     """
+    place: dict[str, Any] = {"coords": above([name for name, _ in names]), "width": SERIES_NAME}
     for number, (name, colour) in enumerate(names):
-        above = 14 + 18 * (len(names) - 1 - number)
+        height = 14 + 18 * (len(names) - 1 - number)
         look: dict[str, Any] = {"color": QUIET if swatches else colour}
         if not swatches and colour != DOT:
             look["fontweight"] = "bold"
         if swatches:
-            write(axes, "■", (0, 1), (0, above), coords="axes fraction", color=colour)
-        first = wrap_text(name, TITLE)[0]
-        place: dict[str, Any] = {"coords": "axes fraction", "width": TITLE}
-        write(axes, first, (0, 1), (16 * swatches, above), **place, **look)
+            write(axes, "■", (0, 1), (0, height), **place, color=colour)
+        first = wrap_text(name, SERIES_NAME)[0]
+        write(axes, first, (0, 1), (16 * swatches, height), **place, **look)
+
+
+def above(names: Iterable[str]) -> tuple[str, str]:
+    """Return the coordinates of names above the axes: long ones begin where the figure does."""
+    fits = all(len(name) <= LABEL for name in names)
+    return "axes fraction" if fits else "figure fraction", "axes fraction"
 
 
 def note(artist: Artist, text: str) -> None:

@@ -40,7 +40,7 @@ FIGURES = {
     "bars": lambda name: grouped_bars({name: [(name, 0.5, 0.4, 0.6)]}, name, legend=(name,)),
     "box": lambda name: box_plot({name: {name: 1.0, "b": 2.0}}, name),
     "tradeoff": lambda name: tradeoff_plot({name: [(name, {1: 0.1}, {1: 0.2})]}, name, name),
-    "gap": lambda name: gap_figure({"IR_r": np.array([1.0, 2.0])}, name, name),
+    "gap": lambda name: gap_figure({"IR_r": np.array([1.0, 2.0])}, name, "logit"),
     "matrix": lambda name: disagreement_matrix(Agreement(), ["a", name]),
 }
 
@@ -76,7 +76,10 @@ def test_colours_are_those_of_the_theme_and_nothing_has_an_id(kind):
 
 @pytest.mark.parametrize("kind", FIGURES)
 def test_all_text_stays_inside_the_figure(kind):
-    drawn = FIGURES[kind]("a name of several words that is rather long")
+    drawn = FIGURES[kind](
+        "a name of several words, longer than the figure is wide, as are those of "
+        "benchmarks of which someone wrote down all that there is to say"
+    )
     width, height = (72 * size for size in drawn.figure.get_size_inches())
     texts = [text for text in drawn.figure.findobj(Text) if re.search("[a-z]", text.get_text())]
     assert len(texts) >= 2
