@@ -86,9 +86,9 @@ class WiseFtTable(PaperTable):
 
     Args: those of :class:`cfaug.papers.tables.PaperTable`, and
         experiment: whose arms.
-        gain: settings of ``Measured`` for the aim of fine-tuning. cost: settings of ``Measured``
-        for what it may forget. arms: {arm: as printed}, in order; ``None`` uses every arm evaluated
-        with ``wise_ft=``.
+        gain: settings of ``Measured`` for the aim of fine-tuning.
+        cost: settings of ``Measured`` for what it may forget.
+        arms: {arm: as printed}, in order; ``None`` uses every arm evaluated with ``wise_ft=``.
     """
 
     experiment: str | None
