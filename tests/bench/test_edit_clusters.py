@@ -73,7 +73,7 @@ def test_clusters_are_those_of_each_class_by_itself(unit, feature):
 def test_settings_that_cannot_be_are_refused():
     for change, said in (
         ({"feature": "l1"}, "feature=l1: choose from abs_diff, signed_diff"),
-        ({"unit": "letter"}, "unit=letter is invalid: choose from word, caption"),
+        ({"unit": "letter"}, "clusters.unit=letter: choose from word, caption"),
         ({"clusters": 0}, "clusters=0"),
     ):
         with pytest.raises(UserError, match=said):

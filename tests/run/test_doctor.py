@@ -54,7 +54,7 @@ def test_what_is_missing_comes_with_its_command(machine, capsys):
     said = lines(capsys, f"paths.data={machine / 'data'}")
     assert "SLURM no sweeps/*.sbatch -> a login node of a cluster" in said
     assert "wandb login no logger=wandb -> wandb login" in said
-    assert "imagenet" in said
+    assert "SocialCounterfactuals, aro, bivlc" in said
     assert "-> docs/sets.md; cfaug doctor data" in said
     assert "-> hf download NAME; cfaug doctor weights" in said
     assert HUB_MODEL in said
