@@ -17,6 +17,7 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("LINES", "50")
     monkeypatch.chdir(tmp_path)
     for name in list(doctor.os.environ):
         if name.startswith("WANDB_") or name in ("NETRC", "HF_TOKEN"):
