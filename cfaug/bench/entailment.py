@@ -49,6 +49,7 @@ from cfaug.protocols import Entailer
 from cfaug.report.entailment import BEFORE, EntailmentItems, summarise_entailment, write_entailment
 from cfaug.report.items import Items, read_items
 from cfaug.types import ENTAILMENT, Evaluation, Outcome
+from cfaug.validation import Positive
 
 if TYPE_CHECKING:
     from cfaug.bench.context import EvaluationContext
@@ -86,7 +87,7 @@ class Entailment(TextPairBenchmark):
             that XMAI's authors released: their photos are found by premise and hypothesis.
     """
 
-    batch_size: int = 64
+    batch_size: Positive = 64
     photos: str | None = None
 
     kind: ClassVar[str] = "entailment"

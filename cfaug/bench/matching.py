@@ -21,6 +21,7 @@ from cfaug.errors import UserError
 from cfaug.metrics.matching import SCORES, gaps_where_scored
 from cfaug.protocols import Matcher
 from cfaug.types import CLUSTER, ITEM, Column, Evaluation
+from cfaug.validation import Positive
 
 if TYPE_CHECKING:
     from cfaug.bench.cached_model import CachedMatcher
@@ -46,7 +47,7 @@ class Matching(SourceBenchmark):
         seed: of the random pairs, keyed by pair.
     """
 
-    batch_size: int = 64
+    batch_size: Positive = 64
     real: str | None = None
     seed: int = 0
 

@@ -65,7 +65,7 @@ class VisoGender:
     data: str | Sequence[str] | None = None
     images: str | None = None
     name: str = "visogender"
-    batch_size: int = 256
+    batch_size: Positive = 256
     without_missing: bool = False
     without_leaks: bool = False
     templates: Mapping[str, str] = field(default_factory=lambda: dict(TEMPLATES))

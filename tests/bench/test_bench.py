@@ -9,8 +9,11 @@ import pytest
 
 from cfaug.bench.classification import Classes, Classification, ZeroShot
 from cfaug.bench.context import EvaluationContext
+from cfaug.bench.entailment import Entailment
+from cfaug.bench.matching import Matching
 from cfaug.bench.pairs import PairMatching
 from cfaug.bench.retrieval import Retrieval
+from cfaug.bench.visogender import VisoGender
 from cfaug.data.index import open_index
 from cfaug.errors import UserError
 from cfaug.pixels import decode_image
@@ -47,6 +50,13 @@ def values(evaluation):
             known = items[one.metric][~np.isnan(items[one.metric])]
             assert (one.value, one.n) == (pytest.approx(known.mean(), abs=1e-12), len(known))
     return {o.metric: o.value for o in evaluation.outcomes}
+
+
+@pytest.mark.parametrize("kind", [Entailment, Matching, Retrieval, VisoGender, ZeroShot])
+@pytest.mark.parametrize("wrong", [0, -1, 1.5, True])
+def test_a_batch_holds_something(kind, wrong):
+    with pytest.raises(UserError, match=r"^benchmark\.batch_size=.* whole number of at least 1$"):
+        kind(batch_size=wrong)
 
 
 def test_the_shipped_parts_keep_the_protocols(encoder, opened):

@@ -89,6 +89,16 @@ def test_all_text_stays_inside_the_figure(kind):
         assert -1 <= place.y0 < place.y1 <= height + 1
 
 
+@pytest.mark.parametrize("kind", ["bars", "curve", "gap"])
+def test_wide_letters_leave_room_for_the_axes(kind):
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "error"
+        )  # matplotlib warns of axes without room, and lays out nothing
+        drawn = FIGURES[kind]("W" * 200)
+    assert all(axes.bbox.width > 5 for axes in drawn.figure.axes)
+
+
 def test_rows_and_series_of_one_name_are_all_drawn():
     """Two checkpoints, or two answers, may be called the same."""
     bars = grouped_bars({"g": [("m", 0.5, 0.4, 0.6), ("m", 0.4, 0.3, 0.5)]}, "x", legend=("m", "m"))
