@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 
 import pytest
 
@@ -13,7 +14,7 @@ from cfaug.run.build import build
 from cfaug.run.compose import compose_jobs
 from cfaug.run.generate import GenerateSettings, generate
 from cfaug.text.insertion import Switches
-from cfaug.text.insertion.switches import CHOICES
+from cfaug.validation import alternatives_of, annotation_of, choices_of
 from tests.test_conf import CONF, ROOT
 
 SMALL = (
@@ -93,14 +94,21 @@ def test_texts_alone_need_no_clip_and_say_what_was_blocked(make, tmp_path):
         make(*words, "recipe.editor.weights=[1,5,5]", folder="wrong")
 
 
+def _last_choice(name):
+    annotation = annotation_of(Switches, name)
+    return [False, *(one for kind in alternatives_of(annotation) for one in choices_of(kind))][-1]
+
+
 def test_every_switch_is_a_setting():
     """Each is there to be set by itself, and named where its value is invalid."""
-    words = [f"recipe.editor.switches.{name}={values[-1]}" for name, values in CHOICES.items()]
+    chosen = {one.name: _last_choice(one.name) for one in fields(Switches)}
+    words = [f"recipe.editor.switches.{name}={value}" for name, value in chosen.items()]
     [(config, _)] = compose_jobs(
         CONF, "generate", ["recipe=xmai", *words], multirun=False, command=GenerateSettings
     )
     switches = build(config["recipe"]["editor"]["switches"])
-    assert vars(switches) == {name: values[-1] for name, values in CHOICES.items()}
+    assert vars(switches) == chosen
+    assert len(chosen) == 14
     with pytest.raises(UserError, match="normalise=half: choose from sum, min_max, released,"):
         Switches(normalise="half")
 

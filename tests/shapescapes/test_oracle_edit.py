@@ -91,7 +91,7 @@ def test_photos_of_another_world_are_refused() -> None:
         OracleEdit(replace(WORLD, style="fog")).edit([job("a red cat", "a blue cat")])
     known = job("a red cat", "a blue cat").proposal
     stranger = replace(known, example=replace(known.example, extra={}))
-    with pytest.raises(UserError, match="no scene of the embedded world"):
+    with pytest.raises(UserError, match="is not a scene of the embedded world"):
         OracleEdit(WORLD).edit([ImageJob(stranger, DRAW)])
 
 
