@@ -5,7 +5,7 @@ colours are the theme's variables, so that it turns dark with the page, whose te
 which has no ids, so that any number of figures can stand on a page. Its PDF embeds its fonts. What
 names in a figure hold is shown letter by letter: neither markup nor mathematics is read.
 
-matplotlib takes a third of a second to import: only what draws imports it.
+matplotlib takes half a second to import, so it is imported only where a figure is drawn.
 """
 
 from __future__ import annotations

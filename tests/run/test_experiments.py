@@ -97,7 +97,7 @@ def test_the_table_and_its_family_are_what_was_asked(trained, capsys):
     assert "Comparisons over seeds and items" not in (folder / "table.md").read_text()
     capsys.readouterr()
     assert trained.evaluate("name=good", "tabulate=everything") == 2
-    assert "choose asked or all" in capsys.readouterr().err
+    assert "tabulate=everything: choose from asked, all" in capsys.readouterr().err
 
 
 @pytest.mark.slow
