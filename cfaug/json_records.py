@@ -1,4 +1,4 @@
-"""Dataclasses read from JSON, by pydantic: what a field may hold is what its annotation says.
+"""Dataclasses read from JSON, whose fields pydantic checks against their annotations.
 
 For files that this program wrote, where a list stands for a tuple and a key for a number; settings
 are checked strictly, by ``cfaug.validation``.

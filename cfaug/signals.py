@@ -42,8 +42,8 @@ def interruptible() -> Iterator[None]:
     """Raise KeyboardInterrupt on SIGTERM, as Python does on Ctrl-C: files closed, locks released.
 
     Child processes of ``multiprocessing`` are told as well: a scheduler may have told only this
-    one, and a pool waits for its children before it lets go. What must not be broken off, such as a
-    training step, listens for itself in the meantime.
+    one, and a pool waits for its children before it ends. Work that must not be interrupted, such
+    as a training step, installs its own handlers meanwhile.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may change what a signal does

@@ -23,7 +23,7 @@ OPEN_CLIP_FOLDERS = ("local-dir:", "hf-hub:")
 """Prefix of open_clip's ``architecture`` for a folder with its own configuration."""
 
 WEIGHT_FILES = (".bin", ".ckpt", ".pt", ".pth", ".safetensors")
-"""Endings of files of weights, which no name on the Hub has."""
+"""Endings by which a missing file of weights is told from a Hub id."""
 
 HUB_TIMEOUT_S = 10.0
 """Seconds in which the Hub must answer, after which only what was fetched before is used."""

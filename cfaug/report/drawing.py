@@ -208,7 +208,7 @@ def _clean(node: ElementTree.Element, markers: Mapping[str, str]) -> Iterator[El
     if tag == "use":
         path = markers[node.get("{http://www.w3.org/1999/xlink}href", "")].split()
         if path[:2] != ["M", "0"]:
-            raise ValueError("of what matplotlib draws by reference a page shows only circles")
+            raise ValueError("a page shows only circles as markers")
         found.tag, kept = "circle", {"cx": kept["x"], "cy": kept["y"], "r": path[2]}
     found.attrib = {name: re.sub(r"\d+\.\d+", _short, value) for name, value in kept.items()}
     found.set("style", _themed(node.get("style", "")))

@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 WANDB = ("api.wandb.ai", "api.forge.coreweave.com", "forge.coreweave.com")
-"""Names of W&B's own server: a key of any of them is the key of all."""
+"""Names of W&B's own server: a key for one is valid for all."""
 
 
 def has_hub_token() -> bool:

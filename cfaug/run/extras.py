@@ -27,7 +27,7 @@ def explain_missing(error: Exception) -> str | None:
     """Say which extra has a module that could not be imported; ``None`` for any other error.
 
     Args:
-        error: of an import; a library's own check may tell the module in its message alone.
+        error: of an import; some libraries name the module only in the message.
     """
     if not isinstance(error, ImportError):
         return None

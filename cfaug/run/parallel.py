@@ -3,9 +3,9 @@
 A tiny model gains little from a second core: two runs on one core each take 0.64 of the time of
 two runs one after the other on both (measured on two cores).
 
-The processes are the standard library's: a pool of one each, behind a queue. joblib's loky takes a
-killed worker for a broken executor: of five jobs, two of which were killed, it lost all five and
-took no more (loky 3.6, joblib issues 812 and 1099), where a sweep shall lose two and go on.
+The processes are the standard library's: a pool of one each, behind a queue. joblib's loky treats a
+killed worker as a broken executor: of five jobs, two of which were killed, it lost all five and
+accepted no more (loky 3.6, joblib issues 812 and 1099). A sweep should lose two and continue.
 """
 
 from __future__ import annotations

@@ -74,9 +74,8 @@ def write_card(
         threshold: what a fall must exceed to be named; None names none.
 
     Returns:
-        A card that somebody edited and that was therefore kept; None where the card was written, or
-        the run has no checkpoint of its own: a link may lead to a folder whose README.md is
-        somebody's.
+        An edited card, which was kept; ``None`` if the card was written, or if the run has no
+        checkpoint of its own: a link may lead to a folder with somebody's README.md.
 
     Raises:
         UserError: if the run's files cannot be read.

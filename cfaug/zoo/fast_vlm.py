@@ -1,4 +1,4 @@
-"""What the tiny captioner and the tiny vision-language model are: a FastVLM of whole words.
+"""The architecture of the tiny captioner and vision-language model: a FastVLM of whole words.
 
 A LLaVA whose vision tower is a convolutional network (Vasu et al., 2025), here a ConvNeXt, and
 whose language model is a Llama, both of stock transformers classes.
