@@ -28,7 +28,7 @@ def estimate_seconds(job: TrainJob) -> tuple[float | None, str]:
 
     The basis is the newest finished run here of the same weights and batch size; without one, a
     rule of thumb: six operations a parameter, example and token (forward and backward), 50 tokens,
-    at a third of this processor's measured matrix rate.
+    at a third of this processor's measured matrix rate, to two digits: the rate varies by more.
     """
     newest = _find_newest_measured(job)
     if newest is not None:
@@ -40,7 +40,8 @@ def estimate_seconds(job: TrainJob) -> tuple[float | None, str]:
     examples = job.task.batch_size * job.task.trainer.accumulate_grad_batches
     operations = 6 * parameters * TOKENS * examples * job.task.steps
     seconds = START_UP_S + operations / (_matrix_rate() / 3)
-    return round(seconds, 1), "rule of thumb from the number of parameters; nothing measured yet"
+    basis = "rule of thumb from the number of parameters; nothing measured yet"
+    return float(f"{seconds:.2g}"), basis
 
 
 def _find_newest_measured(job: TrainJob) -> tuple[Path, float] | None:
