@@ -1,4 +1,4 @@
-"""A vision-language model as an entailer: it is asked a question, and three answers are ranked."""
+"""A vision-language model as an entailer: it ranks three answers to a question."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ class AskedEntailer(nn.Module):
 
     Args:
         answerer: the model.
-        transform: transform of images, before the model's own.
+        transform: the transform of images, applied before the model's own.
         question: the question, with the placeholder ``{hypothesis}``.
-        options: the answer for each label.
-        reduction: of the log-likelihoods of an answer's tokens: ``sum`` or ``token_mean``.
+        options: {label: answer} for every label of ``cfaug.types.ENTAILMENT``.
+        reduction: the log-likelihood of an answer is the ``sum`` over its tokens or their mean,
+            ``token_mean``.
     """
 
     def __init__(
@@ -63,13 +64,13 @@ class AskedEntailer(nn.Module):
         """Load a folder of ``AutoModelForImageTextToText``, in evaluation mode.
 
         Args:
-            folder: of weights and processor.
-            geometry: geometry of images; ``None`` is the processor's own.
+            folder: a ``save_pretrained`` folder with weights and processor.
+            geometry: ``crop`` or ``squash`` images to a square; ``None`` follows the processor.
             prompt: the model's template, with ``{image}`` and ``{question}``; ``None`` is its chat
                 template.
-            question: as for the class.
-            options: as for the class.
-            reduction: as for the class.
+            question: the question, with the placeholder ``{hypothesis}``.
+            options: {label: answer} for every label.
+            reduction: ``sum`` or ``token_mean`` of the log-likelihoods of an answer's tokens.
 
         Raises:
             UserError: if the folder does not contain such a model.

@@ -32,10 +32,10 @@ class BridgeTowerEncoder(HFEncoder):
 
     @classmethod
     def check_model(cls, model: Any, folder: Path) -> None:
-        """Refuse a model with separate transforms for each layer.
+        """Refuse a model whose layers have separate transforms.
 
         Raises:
-            UserError: if it has them; transformers' own class cannot run such a model either.
+            UserError: if they have; transformers' own class cannot run such a model either.
         """
         if not model.config.share_cross_modal_transformer_layers:
             raise UserError(

@@ -17,10 +17,10 @@ class HFClassifier(Wrapped):
     """``AutoModelForImageClassification`` as a :class:`cfaug.protocols.Classifier`.
 
     Args:
-        model: as transformers loads it.
-        processor: its image processor.
-        folder: where both come from, for errors.
-        geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
+        model: a model that transformers has loaded.
+        processor: the model's image processor.
+        folder: the folder of model and processor, which errors name.
+        geometry: ``crop`` or ``squash`` images to a square; ``None`` follows the processor.
         classes: names of the classes; ``None`` takes them from the model's configuration.
 
     Raises:

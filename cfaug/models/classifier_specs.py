@@ -1,4 +1,4 @@
-"""Configuration nodes of image classifiers of timm and torchvision; names of classes. No torch."""
+"""Configuration nodes for image classifiers of timm and torchvision; class names. No torch."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from cfaug.protocols import Classifier, FeatureExtractor
 
 
 def class_names(file: str | None) -> tuple[str, ...] | None:
-    """Return the names of classes in a file.
+    """Return the class names in a file; ``None`` without a file.
 
     Raises:
-        UserError: if it cannot be read or is empty.
+        UserError: if the file cannot be read or is empty.
     """
     return None if file is None else tuple(read_lines(Path(file).expanduser()))
 
 
 def with_names(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings with the content of the file of class names in place of its path."""
+    """Return the settings with the path of the file of class names replaced by its content."""
     if settings.get("classes") is None:
         return settings
     return {**settings, "classes": class_names(settings["classes"])}
@@ -36,7 +36,7 @@ class TimmClassification(Checkpoint):
         name_or_path: a folder as timm saves it (``config.json``, ``model.safetensors``); a Hub id;
             timm's own name of its weights, such as ``resnet50.a1_in1k``; or, with ``architecture``,
             a file of weights, safetensors or a ``.pth`` of nothing but tensors.
-        revision: commit of a Hub id.
+        revision: the commit of a Hub id.
         architecture: timm's name of the architecture, for a file of weights; images are prepared as
             for timm's weights of that name, which may have a tag. ``None`` takes it from the
             folder.
@@ -53,7 +53,7 @@ class TimmClassification(Checkpoint):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Arguments of the model besides its folder."""
+        """Arguments of the model other than its folder."""
         return {"architecture": self.architecture, "classes": class_names(self.classes)}
 
     def answering(self) -> dict[str, Any]:
@@ -64,17 +64,17 @@ class TimmClassification(Checkpoint):
         """Return the folder or file of the weights, downloaded if necessary.
 
         Raises:
-            UserError: if there are none, or a file's architecture is missing.
+            UserError: if there are no weights, or the architecture of a file is missing.
         """
         from cfaug.weights import resolve
 
         return self._file() or resolve(self._place(), self.revision)
 
     def _file(self) -> Path | None:
-        """Return the file of weights, if it is a file.
+        """Return the file of weights; ``None`` if the weights are not a file.
 
         Raises:
-            UserError: if its architecture is missing.
+            UserError: if the architecture of the file is missing.
         """
         file = Path(self.name_or_path).expanduser()
         if not file.is_file():
@@ -87,7 +87,7 @@ class TimmClassification(Checkpoint):
         return file
 
     def _place(self) -> str:
-        """Return the folder or Hub id; timm's own weights are in ``timm/NAME.TAG``."""
+        """Return the folder or Hub id; the Hub id of timm's own weights is ``timm/NAME.TAG``."""
         name = self.name_or_path
         if "/" in name or ":" in name or Path(name).expanduser().is_dir():
             return name
@@ -124,10 +124,10 @@ class TimmClassification(Checkpoint):
         return parameter_count(self._files())
 
     def on_this_machine(self) -> TimmClassification:
-        """Return the same weights by their local path, without a download.
+        """Return the specification with the weights' local path, without a download.
 
         Raises:
-            UserError: if they were never downloaded.
+            UserError: if the weights were never downloaded.
         """
         from cfaug.weights import resolve
 
@@ -145,8 +145,8 @@ class TorchvisionClassification:
             such as ``resnet50``.
         pretrained: the tag of its weights, such as ``IMAGENET1K_V2``, which torchvision downloads;
             or a file of weights, safetensors or a ``.pth`` of only tensors.
-        prepared_as: for a file, the tag whose preparation of images is used; ``None`` is the
-            architecture's default.
+        prepared_as: the tag whose image transform is used with a file of weights; ``None`` is the
+            architecture's default tag.
         classes: a file of class names, a line for each logit: a name or a WordNet id; ``None`` is
             torchvision's names of ImageNet's 1,000 classes.
     """
@@ -163,7 +163,7 @@ class TorchvisionClassification:
         """Load the weights, in float32 and evaluation mode.
 
         Args:
-            protocol: ``Classifier``; ``None`` is the same.
+            protocol: ``Classifier`` or ``None``, which means the same.
 
         Raises:
             UserError: if torchvision has no such architecture or tag, the file is a pickle or has
@@ -183,7 +183,7 @@ class TorchvisionClassification:
         """Refuse to fine-tune.
 
         Raises:
-            UserError: naming what such a model can be used for.
+            UserError: always; the message names the uses of such a model.
         """
         check_trainable(self.provides, self.owner)
 
@@ -192,7 +192,7 @@ class TorchvisionClassification:
         return file if file.is_file() else None
 
     def weights_hash(self) -> str:
-        """Return the sha256 of the weight file; for a tag, which torchvision resolves, of its name.
+        """Return the sha256 of the weight file, or of the name of a tag.
 
         Raises:
             UserError: if the weights are not a file and do not look like a tag.
@@ -238,7 +238,7 @@ class TorchvisionClassification:
         return None if file is None else parameter_count([file])
 
     def on_this_machine(self) -> TorchvisionClassification:
-        """Return the same: only torchvision can resolve a tag."""
+        """Return this specification unchanged: only torchvision can resolve a tag."""
         return self
 
     def at(self, checkpoint: str) -> TorchvisionClassification:
@@ -253,10 +253,10 @@ class TorchvisionClassification:
 
 @dataclass(frozen=True)
 class InceptionFeatures:
-    """The Inception of the original FID, by torch-fidelity (``pip install 'cfaug[fid]'``).
+    """The Inception network of the original FID, by torch-fidelity (``pip install 'cfaug[fid]'``).
 
     Args:
-        weights: file of its weights, as converted by torch-fidelity.
+        weights: the path of the network's weights, converted by torch-fidelity.
     """
 
     weights: str
@@ -268,7 +268,7 @@ class InceptionFeatures:
         """Load the weights, in float32 and evaluation mode.
 
         Args:
-            protocol: ``FeatureExtractor``; ``None`` is the same.
+            protocol: ``FeatureExtractor`` or ``None``, which means the same.
 
         Raises:
             UserError: if torch-fidelity is not installed, the file is missing or has other content,
@@ -283,7 +283,7 @@ class InceptionFeatures:
         """Refuse to fine-tune.
 
         Raises:
-            UserError: naming what such a model can be used for.
+            UserError: always; the message names the uses of such a model.
         """
         check_trainable(self.provides, self.owner)
 
@@ -301,7 +301,7 @@ class InceptionFeatures:
         return sha256([file])
 
     def identity(self) -> str:
-        """Return the identity of the model's results: that of the weights."""
+        """Return the identity of the model's results: the hash of the weights."""
         return self.weights_hash()
 
     def settings_hash(self) -> str:
@@ -317,11 +317,11 @@ class InceptionFeatures:
         return parameter_count([Path(self.weights).expanduser()])
 
     def on_this_machine(self) -> InceptionFeatures:
-        """Return the same: it is a file."""
+        """Return this specification unchanged: the weights are a local file."""
         return self
 
     def at(self, checkpoint: str) -> InceptionFeatures:
-        """Return the same for another file."""
+        """Return the same settings for another file of weights."""
         return replace(self, weights=checkpoint)
 
     @property

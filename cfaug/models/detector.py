@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from cfaug.models.pretrained import Wrapped
 
 DIGITS = 5
-"""Decimals of a score and of a coordinate: the last bits depend on the batch."""
+"""Decimals of a score and of a coordinate; further digits depend on the batch."""
 
 
 class HFDetector(Wrapped):
@@ -23,10 +23,10 @@ class HFDetector(Wrapped):
     size form a batch, so that nothing is padded and detections do not depend on other images.
 
     Args:
-        model: as transformers loads it.
-        processor: its image processor.
-        folder: where both come from, for errors.
-        threshold: objects with a lower score are left out.
+        model: a model that transformers has loaded.
+        processor: the model's image processor.
+        folder: the folder of model and processor, which errors name.
+        threshold: the score above which an object is returned, in [0, 1].
     """
 
     transformers_class = "AutoModelForObjectDetection"

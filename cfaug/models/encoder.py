@@ -1,4 +1,4 @@
-"""Shared code of dual encoders: normalises pixels, reads and bounds the learnt scale."""
+"""Shared code of dual encoders: normalising pixels, and reading and bounding the learnt scale."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ class Encoder(Tunable, ABC):
     Args:
         model: a model with a parameter ``logit_scale``, the log of the factor on the cosine.
         transform: the model's image transform.
-        log_scale_bounds: bounds of that parameter for ``clamp_logit_scale``; ``None`` is unbounded.
+        log_scale_bounds: lower and upper bound of that parameter for ``clamp_logit_scale``;
+            ``None`` for no bound.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class Encoder(Tunable, ABC):
 
     @abstractmethod
     def tokenize(self, texts: Sequence[str]) -> dict[str, Tensor]:
-        """Return int64 tensors of shape (batch, length)."""
+        """Return the tokens of texts as int64 tensors of shape (batch, length), by name."""
 
     def encode_image(self, pixels: Tensor) -> Tensor:
         """Map uint8 pixels (batch, 3, size, size) to projected, unnormalised (batch, dim)."""
@@ -89,10 +90,10 @@ class Encoder(Tunable, ABC):
         """Map the output of ``tokenize`` to (batch, dim)."""
 
     def features(self, pixels: Tensor, texts: Sequence[str]) -> tuple[Tensor, ...]:
-        """Return the features for ``contrastive``, each (n, dim): here of images and texts.
+        """Return the features for ``contrastive``: here those of images and texts, each (n, dim).
 
         Args:
-            pixels: uint8 (n, 3, size, size).
+            pixels: images, uint8 (n, 3, size, size).
             texts: n captions, one for each image.
         """
         tokens = self.tokenize(texts)
@@ -113,7 +114,7 @@ class Encoder(Tunable, ABC):
 
         Args:
             features: outputs of ``features`` from every process, with rows in the same order.
-            log_weights: (n, n), see ``cfaug.models.losses``.
+            log_weights: log weights of pairs, (n, n), see ``cfaug.models.losses``; ``None`` for 0.
             negatives: features of texts and images that are only wrong answers, from every process.
         """
         images, texts = features
@@ -125,7 +126,7 @@ class Encoder(Tunable, ABC):
 
     @abstractmethod
     def save(self, folder: Path) -> None:
-        """Write a folder for the model's library, atomically."""
+        """Write a folder that the model's library can load, atomically."""
 
 
 def channels(values: object, name: str, owner: object) -> tuple[float, float, float]:
@@ -133,8 +134,8 @@ def channels(values: object, name: str, owner: object) -> tuple[float, float, fl
 
     Args:
         values: the values in the file.
-        name: ``mean`` or ``std``; none of the latter may be 0.
-        owner: the folder, for errors.
+        name: ``mean`` or ``std``; a value of ``std`` has to be above 0.
+        owner: the folder, which errors name.
 
     Raises:
         UserError: if they are not three finite numbers.

@@ -19,12 +19,12 @@ class HFEntailer(Wrapped):
     """``AutoModelForSequenceClassification`` as a :class:`cfaug.protocols.Entailer` of texts.
 
     Args:
-        model: as transformers loads it.
-        processor: its tokenizer.
-        folder: where both come from, for errors.
+        model: a model that transformers has loaded.
+        processor: the model's tokenizer.
+        folder: the folder of model and processor, which errors name.
         max_length: premise and hypothesis together are truncated to this many tokens; ``None`` is
             the model's limit.
-        labels: names of the logits in their order, which differs between models; ``None`` takes
+        labels: the label of each logit, in an order that differs between models; ``None`` takes
             them from the folder's ``config.json``.
 
     Raises:
@@ -70,18 +70,18 @@ class HFEntailer(Wrapped):
 
 
 def label_columns(labels: Sequence[str], logits: int, owner: object) -> list[int]:
-    """Return the logits of entailment, neutral and contradiction, in that order.
+    """Return the numbers of the logits of entailment, neutral and contradiction, in that order.
 
     >>> label_columns(["CONTRADICTION", "neutral", "entailment"], 3, "folder")
     [2, 1, 0]
 
     Args:
-        labels: names of the logits, in their order; case is ignored.
-        logits: number of logits.
-        owner: the folder, for the error.
+        labels: the label of each logit, in order; case is ignored.
+        logits: the number of logits.
+        owner: the folder, which the error names.
 
     Raises:
-        UserError: if these are not the three names.
+        UserError: if the labels are not these three.
     """
     known = [str(label).strip().lower() for label in labels]
     if logits != len(ENTAILMENT) or sorted(known) != sorted(ENTAILMENT):

@@ -1,4 +1,4 @@
-"""Prompts that ask a model whether a statement follows from an image, from files. No torch."""
+"""Prompts that ask whether a statement follows from an image, read from files. No torch."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def read_prompt(name: str) -> EntailmentPrompt:
     'maybe'
 
     Args:
-        name: ``yes_maybe_no``, ``labels``, or a path.
+        name: ``yes_maybe_no``, ``labels``, or the path of a YAML file.
 
     Raises:
-        UserError: if there is no such file, or it is not such a prompt.
+        UserError: if there is no such file, or its content is invalid.
     """
     file = find_prompt_file(
         name, SHIPPED, "models/entailment_prompts", "model.asked", "question and options"

@@ -1,4 +1,4 @@
-"""Configuration nodes of entailers that look at images. No torch."""
+"""Configuration nodes for entailers whose premise is an image. No torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cfaug.protocols import Entailer
 
 @dataclass(frozen=True)
 class ViltEntailment(Fusion):
-    """A ViLT with a head of three logits; every pair costs a whole pass.
+    """A ViLT with a head of three logits; every pair needs a complete forward pass.
 
     Args: those of :class:`cfaug.models.folder.Fusion`.
     """
@@ -23,7 +23,7 @@ class ViltEntailment(Fusion):
 
 @dataclass(frozen=True)
 class BridgeTowerEntailment(Fusion):
-    """A BridgeTower with a head of three logits; its image tower runs once an image.
+    """A BridgeTower with a head of three logits; its image tower runs once for each image.
 
     Args: those of :class:`cfaug.models.folder.Fusion`.
     """
@@ -33,7 +33,7 @@ class BridgeTowerEntailment(Fusion):
 
 @dataclass(frozen=True)
 class FlavaEntailment(Fusion):
-    """A FLAVA with a head of three logits; its image tower runs once an image.
+    """A FLAVA with a head of three logits; its image tower runs once for each image.
 
     Args: those of :class:`cfaug.models.folder.Fusion`.
     """
@@ -43,17 +43,17 @@ class FlavaEntailment(Fusion):
 
 @dataclass(frozen=True)
 class AskedEntailment(ImageCheckpoint):
-    """A vision-language model that is asked for one of three answers, such as LLaVA.
+    """A vision-language model, such as LLaVA, that chooses one of three answers.
 
     Args:
         name_or_path: a ``save_pretrained`` folder or a Hub id.
-        revision: commit of a Hub id.
-        geometry: geometry of images, ``crop`` or ``squash``; ``None`` is the processor's own.
+        revision: the commit of a Hub id.
+        geometry: ``crop`` or ``squash`` images to a square; ``None`` follows the processor.
         prompt: the model's template, with ``{image}`` and ``{question}``; the answer follows after
             a space. The default is LLaVA-1.5's; ``None`` is the chat template of the folder.
         asked: the question and the three answers: ``yes_maybe_no``, ``labels``, or a YAML file.
-        reduction: of the log-likelihoods of an answer's tokens: ``sum``, or ``token_mean``, which
-            does not favour short answers.
+        reduction: the log-likelihood of an answer is the ``sum`` over its tokens or their mean,
+            ``token_mean``, which does not favour short answers.
     """
 
     prompt: str | None = LLAVA_PROMPT
@@ -69,7 +69,7 @@ class AskedEntailment(ImageCheckpoint):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Arguments of the model besides its folder, with the content of the prompt's file."""
+        """Arguments of the model other than its folder, with the content of the prompt file."""
         told = super().settings
         asked = read_prompt(told.pop("asked"))
         return {**told, "question": asked.question, "options": dict(asked.options)}

@@ -1,4 +1,4 @@
-"""Writes the folder of a checkpoint atomically."""
+"""Atomic writing of checkpoint folders."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def replace_checkpoint(folder: Path) -> Iterator[Path]:
     A model card in the old folder is kept in the new one, because the user may have edited it.
 
     Raises:
-        OSError: naming ``folder``, if the disk is full, even if safetensors reports it.
+        OSError: if the disk is full, also where safetensors reports it with an error of its own.
     """
     from safetensors import SafetensorError
 

@@ -13,7 +13,7 @@ from cfaug.models.fusion import TowerEntailer
 class FlavaEntailer(TowerEntailer):
     """``FlavaModel`` with a head of three logits on the multimodal encoder's first token.
 
-    Its authors classify by that token after the last layer norm (``FLAVAForClassification`` of
+    FLAVA's authors classify that token after the last layer norm (``FLAVAForClassification`` of
     torchmultimodal). The image tower does not depend on the text: it runs once for all hypotheses
     about an image.
     """

@@ -1,4 +1,4 @@
-"""Settings of a ``save_pretrained`` folder, shared by the models of ``specs``. No torch."""
+"""Settings for ``save_pretrained`` folders, shared by the specifications of models. No torch."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class ImageCheckpoint(Checkpoint):
 
     Args:
         name_or_path: a ``save_pretrained`` folder or a Hub id.
-        revision: commit of a Hub id.
-        geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
+        revision: the commit of a Hub id.
+        geometry: ``crop`` or ``squash`` images to a square; ``None`` follows the processor.
     """
 
     geometry: Geometry | None = None
@@ -35,10 +35,10 @@ class Folder(Checkpoint):
 
     Args:
         name_or_path: a folder, a Hub id, or ``zoo:NAME`` for one shipped here.
-        revision: commit of a Hub id.
+        revision: the commit of a Hub id.
         max_length: captions are truncated to this many tokens; ``None`` is the model's limit (77
             for CLIP; run_clip.py's own default of 128 does not fit it).
-        geometry: of images: ``crop`` keeps the aspect ratio and crops the long side, as run_clip.py
+        geometry: ``crop`` keeps the aspect ratio of images and crops the long side, as run_clip.py
             does for every model; ``squash`` changes the aspect ratio; ``None`` follows the folder's
             image processor.
     """
@@ -50,9 +50,10 @@ class Folder(Checkpoint):
         check_fields(self, "model")
 
     def settings_words(self) -> list[object]:
-        """Return the settings in the form for ``settings_hash``.
+        """Return the settings in the form that ``settings_hash`` hashes.
 
-        The form of these two never changes, so that earlier results are found again.
+        The form of ``max_length`` and ``geometry`` never changes, so that earlier results are found
+        again.
         """
         told = {"max_length", "geometry"}
         more = [f"{k}={v!r}" for k, v in sorted(self.answering().items()) if k not in told]
@@ -61,14 +62,14 @@ class Folder(Checkpoint):
 
 @dataclass(frozen=True)
 class Fusion(Folder):
-    """A fusion encoder of image and text, with a head that tells whether the text follows.
+    """A fusion encoder with a head that tells whether the text follows from the image.
 
     Args:
         name_or_path: a folder, a Hub id, or ``zoo:NAME`` for one shipped here; for training, any
             checkpoint of the encoder.
-        revision: commit of a Hub id.
+        revision: the commit of a Hub id.
         max_length: hypotheses are truncated to this many tokens; ``None`` is the model's limit.
-        geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
+        geometry: ``crop`` or ``squash`` images to a square; ``None`` follows the processor.
         labels: entailment, neutral and contradiction in the order of the head's logits, which
             differs between models; ``None`` takes it from ``config.json``.
     """
@@ -81,10 +82,10 @@ class Fusion(Folder):
         """Load the encoder with its head, or with a random one if it has no head of three logits.
 
         Args:
-            seed: seed of the run.
+            seed: the seed of the run, from which a random head is drawn.
 
         Raises:
-            UserError: as ``load``, except for a missing head.
+            UserError: for the reasons of ``load``, except for a missing head.
         """
         module, _, name = self.implementation.rpartition(".")
         kind = getattr(import_module(module), name)
@@ -94,7 +95,7 @@ class Fusion(Folder):
         """Refuse training as a dual encoder.
 
         Raises:
-            UserError: naming the supported training.
+            UserError: always; the message names the supported training.
         """
         raise UserError(
             f"{self.owner} cannot be fine-tuned on images and their captions: it learns whether a "

@@ -2,8 +2,8 @@
 
 A checkpoint is an ordinary ``save_pretrained`` folder: the encoder's weights under transformers'
 names, the head's as ``classifier.*``, and a ``config.json`` that names the encoder's class and the
-three labels. transformers loads the encoder of such a folder by itself, and
-``ViltForQuestionAnswering`` a ViLT's with its head.
+three labels. transformers itself can load the encoder of such a folder, and
+``ViltForQuestionAnswering`` loads a ViLT with its head.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ SPREAD = 0.02
 class FusionEntailer(FromFolder, Tunable, ABC):
     """A :class:`cfaug.protocols.Entailer` whose premise is an image.
 
-    The head is METER's for SNLI-VE (Dou et al., 2022; ``snli_classifier`` of its code): linear,
-    layer norm, GELU, linear, on the encoder's pooled features.
+    The head is the one of METER for SNLI-VE (Dou et al., 2022; ``snli_classifier`` of its code):
+    linear, layer norm, GELU, linear, on the encoder's pooled features.
 
     Args:
-        model: the encoder, as transformers loads it.
-        processor: its own.
-        folder: where both come from.
+        model: the encoder, a model that transformers has loaded.
+        processor: the model's processor.
+        folder: the folder of model and processor.
         max_length: hypotheses are truncated to this many tokens; ``None`` is the model's limit.
-        geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
-        labels: names of the head's logits in their order; ``None`` takes them from ``config.json``.
-        head_seed: seed of a random head if the folder has none; ``None`` refuses such a folder.
+        geometry: ``crop`` or ``squash`` images to a square; ``None`` follows the processor.
+        labels: the label of each logit, in order; ``None`` takes them from ``config.json``.
+        head_seed: the seed of a random head for a folder without one; ``None`` refuses the folder.
 
     Raises:
-        UserError: if there is no head and no ``head_seed``, its labels are not entailment, neutral
-            and contradiction, or weights are not finite.
+        UserError: if there is neither a head nor a ``head_seed``, the labels are not entailment,
+            neutral and contradiction, or weights are not finite.
     """
 
     def __init__(
@@ -90,8 +90,8 @@ class FusionEntailer(FromFolder, Tunable, ABC):
         """Load a folder in float32, in evaluation mode.
 
         Args:
-            folder: of weights and processor.
-            settings: of the constructor.
+            folder: a ``save_pretrained`` folder with weights and processor.
+            settings: keyword arguments of the constructor.
 
         Raises:
             UserError: if the folder has another kind of encoder, or cannot be loaded.
@@ -120,7 +120,7 @@ class FusionEntailer(FromFolder, Tunable, ABC):
 
     @property
     def encoder(self) -> Any:
-        """The encoder of transformers."""
+        """The transformers encoder."""
         return self.model.encoder
 
     @property
@@ -157,7 +157,7 @@ class FusionEntailer(FromFolder, Tunable, ABC):
         """Map normalised float32 (n, 3, size, size) and n tokenised texts to the head's input.
 
         Returns:
-            (n, width).
+            The pooled features, (n, width).
         """
 
     def save(self, folder: Path) -> None:
@@ -202,11 +202,11 @@ class TowerEntailer(FusionEntailer):
 
 
 class _Assembled(nn.Module):
-    """Encoder and head, under their names in a checkpoint of transformers.
+    """An encoder and its head, under their names in a transformers checkpoint.
 
     Args:
-        encoder: of transformers.
-        head: reads its pooled features.
+        encoder: a transformers encoder.
+        head: the head on the encoder's pooled features.
     """
 
     def __init__(self, encoder: Any, head: nn.Sequential) -> None:
@@ -217,7 +217,7 @@ class _Assembled(nn.Module):
 
     @property
     def encoder(self) -> Any:
-        """The encoder of transformers."""
+        """The transformers encoder."""
         return getattr(self, self._prefix)
 
 
@@ -225,7 +225,7 @@ def check_images(premises: Sequence[str], pixels: Tensor | None) -> Tensor:
     """Return the images, which are the premises.
 
     Raises:
-        UserError: if there are none, or a premise is a text.
+        UserError: if there are no images, or a premise is a text.
     """
     if pixels is None:
         raise UserError("this model reads images: give those that the hypotheses are about")

@@ -17,15 +17,15 @@ from cfaug.pretrained import quiet
 
 
 class HFEncoder(FromFolder, Encoder):
-    """A transformers model with its processor.
+    """A dual encoder of transformers with its processor.
 
     Args:
-        model: as transformers loads it.
-        processor: its own.
-        folder: where both come from, for errors.
+        model: a model that transformers has loaded.
+        processor: the model's processor.
+        folder: the folder of model and processor, which errors name.
         max_length: captions are truncated to this many tokens; ``None`` is the model's limit.
-        log_scale_bounds: see :class:`Encoder`.
-        geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
+        log_scale_bounds: lower and upper bound of the learnt log scale; ``None`` for no bound.
+        geometry: ``crop`` or ``squash`` images to a square; ``None`` follows the processor.
     """
 
     transformers_class = "AutoModel"
@@ -47,7 +47,7 @@ class HFEncoder(FromFolder, Encoder):
         self.tokenizer = tokenizer
 
     def tokenize(self, texts: Sequence[str]) -> dict[str, Tensor]:
-        """Return the tokenizer's tensors, padded to the batch's longest caption."""
+        """Return the tokenizer's int64 tensors (batch, length), padded to the longest caption."""
         return self.tokenizer(texts)
 
     def encode_pixels(self, pixels: Tensor) -> Tensor:

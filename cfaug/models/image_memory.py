@@ -9,11 +9,11 @@ from typing import Any
 class ImageMemory:
     """A cache of an image processor's output for its last images.
 
-    A processor of images and text repeats both for every text, and most of the time goes into the
-    images. Everything except calls is delegated to the image processor.
+    A processor of images and text processes both again for every text, and spends most of the time
+    on the images. Everything except calls is delegated to the image processor.
 
     Args:
-        processor: of transformers, for images.
+        processor: a transformers image processor.
     """
 
     def __init__(self, processor: Any) -> None:
@@ -32,8 +32,8 @@ class ImageMemory:
         """Return the image processor's output for images; the last output is cached.
 
         Args:
-            images: as a processor hands them over.
-            settings: likewise.
+            images: an image or nested lists of images, passed on by a processor.
+            settings: keyword arguments of the image processor.
         """
         asked = tuple(_flatten(images))
         same = len(asked) == len(self._images) and all(

@@ -1,4 +1,4 @@
-"""Models of transformers that read an image and write a caption."""
+"""Transformers models that read an image and write a caption."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ IMAGE = "{image}"
 
 
 class ImageTextModel(Wrapped):
-    """``AutoModelForImageTextToText`` whose images have one size.
+    """``AutoModelForImageTextToText`` for images of one size.
 
     Args:
-        model: as transformers loads it.
-        processor: its own.
-        folder: where both come from, for errors.
-        geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
+        model: a model that transformers has loaded.
+        processor: the model's processor.
+        folder: the folder of model and processor, which errors name.
+        geometry: ``crop`` or ``squash`` images to a square; ``None`` follows the processor.
 
     Raises:
         UserError: for an unsupported image processor.
@@ -54,7 +54,7 @@ class ImageTextModel(Wrapped):
     def _without_end(self, tokens: dict[str, Tensor]) -> list[list[int]]:
         """Return the tokens of each text, without padding and the tokenizer's end-of-text token.
 
-        Some tokenizers end every text; here texts are continued.
+        Some tokenizers end every text with such a token, but here the model continues the texts.
         """
         tokenizer = self.processor.tokenizer
         ends = {tokenizer.eos_token_id, tokenizer.sep_token_id} - {None}
@@ -69,14 +69,15 @@ class HFCaptioner(ImageTextModel):
     """A :class:`cfaug.protocols.Captioner`, such as BLIP or LLaVA.
 
     Args:
-        model: as transformers loads it.
-        processor: its own.
-        folder: where both come from, for errors.
-        geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
-        prompt: text that the model continues, with the placeholder ``{image}``; without it the
-            image comes first. It is not part of the caption.
-        prefix: put before every caption.
-        generation: settings of ``generate``, such as ``num_beams``.
+        model: a model that transformers has loaded.
+        processor: the model's processor.
+        folder: the folder of model and processor, which errors name.
+        geometry: ``crop`` or ``squash`` images to a square; ``None`` follows the processor.
+        prompt: the text that the model continues, with the placeholder ``{image}``; without the
+            placeholder, the image comes first. The prompt is not part of the caption.
+        prefix: the text put before every caption.
+        generation: keyword arguments of ``generate``, such as ``num_beams``; ``None`` values are
+            left out.
 
     Raises:
         UserError: for an unsupported image processor.
@@ -119,9 +120,9 @@ class HFCaptioner(ImageTextModel):
 
 
 def _own_token(processor: Any) -> str | None:
-    """Return the token of the image in a prompt; ``None`` if there is none.
+    """Return the token that stands for the image in a prompt; ``None`` for models without one.
 
-    BLIP-2's processor itself puts its queries before every text.
+    BLIP-2's processor puts its queries before every text by itself.
     """
     token = getattr(processor, "image_token", None)
     if token is None or getattr(processor, "num_query_tokens", None) is not None:

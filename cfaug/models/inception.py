@@ -1,4 +1,4 @@
-"""The Inception of the original FID (Heusel et al., 2017), by torch-fidelity's conversion of it."""
+"""The Inception network of the original FID (Heusel et al., 2017), converted by torch-fidelity."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cfaug.weights import refuse_pickles
 
 SIDE = 299
 FEATURES = "2048"
-"""The features of FID: the last average pool."""
+"""torch-fidelity's name of FID's features: the last average pool."""
 
 WEIGHTS = (
     "https://github.com/toshas/torch-fidelity/releases/download/v0.2.0/"
@@ -29,7 +29,7 @@ class Inception(nn.Module):
     filter, which skips pixels: the distances differ slightly from those of papers that used it.
 
     Args:
-        network: torch-fidelity's, which normalises uint8 pixels itself.
+        network: torch-fidelity's network, which normalises uint8 pixels itself.
     """
 
     def __init__(self, network: nn.Module) -> None:

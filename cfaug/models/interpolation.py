@@ -29,7 +29,7 @@ class Ends:
         initial: the checkpoint before fine-tuning, at factor 0.
         tuned: the fine-tuned checkpoint, at factor 1; its tokenizer, processor and settings are
             used.
-        owner: name of the two, for errors.
+        owner: the name of the pair, which errors begin with.
     """
 
     initial: ModelSpec
@@ -45,7 +45,7 @@ class Ends:
         It is the same object at every factor: an earlier result gets the new weights.
 
         Args:
-            factor: in [0, 1].
+            factor: the weight of the fine-tuned checkpoint, in [0, 1].
             protocol: the protocol to load; ``None`` is the main one that the model provides.
 
         Raises:
@@ -89,9 +89,9 @@ def interpolate(first: Tensor, last: Tensor, factor: float) -> Tensor:
     checkpoint.
 
     Args:
-        first: of the initial checkpoint.
-        last: of the fine-tuned one, of the same shape.
-        factor: in [0, 1]; 0 and 1 give the ends themselves, bit by bit.
+        first: a tensor of the initial checkpoint.
+        last: the same tensor of the fine-tuned checkpoint, of equal shape.
+        factor: the weight of ``last``, in [0, 1]; 0 and 1 return ``first`` and ``last`` unchanged.
     """
     import torch
 
@@ -117,7 +117,7 @@ class Interpolated:
 
     Args:
         ends: the two checkpoints.
-        factor: weight of the fine-tuned one, in [0, 1].
+        factor: the weight of the fine-tuned checkpoint, in [0, 1].
     """
 
     ends: Ends
@@ -136,7 +136,7 @@ class Interpolated:
         """Return the model as a protocol; the object is shared by all factors between 0 and 1.
 
         Args:
-            protocol: one of ``cfaug.protocols``; ``None`` is the main one.
+            protocol: one of ``cfaug.protocols``; ``None`` is the model's main one.
 
         Raises:
             UserError: if a checkpoint cannot be loaded, or the two do not match.
@@ -152,14 +152,14 @@ class Interpolated:
         raise UserError("interpolated weights are evaluated only: there is no folder of them")
 
     def weights_hash(self) -> str:
-        """Return the sha256 of both hashes and the factor; at 0 and 1, the checkpoint's own."""
+        """Return the sha256 of both hashes and the factor; at 0 and 1, the hash of a checkpoint."""
         if self._end is not None:
             return self._end.weights_hash()
         both = self.ends.initial.weights_hash(), self.ends.tuned.weights_hash()
         return sha256_text(f"wise_ft {' '.join(both)} {self.factor!r}")
 
     def identity(self) -> str:
-        """Return the identity of the model's results; at 0 and 1, that of the checkpoint."""
+        """Return the identity of the model's results; at 0 and 1, the one of a checkpoint."""
         if self._end is not None:
             return self._end.identity()
         both = self.ends.initial.identity(), self.ends.tuned.identity()
@@ -174,12 +174,12 @@ class Interpolated:
         return self.ends.tuned.parameters()
 
     def on_this_machine(self) -> Interpolated:
-        """Return the same, with both checkpoints by their local folders."""
+        """Return the specification with the local folders of both checkpoints."""
         ends = self.ends
         local = Ends(ends.initial.on_this_machine(), ends.tuned.on_this_machine(), ends.owner)
         return Interpolated(local, self.factor)
 
     def at(self, checkpoint: str) -> Interpolated:
-        """Return the same with another fine-tuned checkpoint."""
+        """Return the specification with another fine-tuned checkpoint."""
         ends = self.ends
         return Interpolated(Ends(ends.initial, ends.tuned.at(checkpoint), ends.owner), self.factor)

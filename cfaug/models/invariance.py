@@ -1,4 +1,4 @@
-"""A loss on unequal similarities of a counterfactual set's images to their neutral prompt.
+"""A loss for unequal similarities of a counterfactual set's images to their neutral prompt.
 
 A set shows one subject with every combination of some attributes, and its neutral prompt names none
 of them: "a photo of a doctor". A model without a preference gives all images of the set the same
@@ -20,19 +20,19 @@ def set_invariance(
 ) -> Tensor:
     """Return the mean over sets of the spread of their logits with the neutral prompt, a scalar.
 
-    Computed in float32 whatever the surrounding precision. A set counts if the batch has at least
-    two of its images; without such a set the result is 0.
+    It is computed in float32 whatever the surrounding precision. A set counts if the batch has at
+    least two of its images; without such a set the result is 0.
 
     Args:
-        images: (n, dim), not normalised.
-        prompts: (m, dim), features of the neutral prompts, not normalised.
-        shown: number of each row's neutral prompt, int64 (n,); -1 for a row without one.
-        sets: number of each row's set, int64 (n,).
+        images: features of the images, not normalised, (n, dim).
+        prompts: features of the neutral prompts, not normalised, (m, dim).
+        shown: the number of each row's neutral prompt, int64 (n,); -1 for a row without one.
+        sets: the number of each row's set, int64 (n,).
         logit_scale: the factor on the cosine, a scalar, detached: a model should not reduce the
             term by reducing its scale.
-        kind: ``variance`` of a set's logits, divided by the number of images; or ``kl``, the
-            Kullback-Leibler divergence of the softmax over a set's logits from the uniform
-            distribution, in nats. For small differences the former is twice the latter.
+        kind: ``variance``, the variance of a set's logits, divided by the number of images; or
+            ``kl``, the Kullback-Leibler divergence of the softmax over a set's logits from the
+            uniform distribution, in nats. For small differences the former is twice the latter.
     """
     with torch.autocast(images.device.type, enabled=False):
         rows = torch.nonzero(shown >= 0).squeeze(1)
@@ -72,4 +72,4 @@ KINDS: Mapping[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "variance": _variance,
     "kl": _divergence,
 }
-"""{name: maps logits (n,), the place of each row's set and the sets' sizes to one value a set}."""
+"""{name: function of logits (n,), each row's set and the sizes of sets; one value for each set}."""

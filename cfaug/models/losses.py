@@ -1,11 +1,11 @@
-"""The models' authors' contrastive losses of a batch, as pure functions of features.
+"""Contrastive losses of the models' authors for a batch, as pure functions of features.
 
-Row i of every feature tensor belongs to example i. All are computed in float32 whatever the
+Row i of every feature tensor belongs to example i. All losses are computed in float32 whatever the
 surrounding precision: bfloat16 has 8 bits for a cosine.
 
 ``log_weights`` (n, n), symmetric, weights the pairs that a loss contrasts: entry (i, j) is the log
-of the weight of example j among example i's choices. 0 everywhere is the authors' loss, minus
-infinity leaves a pair out, log w counts it w times.
+of the weight of example j among example i's choices. 0 everywhere gives the authors' loss, minus
+infinity leaves a pair out, and log w counts it w times.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ def symmetric_loss(
 ) -> Tensor:
     """Return the mean of the two cross-entropies over cosines (Radford et al., 2021, figure 3).
 
-    Also FLAVA's global contrastive term (Singh et al., 2022, section 3.2). With negative texts it
-    is NegCLIP's (Yuksekgonul et al., 2023, section 4.1) and TROHN-Text's (Miranda et al., 2024,
-    section 5): an image finds its text among all texts and negatives, a text its image among the
-    images of the batch. Negative images are used in the same way, with the roles exchanged.
+    It is also FLAVA's global contrastive term (Singh et al., 2022, section 3.2). With negative
+    texts it is the loss of NegCLIP (Yuksekgonul et al., 2023, section 4.1) and of TROHN-Text
+    (Miranda et al., 2024, section 5): an image has to find its text among all texts and negatives,
+    a text its image among the images of the batch. Negative images are used in the same way, with
+    the roles exchanged.
 
     Args:
-        images: (n, dim), not normalised.
-        texts: (n, dim), not normalised.
+        images: features of the images, not normalised, (n, dim).
+        texts: features of the texts, not normalised, (n, dim).
         logit_scale: the factor on the cosine, a scalar.
-        log_weights: (n, n), see above.
-        negatives: texts and images that are only wrong answers.
+        log_weights: log weights of pairs, (n, n), see the module; ``None`` for 0 everywhere.
+        negatives: texts and images that are only wrong answers; ``None`` for no others.
     """
     wrong = negatives or Negatives()
     with torch.autocast(images.device.type, enabled=False):
@@ -58,15 +59,15 @@ def three_way_loss(
 ) -> Tensor:
     """Return BridgeTower's loss: the mean of three cross-entropies, each in one direction.
 
-    Each text finds its image, each text the cross encoder's feature of its pair, and each image
-    that feature (Xu et al., 2023; ``BridgeTowerForContrastiveLearning``).
+    Each text has to find its image, each text the cross encoder's feature of its pair, and each
+    image that feature (Xu et al., 2023; ``BridgeTowerForContrastiveLearning``).
 
     Args:
-        images: (n, dim), not normalised.
-        texts: (n, dim), not normalised.
-        crossed: (n, dim), of each image with its own text, not normalised.
+        images: features of the images, not normalised, (n, dim).
+        texts: features of the texts, not normalised, (n, dim).
+        crossed: features of each image with its own text, not normalised, (n, dim).
         logit_scale: the factor on the cosine, a scalar.
-        log_weights: (n, n), see above.
+        log_weights: log weights of pairs, (n, n), see the module; ``None`` for 0 everywhere.
     """
     with torch.autocast(images.device.type, enabled=False):
         scale = logit_scale.float()
@@ -90,12 +91,12 @@ def sigmoid_loss(
     question with the answer no.
 
     Args:
-        images: (n, dim), not normalised.
-        texts: (n, dim), not normalised.
+        images: features of the images, not normalised, (n, dim).
+        texts: features of the texts, not normalised, (n, dim).
         logit_scale: the factor on the cosine, a scalar.
-        logit_bias: bias added to the logits, a scalar.
-        log_weights: (n, n), see above.
-        negatives: texts and images that are only wrong answers.
+        logit_bias: the bias added to the logits, a scalar.
+        log_weights: log weights of pairs, (n, n), see the module; ``None`` for 0 everywhere.
+        negatives: texts and images that are only wrong answers; ``None`` for no others.
     """
     wrong = negatives or Negatives()
     with torch.autocast(images.device.type, enabled=False):
@@ -132,9 +133,9 @@ def _diagonal(logits: Tensor, log_weights: Tensor | None, more: Tensor | None = 
     """Return the mean cross-entropy of rows whose right answer is on the diagonal.
 
     Args:
-        logits: (n, n).
-        log_weights: (n, n), added to them.
-        more: (n, m), logits of further wrong answers.
+        logits: the logits of all pairs, (n, n).
+        log_weights: log weights to add to the logits, (n, n); ``None`` for 0.
+        more: logits of further wrong answers, (n, m); ``None`` for no others.
     """
     if log_weights is not None:
         logits = logits + log_weights

@@ -1,7 +1,7 @@
-"""Matching scores of an image and a text by models of any kind: the paper's score G.
+"""Matching scores of an image and a text by models of any kind.
 
-COCO-Counterfactuals, section 4.2.2. Every matcher is a ``torch.nn.Module``, so that ``.to(device)``
-moves it.
+They are the score G of COCO-Counterfactuals, section 4.2.2. Every matcher is a ``torch.nn.Module``,
+so that ``.to(device)`` moves it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class DualMatcher(nn.Module):
         self.transform = encoder.transform
 
     def tokenize(self, texts: Sequence[str]) -> dict[str, Tensor]:
-        """Return int64 tensors (n, length), like the encoder."""
+        """Return the encoder's tokens: int64 tensors (n, length), by name."""
         return self.encoder.tokenize(texts)
 
     def match(self, pixels: Tensor, texts: Sequence[str]) -> Tensor:
@@ -46,11 +46,11 @@ class PairMatcher(FromFolder, nn.Module, ABC):
     """A transformers model that reads an image and a text together; evaluation only.
 
     Args:
-        model: in evaluation mode.
-        processor: its own.
-        folder: where both come from, for errors.
+        model: a transformers model in evaluation mode.
+        processor: the model's processor.
+        folder: the folder of model and processor, which errors name.
         max_length: captions are truncated to this many tokens; ``None`` is the model's limit.
-        geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
+        geometry: ``crop`` or ``squash`` images to a square; ``None`` follows the processor.
 
     Raises:
         UserError: for an unsupported image processor, or a ``max_length`` that is too large.

@@ -14,10 +14,12 @@ class Negatives:
     """Features of texts and images that are only wrong answers in a batch, not normalised.
 
     Attributes:
-        texts: (m, dim), added to every image's choices; ``None`` is no text.
-        images: (k, dim), added to every text's choices; ``None`` is no image.
-        text_log_weights: (n, m), log of the weight of each text for each image; ``None``: weight 1.
-        image_log_weights: (n, k), the same of each image for each text.
+        texts: features (m, dim) of texts, added to every image's choices; ``None`` for no text.
+        images: features (k, dim) of images, added to every text's choices; ``None`` for no image.
+        text_log_weights: the log of the weight of each text for each image, (n, m); ``None`` for a
+            weight of 1.
+        image_log_weights: the log of the weight of each image for each text, (n, k); ``None`` for a
+            weight of 1.
     """
 
     texts: Tensor | None = None
@@ -30,9 +32,9 @@ def log_owner_weights(owners: Tensor, rows: int, weight: float) -> Tensor:
     """Return log W (rows, m): ``weight`` for the row that a negative was made for, 1 for others.
 
     Args:
-        owners: the place of that row in the batch, int64 (m,).
-        rows: of the batch.
-        weight: above 0.
+        owners: the row in the batch that each negative was made for, int64 (m,).
+        rows: the number of rows of the batch.
+        weight: the weight of a negative for its own row, above 0.
 
     >>> log_owner_weights(torch.tensor([1, 0]), 2, 2.0).exp().round().tolist()
     [[1.0, 2.0], [2.0, 1.0]]
@@ -44,7 +46,7 @@ def log_owner_weights(owners: Tensor, rows: int, weight: float) -> Tensor:
 def log_negative_weights(
     images: Tensor, sets: Tensor, *, mask_same_image: bool, hard_negative_weight: float
 ) -> Tensor:
-    """Return log W (n, n), to be added to a batch's logits, rows and columns in its order.
+    """Return log W (n, n), to be added to the logits of a batch, in the order of its rows.
 
     With logits s the loss of row i becomes ::
 
@@ -63,10 +65,10 @@ def log_negative_weights(
     W is symmetric: it serves images against texts and texts against images alike.
 
     Args:
-        images: number of each row's image, int64 (n,); equal numbers are the same image.
-        sets: number of each row's counterfactual set, int64 (n,).
+        images: the number of each row's image, int64 (n,); equal numbers are the same image.
+        sets: the number of each row's counterfactual set, int64 (n,).
         mask_same_image: whether other captions of the same image are left out.
-        hard_negative_weight: above 0.
+        hard_negative_weight: the weight of another image of the same set, above 0.
     """
     same_image = images[:, None] == images[None, :]
     same_set = sets[:, None] == sets[None, :]

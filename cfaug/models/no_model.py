@@ -12,7 +12,7 @@ from cfaug.weights import sha256_text
 
 @dataclass(frozen=True)
 class NoModelSpec:
-    """The specification of no model: it provides only ``NoModel``."""
+    """The specification of the placeholder, which provides only ``NoModel``."""
 
     provides = (NoModel,)
     weights = "no-model"
@@ -30,15 +30,15 @@ class NoModelSpec:
         raise UserError("there is no model to train: choose a model=...")
 
     def weights_hash(self) -> str:
-        """Return the sha256 of its name."""
+        """Return the sha256 of the placeholder's name."""
         return sha256_text(self.weights)
 
     def identity(self) -> str:
-        """Return the same."""
+        """Return the hash of the weights."""
         return self.weights_hash()
 
     def settings_hash(self) -> str:
-        """Return the same."""
+        """Return the hash of the weights: there are no settings."""
         return self.weights_hash()
 
     def parameters(self) -> int | None:

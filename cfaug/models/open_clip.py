@@ -1,4 +1,4 @@
-"""Dual encoders of open_clip: all its architectures, in its own file format."""
+"""Dual encoders of open_clip: all its architectures, saved in its own file format."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cfaug.weights import open_clip_folder, open_clip_weights, refuse_pickles
 
 
 class OpenClipEncoder(Encoder):
-    """An open_clip model with its tokenizer and the configuration that rebuilds it."""
+    """An open_clip model with its tokenizer and the configuration to rebuild it."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class OpenClipEncoder(Encoder):
         self.config = config
 
     def tokenize(self, texts: Sequence[str]) -> dict[str, Tensor]:
-        """Return ``input_ids`` of the model's context length, which its attention mask fixes."""
+        """Return ``input_ids`` of the context length, to which the model's attention mask fits."""
         return {"input_ids": self.tokenizer(list(texts))}
 
     def encode_pixels(self, pixels: Tensor) -> Tensor:
@@ -111,7 +111,7 @@ def load(architecture: str, pretrained: str | None, *, log_scale_bounds: Bounds)
 
 
 def _build(source: str, told: Mapping[str, Any], **options: Any) -> Any:
-    """Build open_clip's model of a name, or of a folder with its text tower."""
+    """Build the open_clip model of a name, or of a folder with its text tower."""
     import open_clip
 
     text = told.get("text_cfg", {})
@@ -132,7 +132,7 @@ def _check_size(source: str, told: Mapping[str, Any], folder: Path, file: Path) 
 
 
 def _tokenizer(source: str, folder: Path | None, told: Mapping[str, Any]) -> Any:
-    """Return the tokenizer of a name, or a folder's own, built only from files in the folder."""
+    """Return the tokenizer of a name, or of a folder, built only from files in that folder."""
     import open_clip
     from open_clip.tokenizer import HFTokenizer, SimpleTokenizer
 
@@ -192,4 +192,4 @@ def _image_transform(preprocess: dict[str, Any], owner: str) -> ImageTransform:
 
 
 _GEOMETRIES: dict[str, Geometry] = {"shortest": "crop", "squash": "squash"}
-"""By open_clip's ``resize_mode``; its third, ``longest``, pads."""
+"""Geometry by open_clip's ``resize_mode``; the third mode, ``longest``, pads and is unsupported."""

@@ -1,7 +1,7 @@
 """Allowlists for the settings in an open_clip folder's ``open_clip_config.json``.
 
-open_clip itself passes on every setting there: arguments of a tokenizer (such as
-``trust_remote_code``), a path of merges, the name of any repository. No torch.
+open_clip itself passes on every setting of the file: arguments of a tokenizer (such as
+``trust_remote_code``), the path of a file of merges, the name of any repository. No torch.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ ALLOWED: Mapping[str, frozenset[str]] = {
     "act_kwargs": frozenset({"approximate"}),
     "norm_kwargs": frozenset({"eps"}),
 }  # fmt: skip
-"""Settings that are passed on, by their node."""
+"""The settings that are passed on, by node."""
 
 HF_TEXT_TOWERS = (
     "roberta-base", "xlm-roberta-base", "xlm-roberta-large", "google/mt5-base", "google/mt5-xl",
@@ -60,14 +60,14 @@ HF_TEXT_TOWERS = (
 """Text models of the Hub in open_clip's own architectures: a folder may name only these."""
 
 LONGEST = 8192
-"""Limit of the tokens to which a caption is padded."""
+"""The largest context length, to which captions are padded."""
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Return the file's ``model_cfg`` with a text tower's place within the folder resolved.
+    """Return the ``model_cfg`` of a folder, with the path of a text tower in it resolved.
 
     Raises:
-        UserError: if there is none, or it has settings that the lists do not allow.
+        UserError: if there is no ``model_cfg``, or it has settings that the lists do not allow.
     """
     file = folder / CONFIG
     content = read_json(file) if file.is_file() else None
@@ -90,10 +90,10 @@ def check_config(config: Mapping[str, Any], file: Path) -> None:
 
     Args:
         config: a ``model_cfg``.
-        file: its file, for the error.
+        file: the file of the configuration, which the error names.
 
     Raises:
-        UserError: naming the setting.
+        UserError: if a setting is missing, not allowed or invalid; it names the setting.
     """
     for node in ("vision_cfg", "text_cfg"):
         if not isinstance(config.get(node), Mapping):

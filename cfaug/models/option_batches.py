@@ -1,7 +1,7 @@
 """Answer options as rows of a batch: the model's inputs, and the tokens of each option.
 
-For training, where every row is processed completely for its gradient; ``option_scores`` computes
-the same for evaluation, with shared prefixes processed once.
+They are for training, which processes every row completely for its gradient; ``option_scores``
+computes the same for evaluation, with shared prefixes processed once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ IGNORED = -100
 """Marks a place that does not predict a token of the option."""
 
 DECODED = "decoder_input_ids"
-"""The input of a separate decoder."""
+"""The name of a separate decoder's input."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class OptionRow:
     """A question with one option.
 
     Attributes:
-        inputs: the model's inputs, each of one row.
-        targets: for every place with an output, the next token of the option, or ``IGNORED`` in the
+        inputs: the model's inputs by name, each of one row.
+        targets: the next token of the option for every place with an output; ``IGNORED`` in the
             image, the prompt and the padding.
     """
 
@@ -40,7 +40,7 @@ class OptionRow:
 
     @property
     def shapes(self) -> tuple[tuple[str, object], ...]:
-        """The shapes that must be equal for rows of one batch: all except their length."""
+        """The shapes that have to be equal within a batch: all except the length of texts."""
         length = self.inputs["input_ids"].shape
         return tuple(
             (name, "text" if one.shape == length or name == DECODED else tuple(one.shape))
@@ -54,7 +54,8 @@ def option_row(asked: Asked, option: Option, scoring: Continued | Translated) ->
     Args:
         asked: the question.
         option: one of ``asked.options``.
-        scoring: how the model reads options: after the prompt, or by a separate decoder.
+        scoring: the model, which reads options after the prompt (``Continued``) or by a separate
+            decoder (``Translated``).
     """
     wanted = option.ids[option.start :]
     if isinstance(scoring, Translated):
@@ -62,7 +63,7 @@ def option_row(asked: Asked, option: Option, scoring: Continued | Translated) ->
         return OptionRow({**asked.inputs, DECODED: said}, list(wanted))
     inputs = asked.whole(option)
     targets = [IGNORED] * inputs["input_ids"].shape[1]
-    first = asked.head + option.start - 1  # which predicts the option's first token
+    first = asked.head + option.start - 1  # the place that predicts the option's first token
     targets[first : first + len(wanted)] = wanted
     return OptionRow(inputs, targets)
 
@@ -71,11 +72,11 @@ def stack_rows(rows: Sequence[OptionRow], fill: int) -> dict[str, Any]:
     """Return rows of equal ``shapes`` as one batch, texts padded on the right.
 
     Args:
-        rows: one or more.
-        fill: the token that stands behind a text's end.
+        rows: at least one row, all with equal ``shapes``.
+        fill: the token with which texts are padded.
 
     Returns:
-        ``inputs``, as the model takes them, and ``targets`` int64 (rows, places).
+        ``inputs``, the model's keyword arguments, and ``targets``, int64 (rows, places).
     """
     texts = [name for name, what in rows[0].shapes if what == "text"]
     inputs = {}
@@ -99,8 +100,8 @@ def mean_costs(
 
     Args:
         scoring: the model.
-        inputs: of a batch, on its device.
-        targets: int64 (rows, places).
+        inputs: the inputs of a batch, on the model's device.
+        targets: the next token at every place, or ``IGNORED``, int64 (rows, places).
     """
     logits: Tensor = scoring.model_of(inputs)(**inputs).logits
     learnt = targets != IGNORED

@@ -1,4 +1,4 @@
-"""Log-likelihoods of options after a prompt: processed one by one, or with shared prefixes."""
+"""Log-likelihoods of options after a prompt, computed one by one or with shared prefixes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cfaug.models.shared_prefix import Decoder, Read
 from cfaug.types import OptionScore
 
 AHEAD = 1e-3
-"""Tolerance of a prompt's log-probabilities with different texts after it: rounding."""
+"""Tolerance for rounding of a prompt's log-probabilities with different texts after it."""
 
 
 Shape: TypeAlias = tuple[Any, ...]
@@ -26,10 +26,10 @@ class Asked:
     """A question as a model's input.
 
     Attributes:
-        inputs: the processor's output for images and prompt, one row.
-        head: number of tokens up to and including the last one of an image; 1 for a prompt without
-            images.
-        options: tokens of prompt and option after the head; no option begins within the head.
+        inputs: the processor's output for images and prompt, tensors of one row by name.
+        head: the number of tokens up to and including the last one of an image; 1 for a prompt
+            without images.
+        options: the tokens of prompt and option after the head; no option begins within the head.
     """
 
     inputs: dict[str, Tensor]
@@ -38,7 +38,7 @@ class Asked:
 
     @property
     def common(self) -> list[int]:
-        """The common tokens before all options, after the head."""
+        """The tokens after the head that all options have in common, before any option begins."""
         first = self.options[0].ids
         length = min(one.start for one in self.options)
         for one in self.options:
@@ -62,10 +62,10 @@ class Asked:
 
 
 class Continued:
-    """Options as continuations of a prompt, for decoders such as LLaVA's.
+    """The likelihood of options as continuations of a prompt, for decoders such as LLaVA's.
 
     Args:
-        model: of transformers.
+        model: a transformers model.
     """
 
     translates = False
@@ -74,11 +74,11 @@ class Continued:
         self.decoder = Decoder(model)
 
     def model_of(self, inputs: dict[str, Tensor]) -> Any:
-        """Without an image, only the language model of a model with a Q-Former is used."""
+        """Return the model to call; with a Q-Former and no image it is the language model alone."""
         return self.decoder.model_of(inputs)
 
     def shape(self, asked: Asked) -> Shape:
-        """Return the values that must be equal for questions of one batch."""
+        """Return the values that have to be equal for questions of one batch."""
         ids = asked.inputs["input_ids"].shape
         rest = sorted((n, tuple(t.shape)) for n, t in asked.inputs.items() if t.shape != ids)
         return (asked.head, *rest)
@@ -87,11 +87,11 @@ class Continued:
         """Refuse a model whose outputs for the prompt depend on the option after it.
 
         Args:
-            asked: a question.
-            owner: the folder, for the error.
+            asked: a question with its options.
+            owner: the folder, which the error names.
 
         Raises:
-            UserError: if its outputs for the prompt depend on the option.
+            UserError: if the outputs for the prompt depend on the option.
         """
         option = max(asked.options, key=lambda one: len(one.ids))
         prompt = Option(option.ids[: option.start], option.start)
@@ -105,7 +105,7 @@ class Continued:
             )
 
     def whole(self, asked: Asked) -> list[OptionScore]:
-        """Score options one at a time, without sharing: slow and simple."""
+        """Score a question's options one at a time, without sharing: slow and simple."""
         scores = []
         for option in asked.options:
             told = self.decoder.tell(asked.whole(option))[0]
@@ -120,12 +120,13 @@ class Continued:
         """Score all options of several images' questions; an image is processed once.
 
         Args:
-            images: for each image its questions, which are equal up to the head; the inputs of all
-                have the same shapes up to the head.
-            tokens_at_once: limit of places in the caches of a batch; a single text may have more.
+            images: the questions of each image, which are equal up to the head; the inputs of all
+                images have the same shapes up to the head.
+            tokens_at_once: the largest number of places in the caches of a batch; a single text may
+                have more.
 
         Returns:
-            For each image, for each question, for each option its score.
+            The scores by image, question and option.
 
         Raises:
             ValueError: if options differ in their first token after the image.
@@ -174,7 +175,7 @@ class Continued:
         known: Sequence[int],
         tokens_at_once: int,
     ) -> dict[int, Tensor]:
-        """Return the log-probabilities after the tokens of each option; one token needs none."""
+        """Return the log-probabilities after the tokens of each option of several tokens."""
         rest = [(row, option.ids[known[row] : -1]) for row, option in options]
         longer = [number for number, (_, ids) in enumerate(rest) if ids]
         width = before.mask.shape[1] + max((len(ids) for _, ids in rest), default=0)
@@ -187,7 +188,7 @@ class Continued:
 
 
 def score(log_p: Tensor, wanted: Sequence[int]) -> OptionScore:
-    """Add up the log-probabilities (places, words) of the wanted word at each place."""
+    """Return the score of the wanted words by log-probabilities (places, words), one a place."""
     index = torch.tensor(list(wanted), device=log_p.device)[:, None]
     return OptionScore(float(-log_p.gather(-1, index).double().sum()), len(wanted))
 

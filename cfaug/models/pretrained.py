@@ -1,4 +1,4 @@
-"""Loads ``save_pretrained`` folders: weights, processor, image transform."""
+"""Loading of ``save_pretrained`` folders: weights, processor, image transform."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class FromFolder:
     """A wrapper of a transformers model that is loaded from a ``save_pretrained`` folder.
 
     Attributes:
-        transformers_class: the class that reads the folder's weights.
-        processor_class: the class that reads the processor of images and texts.
-        required: attributes that the model must have to be a dual encoder.
+        transformers_class: the name of transformers' class that loads the weights.
+        processor_class: the name of transformers' class that loads the processor.
+        required: the attributes that a model has to have, such as those of a dual encoder.
     """
 
     transformers_class: ClassVar[str]
@@ -38,11 +38,11 @@ class FromFolder:
         """Load a folder in float32, in evaluation mode.
 
         Args:
-            folder: of weights and processor.
-            settings: of the constructor.
+            folder: a ``save_pretrained`` folder with weights and processor.
+            settings: keyword arguments of the constructor.
 
         Raises:
-            UserError: if something is missing, such as a head, or is a pickle, or the folder has
+            UserError: if a part is missing, such as a head, or is a pickle, or the folder has
                 another kind of model.
         """
         processor = load_processor(folder, cls.processor_class)
@@ -58,10 +58,10 @@ class FromFolder:
 
 
 class Wrapped(FromFolder, nn.Module):
-    """A model of transformers for one task that uses all its weights.
+    """A transformers model for one task that uses all its weights.
 
     Args:
-        model: as transformers loads it.
+        model: a model that transformers has loaded.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -73,7 +73,7 @@ class Wrapped(FromFolder, nn.Module):
         """Refuse weights that are infinite or NaN.
 
         Raises:
-            UserError: naming the first such tensor.
+            UserError: if there are any; it names the first such tensor.
         """
         check_finite(model, folder)
 
@@ -87,8 +87,8 @@ def label_names(model: Any, owner: object) -> list[str]:
     """Return the names of a model's classes in ``config.json``, in the order of its logits.
 
     Args:
-        model: has a ``config`` of transformers.
-        owner: the folder, for errors.
+        model: a model with a ``config`` of transformers.
+        owner: the folder, which errors name.
 
     Raises:
         UserError: if a logit has no name, because the other names would be shifted.
@@ -108,7 +108,7 @@ PARTS = {
     "AutoImageProcessor": (),
     "AutoTokenizer": (),
 }
-"""Classes of processors, and the parts that each must have."""
+"""{class of a processor: the parts that it has to have}."""
 
 
 def load_processor(folder: Path, kind: str = "AutoProcessor") -> Any:
@@ -116,11 +116,11 @@ def load_processor(folder: Path, kind: str = "AutoProcessor") -> Any:
 
     Args:
         folder: a ``save_pretrained`` folder.
-        kind: ``AutoProcessor``, which has a ``tokenizer`` and an ``image_processor``,
+        kind: the class: ``AutoProcessor``, which has a ``tokenizer`` and an ``image_processor``,
             ``AutoImageProcessor`` or ``AutoTokenizer``.
 
     Raises:
-        UserError: if it is missing, or a part of it.
+        UserError: if the processor or a part of it is missing.
     """
     import transformers
 
@@ -148,14 +148,14 @@ def inputs(
     max_length: int | None,
     geometry: Geometry | None,
 ) -> tuple[ImageTransform, Tokenizer]:
-    """Return the image transform and the tokenizer of a model that reads both.
+    """Return the image transform and the tokenizer of a model that reads images and texts.
 
     Args:
-        model: as transformers loads it.
-        processor: its own.
-        folder: where both come from, for errors.
+        model: a model that transformers has loaded.
+        processor: the model's processor.
+        folder: the folder of model and processor, which errors name.
         max_length: texts are truncated to this many tokens; ``None`` is the model's limit.
-        geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
+        geometry: ``crop`` or ``squash`` images to a square; ``None`` follows the processor.
 
     Raises:
         UserError: for an unsupported image processor, or a ``max_length`` that is too large.
@@ -166,16 +166,16 @@ def inputs(
 
 
 def text_length(model: nn.Module, tokenizer: Any, asked: int | None, owner: object) -> int:
-    """Return the length to which captions are truncated, in tokens with special ones.
+    """Return the number of tokens, special ones included, to which captions are truncated.
 
     Args:
-        model: has a ``config`` of transformers.
-        tokenizer: its own.
+        model: a model with a ``config`` of transformers.
+        tokenizer: the model's tokenizer.
         asked: the configured length; ``None`` is the model's limit.
-        owner: the folder, for errors.
+        owner: the folder, which errors name.
 
     Raises:
-        UserError: if it exceeds the model's limit.
+        UserError: if the configured length exceeds the model's limit, or that limit is below 1.
     """
     longest = longest_text(model, tokenizer)
     if longest < 1:
@@ -197,9 +197,9 @@ def image_transform(
     replaced by a centre crop, which differs for images that are not square.
 
     Args:
-        processor: as transformers loads it.
-        owner: name of its owner, for errors.
-        geometry: ``crop`` or ``squash`` instead of its own.
+        processor: an image processor that transformers has loaded.
+        owner: the folder, which errors name.
+        geometry: ``crop`` or ``squash`` images to a square; ``None`` follows the processor.
 
     Raises:
         UserError: for settings that the transform does not support.

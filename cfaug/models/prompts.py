@@ -1,4 +1,4 @@
-"""Prompts of vision-language models: the text of a question's prompt, and its tokens."""
+"""Prompts of vision-language models: the text of a prompt for a question, and its tokens."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ IMAGE, QUESTION = "{image}", "{question}"
 """Placeholders of the image and of the question in a prompt."""
 
 MOST_TEMPLATE = 2**20
-"""Limit of characters of a chat template; those of known models have up to about 10,000."""
+"""Limit of a chat template's length in characters; known ones have up to about 10,000."""
 
 MOST_ADDED = 2**20
-"""Limit of characters that a chat template may add to its texts."""
+"""Limit of the number of characters that a chat template adds to its texts."""
 
 LONG = 2**20
-"""Limit of characters of a question's texts: no model reads longer ones."""
+"""Limit of the number of characters in a question's texts: no model reads longer ones."""
 
 
 @dataclass(frozen=True)
 class Option:
-    """An option after its prompt.
+    """The tokens of an option after its prompt.
 
     Attributes:
-        ids: tokens of prompt and option together, where an image is one token.
-        start: the first token of the option. The last tokens of a prompt may join the first of an
-            option: then that is the joint token.
+        ids: the tokens of prompt and option together, in which an image is one token.
+        start: the place of the option's first token. If the last token of the prompt and the first
+            one of the option have merged, it is the place of the merged token.
     """
 
     ids: list[int]
@@ -44,10 +44,10 @@ class Prompts:
     """Writes a question in a model's format, and tokenizes it like the model's processor.
 
     Args:
-        processor: of transformers, with a tokenizer.
-        prompt: template with ``{question}`` and ``{image}`` (BLIP-2's processor itself puts the
-            image first); ``None`` is the processor's chat template.
-        folder: the processor's folder, for errors.
+        processor: a transformers processor with a tokenizer.
+        prompt: the template, with ``{question}`` and ``{image}`` (BLIP-2's processor puts the image
+            first by itself); ``None`` is the processor's chat template.
+        folder: the processor's folder, which errors name.
 
     Raises:
         UserError: if there is neither a prompt nor a chat template, or the template is too large.
@@ -84,8 +84,8 @@ class Prompts:
             image: whether the question is about an image.
 
         Raises:
-            RejectedError: ``special_token`` if a text holds one of the model's, such as an image's;
-                ``context`` if it is longer than any model reads.
+            RejectedError: ``special_token`` if a text holds a special token of the model, such as
+                the one of an image; ``context`` if the texts are longer than any model reads.
             UserError: if the chat template fails, or writes far more than its input.
         """
         self._check(question)
@@ -98,16 +98,16 @@ class Prompts:
         return _go_on("".join(parts) + self._fill(question.text, image), question.opening)
 
     def images(self, question: Question, image: Image | None) -> list[Image]:
-        """Return the images of a prompt, in the order of their places."""
+        """Return the images of a prompt in the order in which it shows them."""
         shown = [one.image for one in question.demonstrations]
         return [one for one in (*shown, image) if one is not None]
 
     def last_place(self, ids: Sequence[int], images: bool) -> int:
-        """Return the last token of an image, up to which the inputs depend on the images.
+        """Return the place of the last image's token, up to which the inputs depend on the images.
 
         Args:
-            ids: tokens of a prompt, in which an image is one token.
-            images: whether there are any; otherwise the result is the first token.
+            ids: the tokens of a prompt, in which an image is one token.
+            images: whether the prompt has images; without images the result is 0.
 
         Returns:
             The place of the last image's token; -1 if the processor puts the image first.
@@ -129,18 +129,18 @@ class Prompts:
         return places[-1]
 
     def tokens(self, text: str) -> list[int]:
-        """Return the processor's tokens of a prompt; an image is one token."""
+        """Return the tokens of a prompt as the processor writes them; an image is one token."""
         added = self.adds_special_tokens(text)
         ids = list(self.tokenizer(text, add_special_tokens=added)["input_ids"])
         return self.without_end(ids) if added else ids
 
     def adds_special_tokens(self, text: str) -> bool:
-        """Return whether the tokenizer should add special tokens: templates may have them."""
+        """Return whether the tokenizer should add special tokens, which a template may contain."""
         begin = self.tokenizer.bos_token
         return not (begin and text.startswith(begin))
 
     def without_end(self, ids: list[int]) -> list[int]:
-        """Remove the token with which some tokenizers end every text: here texts are continued."""
+        """Remove the token with which some tokenizers end every text: the model continues it."""
         ends = {self.tokenizer.eos_token_id, self.tokenizer.sep_token_id} - {None}
         return ids[:-1] if ids and ids[-1] in ends else ids
 
@@ -148,8 +148,8 @@ class Prompts:
         """Return the tokens of an option after its prompt.
 
         Args:
-            prompt: as ``text`` gave it.
-            asked: its tokens.
+            prompt: the prompt that ``text`` returned.
+            asked: the tokens of the prompt.
             option: the option, separated by a space unless the prompt ends with white space.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Converts images and questions to inputs of a vision-language model: tensors on the CPU."""
+"""Conversion of images and questions to a vision-language model's inputs: tensors on the CPU."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Known:
     """A processor's outputs for one image, cached for further questions about it.
 
     Attributes:
-        prompts: inputs, and the number of tokens up to the image, by the common part of the texts.
-        pixels: tensors that are not text, each once, by its name and its images.
+        prompts: {common part of prompts: (inputs, number of tokens up to the image)}.
+        pixels: {(name, images): tensor} for inputs that are not text, so that each is kept once.
     """
 
     prompts: dict[object, tuple[dict[str, Tensor], int]] = field(default_factory=dict)
@@ -42,11 +42,11 @@ class QuestionReader:
     """Tokenizes questions about images, without the model's weights.
 
     Args:
-        prompts: writes and tokenizes.
-        longest: the model's limit of tokens.
+        prompts: the writer and tokenizer of prompts.
+        longest: the largest number of tokens that the model reads.
         translates: whether the model answers by a separate decoder.
-        longest_query: limit of a question's tokens that the Q-Former reads; ``None`` if it reads
-            none.
+        longest_query: the largest number of a question's tokens that the Q-Former reads; ``None``
+            for models without a Q-Former.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class QuestionReader:
         self.folder: Path = prompts.folder
         self.longest = longest
         self.translates = translates
-        # InstructBLIP's queries, and encoders, see the question before producing output.
+        # InstructBLIP's queries and all encoders see the question before they produce output.
         self.reads_whole_prompt = translates or hasattr(self.processor, "qformer_tokenizer")
         if self.reads_whole_prompt:  # a copy: the processor is saved as it was loaded
             self.processor = copy.copy(self.processor)
@@ -75,14 +75,14 @@ class QuestionReader:
         """Tokenize an image's questions; common beginnings share the processor's output.
 
         Args:
-            image: RGB, of any size; ``None`` asks without an image.
-            questions: with their options.
-            known: earlier outputs for this image, which are extended; ``None`` is nothing.
+            image: an RGB image of any size; ``None`` asks without an image.
+            questions: the questions with their options.
+            known: earlier outputs for this image, which are extended; ``None`` for none so far.
 
         Returns:
-            For each question the model's input, or why it was left out: ``context`` if it is too
-            long, ``special_token`` if a text has one of the model's, ``no_token`` if an option has
-            no token.
+            For each question the model's input, or the reason why it was left out: ``context`` if
+            it is too long, ``special_token`` if a text holds a special token of the model,
+            ``no_token`` if an option has no token.
 
         Raises:
             UserError: if the processor does not support questions.
@@ -102,12 +102,12 @@ class QuestionReader:
         """Tokenize a question whose answer the model writes.
 
         Args:
-            image: RGB, of any size; ``None`` asks without an image.
-            question: its options are not looked at.
-            room: number of tokens reserved for the answer.
+            image: an RGB image of any size; ``None`` asks without an image.
+            question: the question, whose options are ignored.
+            room: the number of tokens reserved for the answer.
 
         Returns:
-            The model's input, or why the question was left out, as in ``read``.
+            The model's input, or the reason why the question was left out, as in ``read``.
         """
         try:
             asked = replace(question, options=())
@@ -143,12 +143,12 @@ class QuestionReader:
         """Return the tokens of options: after the prompt, or alone for a separate decoder.
 
         Args:
-            text: of the prompt.
-            ids: its tokens.
-            options: as they are asked.
+            text: the prompt.
+            ids: the tokens of the prompt.
+            options: the texts of the options, in order.
 
         Raises:
-            RejectedError: ``no_token`` if one has none.
+            RejectedError: ``no_token`` if an option has no token.
         """
         if self.translates:
             alone = [Option(self.prompts.tokens(one), 0) for one in options]
@@ -166,9 +166,9 @@ class QuestionReader:
         """Return the processor's output for a prompt, and the number of tokens up to the tail.
 
         Args:
-            text: of the prompt.
-            images: that it shows, in order.
-            tail: its last tokens, behind the last image.
+            text: the prompt.
+            images: the images that the prompt shows, in order.
+            tail: the prompt's tokens after the last image.
 
         Raises:
             UserError: if the processor changes the tail.
@@ -204,10 +204,10 @@ class QuestionReader:
 
 
 def longest_query(model: Any) -> int | None:
-    """Return a Q-Former's limit of a question's tokens; ``None`` for models without one.
+    """Return the limit of a question's tokens in a Q-Former; ``None`` for models without one.
 
     Args:
-        model: of transformers.
+        model: a transformers model.
     """
     found = getattr(getattr(model.config, "qformer_config", None), "max_position_embeddings", None)
     return None if found is None else int(found)

@@ -1,4 +1,4 @@
-"""Processes common prefixes of texts once, with a cache of keys and values."""
+"""Processing of common prefixes of texts only once, with a cache of keys and values."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Read:
     Attributes:
         cache: transformers' cache of keys and values.
         mask: 1 for text and 0 for padding, int64 (rows, places).
-        next: position of the next token of each row, int64 (rows,).
-        ahead: log-probabilities of the next token of each row, float32 (rows, words); ``None`` if
-            not computed.
+        next: the position of each row's next token, int64 (rows,).
+        ahead: the log-probabilities of each row's next token, float32 (rows, words); ``None`` if
+            they were not computed.
     """
 
     cache: Any
@@ -29,7 +29,7 @@ class Read:
     ahead: Tensor | None = None
 
     def take(self, rows: Sequence[int]) -> Read:
-        """Return a copy of some rows, repeated as often as they are named.
+        """Return a copy of some rows, each repeated as often as it is named.
 
         Raises:
             TypeError: for a cache with more than keys and values.
@@ -41,11 +41,11 @@ class Read:
 
 
 def copy_rows(cache: Any, rows: Tensor) -> Any:
-    """Return a copy of some rows of a cache, repeated as often as they are named.
+    """Return a copy of some rows of a cache, each repeated as often as it is named.
 
     Args:
-        cache: of a decoder, or of a decoder behind an encoder.
-        rows: their numbers, int64, on the cache's device.
+        cache: the cache of a decoder or of an encoder-decoder model.
+        rows: the numbers of the rows, int64 (n,), on the cache's device.
 
     Raises:
         TypeError: for a cache with more than keys and values.
@@ -68,8 +68,8 @@ class Decoder:
     """A model that continues from a cache.
 
     Args:
-        model: of transformers, for images and text; for those with a Q-Former, the language model
-            continues.
+        model: a transformers model of images and text; if it has a Q-Former, only its language
+            model continues.
     """
 
     def __init__(self, model: Any) -> None:
@@ -82,7 +82,7 @@ class Decoder:
 
         Args:
             inputs: the processor's output for prompts of the same shape.
-            length: number of tokens to process.
+            length: the number of tokens to process.
         """
         from transformers import DynamicCache
 
@@ -92,7 +92,7 @@ class Decoder:
             for name, tensor in inputs.items()
         }
         holders = [part for part in self.model.modules() if hasattr(part, "rope_deltas")]
-        for part in holders:  # from the texts before these
+        for part in holders:  # left over from earlier texts
             part.rope_deltas = None
         cache = DynamicCache()
         model = self.model_of(cut)
@@ -109,9 +109,9 @@ class Decoder:
         """Process a text after each row; the cache of ``before`` grows and is passed on.
 
         Args:
-            before: what was read.
-            texts: tokens, one or more a row.
-            pad: side of the padding: left for texts to be continued, of which only the last token
+            before: the rows processed so far.
+            texts: the tokens to process after each row, at least one for each.
+            pad: the side of the padding: left for texts to be continued, where only the last token
                 matters; right for texts to be scored.
 
         Returns:
@@ -144,7 +144,7 @@ class Decoder:
         return logits.float().log_softmax(-1)
 
     def model_of(self, inputs: dict[str, Tensor]) -> Any:
-        """Without an image, only the language model of a model with a Q-Former is used."""
+        """Return the model to call; with a Q-Former and no image it is the language model alone."""
         return self.model if "pixel_values" in inputs else self.reader
 
     def _keep_last(self, model: Any) -> dict[str, int]:

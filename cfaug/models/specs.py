@@ -1,4 +1,4 @@
-"""The initial model: configuration nodes of the group ``model``. No torch at import."""
+"""Specifications of models: configuration nodes of the group ``model``. No torch at import."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cfaug.pretrained import choose_protocol
 from cfaug.protocols import DualEncoder, Matcher
 
 OPENAI_LOGIT_SCALE = (0.0, 4.6052)
-"""Bounds on the log of the scale: CLIP's authors clip it at ln 100, open_clip also at 0 below."""
+"""Bounds of the log scale: CLIP's authors clip it at ln 100, open_clip also from below at 0."""
 
 
 class ModelSpec(Protocol):
@@ -29,10 +29,10 @@ class ModelSpec(Protocol):
         It is in float32 and evaluation mode, whatever the format of its file.
 
         Args:
-            protocol: one of ``cfaug.protocols``; ``None`` is the main one that it provides.
+            protocol: one of ``cfaug.protocols``; ``None`` is the model's main one.
 
         Raises:
-            UserError: if the model does not provide it.
+            UserError: if the model does not provide the protocol.
         """
         ...
 
@@ -52,18 +52,18 @@ class ModelSpec(Protocol):
         ...
 
     def settings_hash(self) -> str:
-        """Return the sha256 of everything else behind an embedding: tokenizer, processor, settings.
+        """Return the sha256 of everything else that an embedding depends on.
 
-        Read without importing torch, as ``weights_hash``.
+        That is the tokenizer, the processor and the settings, read without importing torch.
         """
         ...
 
     def parameters(self) -> int | None:
-        """Return the number of parameters, if the file has it without torch."""
+        """Return the number of parameters; ``None`` if it cannot be read without torch."""
         ...
 
     def on_this_machine(self) -> ModelSpec:
-        """Return the same weights by their local folder, without a download from the Hub."""
+        """Return the specification with the weights' local folder, without a download."""
         ...
 
     def at(self, checkpoint: str) -> ModelSpec:
@@ -73,7 +73,7 @@ class ModelSpec(Protocol):
 
 @runtime_checkable
 class EntailmentLearner(ModelSpec, Protocol):
-    """A specification of a model that can be taught to entail."""
+    """A specification of a model that can be fine-tuned for entailment."""
 
     def load_to_train(self, seed: int) -> Any:
         """Return the initial model, with a random head if it has none."""
@@ -95,21 +95,24 @@ def _as_matcher(encoder: Any) -> Any:
 class HFClip(Folder):
     """Any transformers model with ``get_image_features``, ``get_text_features``, ``logit_scale``.
 
-    ``CLIPModel``, ``VisionTextDualEncoderModel``, ``SiglipModel``, ``FlavaModel``, ... : the class
-    is determined by the folder's ``config.json``. It is trained with its authors' contrastive loss:
-    CLIP's, or SigLIP's if the model has a bias on its logits. A folder of ``FlavaForPreTraining``
-    gives the ``FlavaModel`` within, without its pre-training heads, which saved checkpoints lack.
+    The folder's ``config.json`` determines the class: ``CLIPModel``, ``SiglipModel``,
+    ``VisionTextDualEncoderModel``, ``FlavaModel``, ... The model is trained with the contrastive
+    loss of its authors: CLIP's, or SigLIP's if the model has a bias on its logits. A folder of
+    ``FlavaForPreTraining`` gives the ``FlavaModel`` in it without the pre-training heads, which
+    saved checkpoints therefore lack.
 
-    As a matcher its score is the cosine times the learnt scale.
+    As a matcher, the model's score is the cosine times the learnt scale.
 
     Args:
         name_or_path: a ``save_pretrained`` folder, a Hub id, or ``zoo:NAME`` for one shipped here.
-        revision: commit of a Hub id.
+        revision: the commit of a Hub id.
         max_length: captions are truncated to this many tokens; ``None`` is the model's limit.
-        geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
-        logit_scale_min: lower bound of the learnt log scale after each step; ``None`` for no bound.
-        logit_scale_max: its upper bound. Transformers' ``run_clip.py``, which the
-            COCO-Counterfactuals paper trained with, bounds neither; CLIP's authors clip at ln 100.
+        geometry: ``crop`` or ``squash`` images to a square; ``None`` follows the processor.
+        logit_scale_min: the lower bound of the learnt log scale, applied after each step; ``None``
+            for no bound.
+        logit_scale_max: the upper bound of the learnt log scale; ``None`` for no bound.
+            Transformers' ``run_clip.py``, with which the COCO-Counterfactuals paper trained, has
+            no bounds; CLIP's authors clip at ln 100.
     """
 
     logit_scale_min: float | None = None
@@ -124,12 +127,12 @@ class HFClip(Folder):
         _check_bounds(self.logit_scale_min, self.logit_scale_max)
 
     def adapt(self, model: Any, protocol: type) -> Any:
-        """Return the dual encoder itself, or as a matcher."""
+        """Return the dual encoder itself, or a matcher around it."""
         return _as_matcher(model) if protocol is Matcher else model
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the loaded model is told besides its folder."""
+        """Arguments of the model other than its folder."""
         bounds = (self.logit_scale_min, self.logit_scale_max)
         told = {"max_length": self.max_length, "geometry": self.geometry}
         return {**told, "log_scale_bounds": bounds}
@@ -137,7 +140,7 @@ class HFClip(Folder):
 
 @dataclass(frozen=True)
 class BridgeTower(HFClip):
-    """``BridgeTowerForContrastiveLearning``: its three losses, its two towers for retrieval.
+    """``BridgeTowerForContrastiveLearning``: trained with three losses; retrieval by two towers.
 
     Args: those of :class:`HFClip`.
     """
@@ -155,7 +158,7 @@ class BridgeTowerMatching(Folder):
 
 @dataclass(frozen=True)
 class ViltMatching(Folder):
-    """``ViltForImageAndTextRetrieval``: a logit; a transformer of image and text together."""
+    """``ViltForImageAndTextRetrieval``: one transformer of image and text that returns a logit."""
 
     provides = (Matcher,)
     implementation = "cfaug.models.vilt.ViltMatcher"
@@ -168,9 +171,12 @@ class OpenClip:
     Args:
         architecture: a name from ``open_clip.list_models()``, or ``local-dir:FOLDER``, or
             ``hf-hub:OWNER/NAME``; the latter two have their own weights.
-        pretrained: for a name: a tag from ``open_clip.list_pretrained()``, or a file.
-        logit_scale_min: lower bound of the learnt log scale after each step; ``None`` for no bound.
-        logit_scale_max: its upper bound; the defaults are those of open_clip's training loop.
+        pretrained: the weights of a named architecture: a tag from ``open_clip.list_pretrained()``
+            or a file; ``None`` for an architecture with its own weights.
+        logit_scale_min: the lower bound of the learnt log scale, applied after each step; ``None``
+            for no bound.
+        logit_scale_max: the upper bound of the learnt log scale; ``None`` for no bound. The
+            defaults are those of open_clip's training loop.
     """
 
     architecture: str
@@ -198,7 +204,7 @@ class OpenClip:
         """Load weights, tokenizer and preprocessing.
 
         Args:
-            protocol: ``DualEncoder`` or ``Matcher``; ``None`` is the former.
+            protocol: ``DualEncoder`` or ``Matcher``; ``None`` stands for ``DualEncoder``.
 
         Raises:
             UserError: if the folder, file or tag is unavailable or a pickle, or the model does not
@@ -215,7 +221,7 @@ class OpenClip:
         """Accept every architecture."""
 
     def weights_hash(self) -> str:
-        """Return the sha256 of the weight file; for a tag of open_clip, that of its name."""
+        """Return the sha256 of the weight file, or of the name of an open_clip tag."""
         from cfaug.weights import open_clip_weights, sha256, sha256_text
 
         file = open_clip_weights(self.architecture, self.pretrained)
@@ -246,10 +252,12 @@ class OpenClip:
         return None if file is None else parameter_count([file])
 
     def on_this_machine(self) -> OpenClip:
-        """Return the same weights by their local folder, without a download; a tag stays a tag.
+        """Return the specification with the weights' local folder, without a download.
+
+        A tag of open_clip stays a tag.
 
         Raises:
-            UserError: if they were never downloaded.
+            UserError: if the weights were never downloaded.
         """
         from cfaug.weights import open_clip_folder
 
@@ -259,10 +267,10 @@ class OpenClip:
     def at(self, checkpoint: str) -> OpenClip:
         """Return the same settings for a folder in open_clip's format, or for a file.
 
-        A file written by open_clip_train has only the weights of the architecture.
+        A file written by open_clip_train contains only weights, not the name of the architecture.
 
         Raises:
-            UserError: for a file, if the architecture is not a name.
+            UserError: if the checkpoint is a file and the architecture is not a name.
         """
         from pathlib import Path
 
@@ -281,8 +289,8 @@ class OpenClip:
 def every() -> list[type]:
     """Return all kinds of models that a configuration can name: the dataclasses of these modules.
 
-    Making one touches neither the disk nor the network, so that a run's own configuration, which
-    may come from anywhere, may name each of them.
+    Creating one touches neither the disk nor the network, so that any of them may be named by the
+    configuration of a run, which may come from an untrusted source.
     """
     modules = (task_specs, classifier_specs, entailment_specs, vision_language_specs)
     here = [*globals().values(), *(one for module in modules for one in vars(module).values())]

@@ -13,7 +13,7 @@ from cfaug.sizes import check_built, check_finite, count_stored
 from cfaug.weights import refuse_pickles
 
 WITHIN = ("state_dict", "model", "model_state_dict")
-"""Keys of the weights in training scripts' checkpoints, which also have the optimiser's state."""
+"""Keys of the weights in the checkpoints of training scripts, which have other content as well."""
 
 BEFORE = "module."
 """Prefix of every name in a checkpoint of ``DistributedDataParallel``."""
@@ -23,10 +23,10 @@ def read_state(file: Path) -> dict[str, Tensor]:
     """Return the tensors of a file by name.
 
     Args:
-        file: safetensors, or an output of ``torch.save`` with only tensors.
+        file: a safetensors file, or an output of ``torch.save`` with only tensors.
 
     Raises:
-        UserError: if it cannot be read, or has other content.
+        UserError: if the file cannot be read, or has other content.
     """
     refuse_pickles([file])
     try:
@@ -52,8 +52,9 @@ def build_and_fill(build: Callable[[], nn.Module], file: Path) -> nn.Module:
     """Build a model and load all weights of a file into it, in float32.
 
     Args:
-        build: makes the model with random weights; it is first called on the meta device.
-        file: as for ``read_state``.
+        build: a function that returns the model with random weights; it is first called on the meta
+            device.
+        file: a safetensors file, or an output of ``torch.save`` with only tensors.
 
     Raises:
         UserError: if the library cannot build it; if weights are missing, left over, of another
@@ -79,11 +80,11 @@ def build_and_fill(build: Callable[[], nn.Module], file: Path) -> nn.Module:
 
 
 def find_differences(wanted: Mapping[str, Tensor], there: Mapping[str, Tensor]) -> list[str]:
-    """Return the differences of names and shapes of weights from the wanted ones.
+    """Return the differences between two sets of weights in names and shapes, as phrases.
 
     Args:
-        wanted: weights by name.
-        there: the same.
+        wanted: the weights of the model, by name.
+        there: the weights found, by name.
     """
     return [
         *(f"{name} is missing" for name in wanted if name not in there),
@@ -102,10 +103,10 @@ def choose_classes(
     """Return the names of a model's classes.
 
     Args:
-        told: by the configuration; ``None`` is nothing.
-        own: by the model or its library; ``None`` is nothing.
-        logits: how many there are.
-        owner: of the model, for errors.
+        told: the names that the configuration gives; ``None`` if it gives no names.
+        own: the names that the model or its library gives; ``None`` if it gives no names.
+        logits: the number of the model's logits.
+        owner: the model's folder or name, which errors name.
 
     Raises:
         UserError: if no names are given, or the numbers of names and logits differ.

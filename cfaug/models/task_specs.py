@@ -1,4 +1,4 @@
-"""Configuration nodes of models for one task: classifiers, answerers, entailers, ... No torch."""
+"""Configuration nodes for models of one task: classifiers, detectors, entailers, ... No torch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def check_prompt(prompt: str | None) -> None:
     """Refuse a template without the placeholder of the question, or with a repeated placeholder.
 
     Args:
-        prompt: ``None`` is the model's chat template.
+        prompt: the template of a prompt; ``None`` stands for the model's chat template.
 
     Raises:
         UserError: naming the placeholder.
@@ -42,12 +42,12 @@ def check_prompt(prompt: str | None) -> None:
 
 @dataclass(frozen=True)
 class ImageClassification(ImageCheckpoint):
-    """An image classifier of transformers, by its own classes: ViT, ConvNeXt, ResNet, ...
+    """An image classifier of transformers with its own classes: ViT, ConvNeXt, ResNet, ...
 
     Args:
         name_or_path: a ``save_pretrained`` folder or a Hub id.
-        revision: commit of a Hub id.
-        geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
+        revision: the commit of a Hub id.
+        geometry: ``crop`` or ``squash`` images to a square; ``None`` follows the processor.
         classes: a file of class names, a line for each logit: a name or a WordNet id; ``None``
             takes them from ``config.json``.
     """
@@ -59,7 +59,7 @@ class ImageClassification(ImageCheckpoint):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Arguments of the model besides its folder."""
+        """Arguments of the model other than its folder."""
         return {**super().settings, "classes": class_names(self.classes)}
 
     def answering(self) -> dict[str, Any]:
@@ -69,11 +69,11 @@ class ImageClassification(ImageCheckpoint):
 
 @dataclass(frozen=True)
 class TextEntailment(Checkpoint):
-    """A model of natural language inference on texts, such as RoBERTa on MNLI.
+    """A model for natural language inference on texts, such as RoBERTa trained on MNLI.
 
     Args:
         name_or_path: a ``save_pretrained`` folder or a Hub id.
-        revision: commit of a Hub id.
+        revision: the commit of a Hub id.
         max_length: premise and hypothesis together are truncated to this many tokens; ``None`` is
             the model's limit.
         labels: entailment, neutral and contradiction in the order of the model's logits, which
@@ -96,15 +96,15 @@ class ImageCaptioning(ImageCheckpoint):
 
     Args:
         name_or_path: a ``save_pretrained`` folder or a Hub id.
-        revision: commit of a Hub id.
-        geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
-        prompt: text that the model continues, with the placeholder ``{image}``; without it the
-            image comes first. It is not part of the caption.
-        prefix: text before every caption, such as LANCE's "a photo of".
-        num_beams: number of beams; 1 is greedy.
-        max_new_tokens: upper limit of a caption's tokens.
-        min_new_tokens: lower limit; ``None`` is no limit.
-        repetition_penalty: that of transformers' ``generate``; 1.0 is none.
+        revision: the commit of a Hub id.
+        geometry: ``crop`` or ``squash`` images to a square; ``None`` follows the processor.
+        prompt: the text that the model continues, with the placeholder ``{image}``; without the
+            placeholder, the image comes first. The prompt is not part of the caption.
+        prefix: the text put before every caption, such as LANCE's "a photo of".
+        num_beams: the number of beams; 1 is greedy decoding.
+        max_new_tokens: the largest number of tokens in a caption.
+        min_new_tokens: the smallest number of tokens in a caption; ``None`` for no limit.
+        repetition_penalty: the argument of transformers' ``generate``; 1.0 for no penalty.
     """
 
     prompt: str = ""
@@ -125,12 +125,12 @@ class ImageCaptioning(ImageCheckpoint):
 
 @dataclass(frozen=True)
 class ObjectDetection(Checkpoint):
-    """A model that finds objects: YOLOS, ...
+    """An object detector with its own classes: YOLOS, DETR, ...
 
     Args:
         name_or_path: a ``save_pretrained`` folder or a Hub id.
-        revision: commit of a Hub id.
-        threshold: objects with a lower score are left out.
+        revision: the commit of a Hub id.
+        threshold: the score above which an object is returned.
     """
 
     threshold: Share = 0.5
@@ -148,15 +148,15 @@ class ZeroShotDetection(Checkpoint):
 
     Args:
         name_or_path: a ``save_pretrained`` folder or a Hub id.
-        revision: commit of a Hub id.
+        revision: the commit of a Hub id.
         vocabulary: a file of names to detect, one a line; ``None`` is the shipped list. An
             annotator that detects the nouns of a caption does not need it.
-        template: text for a name; OWL's authors use "a photo of a {label}".
-        threshold: objects with a lower score are left out.
-        overlap: intersection over union above which two boxes of one name are the same object;
+        template: the text for a name; OWL's authors use "a photo of a {label}".
+        threshold: the score above which an object is returned.
+        overlap: the intersection over union above which two boxes of one name are the same object;
             bottom-up attention, XMAI's detector, has 0.3.
-        most: limit of objects in an image, the most certain first; bottom-up attention has 50.
-            ``None`` is no limit.
+        most: the largest number of objects in an image, the most certain first; bottom-up attention
+            has 50. ``None`` for no limit.
     """
 
     vocabulary: str | None = None
@@ -175,7 +175,7 @@ class ZeroShotDetection(Checkpoint):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Arguments of the model besides its folder."""
+        """Arguments of the model other than its folder."""
         return {**super().settings, "vocabulary": visual_words("objects", self.vocabulary)}
 
     def answering(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Image classifiers of timm: all its architectures, in its own file format."""
+"""Image classifiers of timm: all its architectures, loaded from its own file format."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from cfaug.weights import find_weights, refuse_pickles
 CONFIG = "config.json"
 
 GEOMETRIES: dict[str, Geometry] = {"center": "crop", "squash": "squash"}
-"""By timm's ``crop_mode``; its third, ``border``, pads."""
+"""Geometry by timm's ``crop_mode``; the third mode, ``border``, pads and is unsupported."""
 
 
 class TimmClassifier(nn.Module):
-    """A model of timm as a :class:`cfaug.protocols.Classifier`, and as a ``FeatureExtractor``.
+    """A timm model as a :class:`cfaug.protocols.Classifier`, and as a ``FeatureExtractor``.
 
     Args:
-        model: as timm builds it, with its weights.
-        owner: source of the weights, for errors.
-        classes: names of the classes; ``None`` takes them from the model.
+        model: a timm model with its weights.
+        owner: the source of the weights, which errors name.
+        classes: the names of the classes; ``None`` takes them from the model.
 
     Raises:
-        UserError: for an unsupported preparation of images, or if the numbers of class names and
-            logits differ.
+        UserError: for an unsupported image transform, or if the numbers of class names and logits
+            differ.
     """
 
     def __init__(
@@ -57,12 +57,12 @@ class TimmClassifier(nn.Module):
         architecture: str | None = None,
         classes: Sequence[str] | None = None,
     ) -> Self:
-        """Load in float32, in evaluation mode.
+        """Load a model in float32, in evaluation mode.
 
         Args:
             place: a folder in timm's format, or a file of weights.
-            architecture: architecture of a file.
-            classes: names of the classes; ``None`` takes them from the model.
+            architecture: timm's name of the architecture of a file; ``None`` for a folder.
+            classes: the names of the classes; ``None`` takes them from the model.
 
         Raises:
             UserError: if timm has no such architecture, the weights belong to another one or are a
@@ -114,11 +114,11 @@ def default_weights(architecture: str) -> str:
 
 
 def image_transform(config: dict[str, Any], owner: object) -> ImageTransform:
-    """Read timm's preparation of images, equal to its ``create_transform(**config)``.
+    """Return the image transform equal to timm's ``create_transform(**config)``.
 
     Args:
-        config: what ``timm.data.resolve_model_data_config`` gives.
-        owner: for errors.
+        config: the result of ``timm.data.resolve_model_data_config``.
+        owner: the source of the weights, which errors name.
 
     Raises:
         UserError: for settings that the transform does not support.
@@ -148,7 +148,7 @@ def _require_known(architecture: str) -> None:
 
 
 def _count_classes(file: Path, architecture: str) -> dict[str, int]:
-    """Return the number of classes in a file of weights, by the name of the last layer."""
+    """Return ``num_classes`` for a file of weights from its last layer; empty if it is unknown."""
     from cfaug.models.state import read_state
 
     _require_known(architecture)
@@ -161,7 +161,7 @@ def _count_classes(file: Path, architecture: str) -> dict[str, int]:
 
 
 def _own_classes(model: Any) -> Sequence[str] | None:
-    """Return a model's own class names, or the WordNet ids of ImageNet if the number fits."""
+    """Return a model's class names, or ImageNet's WordNet ids if the number fits, or ``None``."""
     told = getattr(model, "pretrained_cfg", None) or {}
     names = told.get("label_names")
     if names:

@@ -1,4 +1,4 @@
-"""Tokenizes captions with a tokenizer of transformers."""
+"""Tokenization of captions with a transformers tokenizer."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torch import Tensor
 from cfaug.messages import say_once
 
 KEEP_CAPTIONS = 200_000
-"""Limit of cached captions of one tokenizer in a process, about 100 MB."""
+"""The largest number of cached captions of one tokenizer in a process, about 100 MB."""
 
 Row = dict[str, list[int]]
 
 UNKNOWN_SHARE = 0.5
-"""Share of unknown words among the first captions from which a warning is given."""
+"""Share of unknown words in the first captions above which a warning is given."""
 
 _KEPT: dict[str, dict[str, Row]] = {}
 """Tokenised captions by tokenizer, shared by the epochs of a run and all runs of a process."""
@@ -29,15 +29,15 @@ class Tokenizer:
     A caption is tokenised once in a process; batches are padded from the cache.
 
     Args:
-        tokenizer: of transformers.
-        max_length: captions are truncated to this many tokens.
+        tokenizer: a transformers tokenizer.
+        max_length: the number of tokens to which captions are truncated.
     """
 
     def __init__(self, tokenizer: Any, max_length: int) -> None:
         self.tokenizer = tokenizer
         self.max_length = max_length
         self._checked = False
-        # A tokenizer without attention masks means that its model was trained on full length
+        # If a tokenizer has no attention mask, its model was trained on texts of full length
         # (SigLIP).
         masked = "attention_mask" in self.tokenizer.model_input_names
         self.padding: dict[str, Any] = (
@@ -50,16 +50,16 @@ class Tokenizer:
         if backend is not None:  # its state determines its output
             what = f"{tokenizer.model_input_names} {max_length} {backend.to_str()}"
             self._kept = _KEPT.setdefault(hashlib.sha256(what.encode()).hexdigest(), {})
-            # A tokenizer saves the settings of its last call, which must also hold if all captions
-            # are cached.
+            # A tokenizer saves the settings of its last call; they have to be these also if all
+            # captions are cached.
             self.tokenizer(["a"], truncation=True, max_length=max_length)
 
     def __call__(self, texts: Sequence[str]) -> dict[str, Tensor]:
         """Return int64 tensors of shape (texts, length)."""
         rows = self._rows(texts)
         columns = {name: [row[name] for row in rows] for name in rows[0]}
-        # transformers warns this way for every fast tokenizer; calling it again would be slower
-        # here.
+        # transformers warns that calling a fast tokenizer again is faster than padding; here it is
+        # slower.
         self.tokenizer.deprecation_warnings["Asking-to-pad-a-fast-tokenizer"] = True
         return dict(self.tokenizer.pad(columns, return_tensors="pt", **self.padding))
 
@@ -79,7 +79,7 @@ class Tokenizer:
         return found
 
     def _warn_of_unknown(self, texts: Sequence[str], rows: Sequence[Row]) -> None:
-        """Say where most words of the first captions are unknown, and so alike to the model."""
+        """Warn if most words of the first captions are unknown and thus alike to the model."""
         unknown = self.tokenizer.unk_token_id
         named = ("bos_token_id", "eos_token_id", "pad_token_id", "cls_token_id", "sep_token_id")
         special = {getattr(self.tokenizer, name, None) for name in named}

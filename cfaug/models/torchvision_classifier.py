@@ -1,4 +1,4 @@
-"""Image classifiers of torchvision, by its own tags or with a file of weights."""
+"""Image classifiers of torchvision, with its own weights by tag or with a file of weights."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from cfaug.pixels import ImageTransform
 from cfaug.sizes import check_finite
 
 FROM_TENSORFLOW = ("googlenet", "inception_v3")
-"""Their weights were converted: the model itself rescales images with another normalisation."""
+"""Architectures with converted weights: the model itself changes the normalisation of images."""
 
 
 class TorchvisionClassifier(nn.Module):
-    """A model of torchvision as a :class:`cfaug.protocols.Classifier`.
+    """A torchvision model as a :class:`cfaug.protocols.Classifier`.
 
     Args:
-        model: as torchvision builds it, with its weights.
-        transform: how images are prepared for it.
-        classes: what its classes are called.
+        model: a torchvision model with its weights.
+        transform: the image transform of the weights.
+        classes: the names of the classes, in the order of the logits.
     """
 
     def __init__(
@@ -45,14 +45,14 @@ class TorchvisionClassifier(nn.Module):
         prepared_as: str | None = None,
         classes: Sequence[str] | None = None,
     ) -> Self:
-        """Load in float32, in evaluation mode.
+        """Load a model in float32, in evaluation mode.
 
         Args:
-            architecture: torchvision's name.
+            architecture: torchvision's name of the architecture.
             pretrained: a tag, or a file of weights.
-            prepared_as: for a file, the tag whose preparation of images is used; ``None`` is the
-                default.
-            classes: names of the classes; ``None`` is torchvision's.
+            prepared_as: the tag whose image transform is used with a file; ``None`` is the
+                architecture's default tag.
+            classes: the names of the classes; ``None`` takes torchvision's names.
 
         Raises:
             UserError: if torchvision has no such architecture or tag, the weights belong to another
@@ -90,7 +90,7 @@ def _tag(tags: Any, name: str) -> Any:
     """Return the weights of a tag.
 
     Raises:
-        UserError: naming the tags.
+        UserError: if there is no such tag; it names the tags.
     """
     if name not in tags.__members__:
         raise UserError(
@@ -121,11 +121,11 @@ def _fetch(architecture: str, weights: Any) -> nn.Module:
 
 
 def image_transform(prepared: Any, owner: object) -> ImageTransform:
-    """Read torchvision's preparation of images.
+    """Return the image transform of torchvision's weights.
 
     Args:
-        prepared: what ``transforms()`` of its weights gives.
-        owner: for errors.
+        prepared: the result of the weights' ``transforms()``.
+        owner: the architecture and its weights, which errors name.
 
     Raises:
         UserError: for settings that the transform does not support.

@@ -1,4 +1,4 @@
-"""Scores options by encoder-decoder models, such as BLIP-2 with T5.
+"""Likelihoods of options by encoder-decoder models, such as BLIP-2 with T5.
 
 Questions of any length are encoded in one batch, and an image once for all its questions if the
 model takes image features; all options of a question share the decoder's cache.
@@ -39,7 +39,7 @@ class _Encoded:
         memory: the encoder's output, (questions, places, features).
         mask: 1 for text or image and 0 for padding, int64 (questions, places).
         cache: the decoder's keys and values for prompts and the first token of answers.
-        ahead: log-probabilities of the first token, float32 (questions, words).
+        ahead: the log-probabilities of the answer's first token, float32 (questions, words).
     """
 
     memory: Tensor
@@ -49,10 +49,10 @@ class _Encoded:
 
 
 class Translated:
-    """Options as decoded answers to an encoded prompt; the end-of-text token is not scored.
+    """The likelihood of options as decoded answers to an encoded prompt, without the end token.
 
     Args:
-        model: of transformers, with a Q-Former and a language model of encoder and decoder.
+        model: a transformers model with a Q-Former and an encoder-decoder language model.
     """
 
     translates = True
@@ -66,14 +66,14 @@ class Translated:
         self._takes_features = "mm_encoder_outputs" in inspect.signature(model.forward).parameters
 
     def shape(self, asked: Asked) -> Shape:
-        """Return the shapes that must be equal for questions of a batch: all but lengths."""
+        """Return the shapes that have to be equal within a batch: all except lengths of texts."""
         return tuple(sorted(
             (name, tuple(one.shape)) if not is_text(one) else (name, ())
             for name, one in asked.inputs.items()
         ))  # fmt: skip
 
     def check(self, asked: Asked, owner: object) -> None:
-        """Accept every model: an encoder may look ahead, because its text has no options."""
+        """Accept every model: an encoder may look ahead, because its input has no options."""
 
     def whole(self, asked: Asked) -> list[OptionScore]:
         """Score options one at a time, encoding image and prompt again for each."""
@@ -90,11 +90,12 @@ class Translated:
         """Score all options of several images' questions; each question is encoded once.
 
         Args:
-            images: for each image its questions, of any length.
-            tokens_at_once: limit of places decoded at once, including those of the prompts.
+            images: the questions of each image, of any length.
+            tokens_at_once: the largest number of places decoded at once, including those of the
+                prompts.
 
         Returns:
-            For each image, for each question, for each option its score.
+            The scores by image, question and option.
         """
         every = [one for own in images for one in own]
         encoded = self._encode(every)
@@ -147,7 +148,7 @@ class Translated:
     def _rest(
         self, encoded: _Encoded, options: Sequence[tuple[int, Option]], tokens_at_once: int
     ) -> dict[int, Tensor]:
-        """Return the log-probabilities after the tokens of each option; one token needs none."""
+        """Return the log-probabilities after the tokens of each option of several tokens."""
         longer = [number for number, (_, option) in enumerate(options) if len(option.ids) > 1]
         width = encoded.memory.shape[1] + max((len(one.ids) for _, one in options), default=0)
         told: dict[int, Tensor] = {}
@@ -168,7 +169,7 @@ class Translated:
         return told
 
     def model_of(self, inputs: dict[str, Tensor]) -> Any:
-        """Without an image, the language model alone."""
+        """Return the model to call: without an image, it is the language model alone."""
         return self.model if PIXELS in inputs else self.language
 
     def _device(self, asked: Asked) -> torch.device:
@@ -176,7 +177,7 @@ class Translated:
 
 
 def is_text(tensor: Tensor) -> bool:
-    """Return whether an input has tokens, (1, places), which are padded in a batch."""
+    """Return whether an input consists of tokens, (1, places), which are padded in a batch."""
     return tensor.ndim == 2 and not tensor.is_floating_point()
 
 

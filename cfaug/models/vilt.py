@@ -12,11 +12,10 @@ from cfaug.models.matching import PairMatcher
 
 
 class ViltMatcher(PairMatcher):
-    """``ViltForImageAndTextRetrieval``: one logit a pair, with no softmax.
+    """``ViltForImageAndTextRetrieval``: one logit for each pair, without a softmax.
 
-    Its authors' processor keeps an image's aspect ratio and pads the batch; here every image is
-    cropped to a square, as for every other model, so that no score depends on the rest of the
-    batch.
+    The authors' processor keeps an image's aspect ratio and pads the batch. Here every image is
+    cropped to a square, as for all other models, so that no score depends on the rest of the batch.
     """
 
     kind = "logit"
@@ -31,8 +30,8 @@ class ViltMatcher(PairMatcher):
 class ViltEntailer(FusionEntailer):
     """``ViltModel`` with a head of three logits on the pooled first token.
 
-    Image and words go through the same layers, so nothing can be reused for a second hypothesis:
-    every pair costs a whole pass.
+    Image and words go through the same layers, so no part can be reused for a second hypothesis:
+    every pair needs a complete forward pass.
     """
 
     transformers_class = "ViltModel"
@@ -48,6 +47,6 @@ def _run(model: Any, pixels: Tensor, tokens: dict[str, Tensor]) -> Any:
     count, _, height, width = pixels.shape
     mask = torch.ones((count, height, width), dtype=torch.long, device=pixels.device)
     with torch.random.fork_rng(devices=[]):
-        # ViLT shuffles the patches. They have their positions, so that only rounding changes.
+        # ViLT shuffles the patches. Each has its position embedding, so only rounding changes.
         torch.default_generator.manual_seed(0)
         return model(**tokens, pixel_values=pixels, pixel_mask=mask)

@@ -1,7 +1,7 @@
-"""Vision-language models of transformers that answer questions, by ranking options or writing.
+"""Vision-language models of transformers that answer questions by ranking options or by writing.
 
 An image is processed once for all its questions, and a question once for all its options, if the
-model supports a cache; otherwise everything is processed completely.
+model supports a cache; otherwise every prompt is processed completely for every option.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ from cfaug.questions import Answered, Question
 from cfaug.types import OptionScore
 
 CLOSE = 1e-3
-"""Tolerance between shared and complete processing of a prompt, in nats and relative."""
+"""Tolerance between shared and complete processing of a prompt: absolute in nats, and relative."""
 
 Place: TypeAlias = tuple[int, int]
 """The number of an image, and of one of its questions."""
 
 Batch: TypeAlias = list[list[tuple[Place, Asked]]]
-"""For each image, questions with a common beginning, with their places."""
+"""For each image, questions with a common beginning and their places."""
 
 
 class VisionLanguageModel(Wrapped):
     """``AutoModelForImageTextToText`` as a :class:`cfaug.protocols.Answerer`.
 
-    LLaVA, Qwen-VL, InternVL, SmolVLM and similar models by their chat templates; BLIP-2 and
-    InstructBLIP by a prompt.
+    LLaVA, Qwen-VL, InternVL, SmolVLM and similar models are asked with their chat templates, BLIP-2
+    and InstructBLIP with a prompt.
 
     Args:
-        model: as transformers loads it.
-        processor: its own.
-        folder: where both come from, for errors.
-        prompt: with ``{question}`` and ``{image}``; ``None`` is the chat template.
-        sharing: ``auto``: common prefixes of prompts are processed once, if the first question's
-            scores equal those of complete processing; ``none``: everything is processed completely.
-        tokens_at_once: limit of places in the caches of a batch, which bounds the memory.
+        model: a model that transformers has loaded.
+        processor: the model's processor.
+        folder: the folder of model and processor, which errors name.
+        prompt: the template, with ``{question}`` and ``{image}``; ``None`` is the chat template.
+        sharing: ``auto`` processes common prefixes of prompts once, if the first questions' scores
+            equal those of complete processing; ``none`` processes every prompt completely.
+        tokens_at_once: the largest number of places in the caches of a batch, which bounds memory.
 
     Raises:
         UserError: if there is neither a prompt nor a chat template, or the processor has no token
@@ -92,13 +92,12 @@ class VisionLanguageModel(Wrapped):
         """Load a folder in evaluation mode.
 
         Args:
-            folder: of weights and processor.
-            dtype: number format of the weights.
-            settings: of the constructor.
+            folder: a ``save_pretrained`` folder with weights and processor.
+            dtype: the number format of the weights, such as ``bfloat16``.
+            settings: keyword arguments of the constructor.
 
         Raises:
-            UserError: if something is missing or is a pickle, or the folder has another kind of
-                model.
+            UserError: if a part is missing or is a pickle, or the folder has another kind of model.
         """
         processor = load_processor(folder)
         model = load_model(cls.transformers_class, folder, dtype=dtype)
@@ -111,11 +110,11 @@ class VisionLanguageModel(Wrapped):
         """Score every option of every question; the smallest NLL is the model's answer.
 
         Args:
-            images: RGB, of any size; ``None`` asks without an image.
+            images: RGB images of any size; ``None`` asks without an image.
             questions: any number of questions for each image.
 
         Returns:
-            For each image and question, the scores of its options in order, or why it was left out.
+            For each image and question, the scores of its options, or why it was left out.
 
         Raises:
             UserError: if a score is not finite, the model looks ahead, so that options cannot be
@@ -142,13 +141,13 @@ class VisionLanguageModel(Wrapped):
         """Write an answer to each question, greedily; its options are ignored.
 
         Args:
-            images: RGB, one for each question; ``None`` asks without an image.
-            questions: with their demonstrations.
-            max_new_tokens: limit of an answer's tokens.
+            images: an RGB image for each question; ``None`` asks without an image.
+            questions: the questions with their demonstrations.
+            max_new_tokens: the largest number of tokens in an answer.
 
         Returns:
-            The answers, without special tokens and with normalised white space, or why a question
-            was left out.
+            The answers, without special tokens and with normalised white space, or the reason why a
+            question was left out.
 
         Raises:
             UserError: if there is not enough memory.
@@ -203,8 +202,9 @@ class VisionLanguageModel(Wrapped):
         """Return tensors on the model's device, pixels in its number format.
 
         Args:
-            inputs: the processor's output.
-            known: tensors already on the device, which are extended: a shared tensor is moved once.
+            inputs: the processor's output, tensors by name.
+            known: {id of a tensor: its copy on the device}, extended here, so that a shared tensor
+                is moved only once.
         """
         own = self.model.dtype
         for one in inputs.values():
@@ -235,7 +235,7 @@ class VisionLanguageModel(Wrapped):
             yield batch
 
     def _score(self, batch: Batch) -> dict[Place, list[OptionScore]]:
-        """Return the scores of a batch's questions by place."""
+        """Return the scores of a batch's questions, by place."""
         with_image = "pixel_values" in batch[0][0][1].inputs
         if with_image not in self._checked:
             self._check([batch[0][:2], *([batch[-1][:2]] if len(batch) > 1 else [])], with_image)
@@ -251,10 +251,10 @@ class VisionLanguageModel(Wrapped):
         }
 
     def _check(self, images: Batch, with_image: bool) -> None:
-        """Check with the first images what this model can share, and whether it can be used at all.
+        """Check on the first images whether the model can score options, and share prefixes.
 
         Raises:
-            UserError: if it sees an option ahead of time.
+            UserError: if its outputs for the prompt depend on the option after it.
         """
         self._checked.add(with_image)
         asked = [[one for _, one in own] for own in images]
@@ -281,10 +281,10 @@ class VisionLanguageModel(Wrapped):
 
     @contextmanager
     def _explain_memory(self) -> Iterator[None]:
-        """Name the setting that reduces memory, if there is not enough.
+        """Explain a lack of memory.
 
         Raises:
-            UserError: naming it.
+            UserError: if memory runs out; it names the settings that need less.
         """
         try:
             yield

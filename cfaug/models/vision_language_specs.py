@@ -1,4 +1,4 @@
-"""Configuration node of vision-language models that answer questions. No torch."""
+"""The configuration node for vision-language models that answer questions. No torch."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ class VisionLanguage(Checkpoint):
 
     Args:
         name_or_path: a ``save_pretrained`` folder or a Hub id of ``AutoModelForImageTextToText``.
-        revision: commit of a Hub id.
-        prompt: template with ``{question}`` and ``{image}``, for models without a chat template,
-            such as BLIP-2 (``Question: {question} Answer:``); ``None`` is the template.
-        dtype: number format of the weights; scores are added up in float32 and float64.
+        revision: the commit of a Hub id.
+        prompt: the template, with ``{question}`` and ``{image}``, for models without a chat
+            template, such as BLIP-2 (``Question: {question} Answer:``); ``None`` is the chat
+            template.
+        dtype: the number format of the weights; scores are added up in float32 and float64.
         sharing: ``auto`` processes an image once for its questions and a question once for its
-            options if the model supports it; ``none`` processes everything completely.
-        tokens_at_once: limit of places in the caches of a batch, which bounds the memory: about 0.5
-            MB a place for a model of 7 billion weights.
+            options if the model supports it; ``none`` processes every prompt completely.
+        tokens_at_once: the largest number of places in the caches of a batch, which bounds memory:
+            about 0.5 MB for each place with a model of 7 billion weights.
     """
 
     prompt: str | None = None
@@ -47,7 +48,7 @@ class VisionLanguage(Checkpoint):
         check_prompt(self.prompt)
 
     def load_prompts(self) -> Prompts:
-        """Return the prompts of the model, from its processor alone, without its weights.
+        """Return the model's writer of prompts, loaded from its processor, without its weights.
 
         Raises:
             UserError: if the folder or Hub id is unavailable, or lacks a processor or a prompt.

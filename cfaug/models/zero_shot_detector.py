@@ -2,8 +2,8 @@
 
 Two families of ``AutoModelForZeroShotObjectDetection``: those that read all names in one text (``a
 dog. a cat.``) and return a logit for each of its tokens, and those that read each name separately.
-A name's score is the largest among its tokens; transformers' own post-processing of the former
-returns all tokens above a threshold, which may belong to two names or to none.
+The score of a name is the largest among its tokens. For the first family, transformers' own
+post-processing returns all tokens above a threshold, which may belong to two names or to no name.
 """
 
 from __future__ import annotations
@@ -36,14 +36,15 @@ class HFZeroShotDetector(Wrapped):
     the image.
 
     Args:
-        model: as transformers loads it.
-        processor: its own.
-        folder: where both come from, for errors.
-        vocabulary: names that ``detect`` uses.
-        template: text for a name, with ``{label}`` once.
-        threshold: objects with a lower score are left out.
-        overlap: intersection over union above which two boxes of one name are the same object.
-        most: limit of objects in an image, the most certain first; ``None`` is no limit.
+        model: a model that transformers has loaded.
+        processor: the model's processor.
+        folder: the folder of model and processor, which errors name.
+        vocabulary: the names of the objects that ``detect`` looks for.
+        template: the text for a name, with ``{label}`` once.
+        threshold: the score above which an object is returned, in [0, 1].
+        overlap: the intersection over union above which two boxes of one name are the same object.
+        most: the largest number of objects in an image, the most certain first; ``None`` for no
+            limit.
     """
 
     transformers_class = "AutoModelForZeroShotObjectDetection"
@@ -72,10 +73,10 @@ class HFZeroShotDetector(Wrapped):
 
     @classmethod
     def check_model(cls, model: Any, folder: Path) -> None:
-        """Refuse a model with another form of names, such as OmDet-Turbo.
+        """Refuse a model that takes names in another form, such as OmDet-Turbo.
 
         Raises:
-            UserError: naming the folder.
+            UserError: if the model has no argument ``input_ids``; it names the folder.
         """
         super().check_model(model, folder)
         if "input_ids" not in inspect.signature(model.forward).parameters:
@@ -99,8 +100,8 @@ class HFZeroShotDetector(Wrapped):
         """Return the objects in each RGB image that have one of its names; see ``detect``.
 
         Args:
-            images: of any size.
-            names: for each image the names to detect, possibly none.
+            images: RGB images of any size.
+            names: for each image, the names to detect; the list may be empty.
         """
         given = [
             self.processor.image_processor(images=image, return_tensors="pt") for image in images
@@ -125,7 +126,7 @@ class HFZeroShotDetector(Wrapped):
         """Return the objects in images of equal size, with the same names for all."""
         asked = [(first, self._ask(batch, some, sizes)) for first, some in self._portions(names)]
         if asked and not self._joined:
-            # The boxes are independent of the names: each gets the best of all names.
+            # The boxes do not depend on the names: each box gets the best of all names.
             scores = torch.cat([scores for _, (scores, _) in asked], -1)
             asked = [(0, (scores, asked[0][1][1]))]
         parts: list[list[tuple[Tensor, Tensor, Tensor]]] = [[] for _ in sizes]
@@ -157,7 +158,7 @@ class HFZeroShotDetector(Wrapped):
         return scores.cpu(), [one["boxes"].cpu() for one in found]
 
     def _texts(self, names: Sequence[str]) -> tuple[dict[str, Tensor], list[tuple[int, int]]]:
-        """Return the model's text, and the tokens (first, end) of each name in it."""
+        """Return the model's text, and the range of tokens (first, end) of each name in it."""
         read = [self.template.format(label=name) for name in names]
         tokenize = self.processor.tokenizer
         if not self._joined:
@@ -185,10 +186,10 @@ class HFZeroShotDetector(Wrapped):
         return list(self.processor.tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def _portions(self, names: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
-        """Yield batches of names within the model's limit, with the number of the first.
+        """Yield batches of names within the model's limit, with the number of the first name.
 
         Raises:
-            UserError: naming a name that exceeds the model's limit.
+            UserError: if a single name exceeds the model's limit.
         """
         start, used = 0, 2  # the beginning and the end of a text
         for number, name in enumerate(names):
