@@ -24,7 +24,7 @@ NO_ANSWERS = (
 )
 
 LINE = 10_000
-"""Most bytes of one line; the page writes about 120."""
+"""Maximum size of a line in bytes; the page writes about 120."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Answer:
 
     Attributes:
         item: the index of the image among all possible images.
-        annotator: who answered.
+        annotator: the name of the annotator.
         label: the answer.
     """
 
@@ -46,7 +46,7 @@ def answer_files(name: str, patterns: Sequence[str]) -> list[str]:
     """Return the files matched by names and patterns, each once, in order.
 
     Args:
-        name: of the setting of ``annotate``.
+        name: the name of the setting below ``annotate``, for the error.
         patterns: the value of that setting.
 
     Raises:
@@ -81,9 +81,10 @@ def read_answers(
     Args:
         files: jsonl, csv or tsv with ``key``, ``member``, ``annotator`` and ``field``.
         items: all possible images.
-        field: the question's name of an answer, such as ``label``.
+        field: the name of the column with the answer, such as ``label``.
         choices: the valid answers.
-        offers: returns whether a choice fits an image; with ``None`` every choice does.
+        offers: a function that returns whether a choice fits an image; ``None`` if every choice
+            does.
 
     Raises:
         UserError: naming file and line of an answer that is invalid: its image or captions are not
@@ -172,7 +173,7 @@ def _answer(
 
 
 def check_texts(record: Mapping[str, Any], where: str, item: Item) -> None:
-    """Refuse an answer about captions that the image no longer has; a csv may lack them.
+    """Refuse an answer about captions that the image no longer has; a csv may lack their hash.
 
     Raises:
         UserError: naming the image.

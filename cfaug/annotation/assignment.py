@@ -1,4 +1,4 @@
-"""Who answers about which image, and in which order: drawn by key, so it is reproducible.
+"""The assignment of images to annotators, and their order, drawn by key to be reproducible.
 
 COCO-CFs, section 4.1: every image is shown to at least one annotator, a tenth of them to three, so
 34,820 images make 34,820 + 2 x 3,482 = 41,784 questions.
@@ -33,8 +33,8 @@ def items_of(index: Index, question: Question) -> list[Item]:
     That is every image, or with ``show_caption`` every caption of every image.
 
     Raises:
-        UserError: if the question offers or shows the captions of a set's images, and a set does
-            not have that many captions, with an image each; or as ``Strata.mark`` does.
+        UserError: if the question offers or shows the captions of a set's images and a set does not
+            have that many captions with an image each, or if ``Strata.mark`` raises an error.
     """
     found: list[Item] = []
     ends = np.append(np.flatnonzero(np.diff(index.sets)) + 1, len(index))
@@ -70,18 +70,18 @@ def _check_set(
 
 @dataclass(frozen=True)
 class Assignment:
-    """How the images are distributed over annotators.
+    """The distribution of the images over annotators.
 
     Args:
         annotators: number of people who answer; their names are 1, 2, ...
-        annotators_per_item: how many of them answer each image of the overlap; the other images are
-            answered once.
+        annotators_per_item: number of annotators who answer each image of the overlap; the other
+            images are answered once.
         overlap_fraction: share of the images that several people answer, to measure agreement.
-        sample: ask about only this many images, drawn at random; ``None`` for all.
-        seed: of every draw.
+        sample: number of images to ask about, drawn at random; ``None`` for all.
+        seed: the seed of every random draw.
 
     Raises:
-        UserError: naming what is out of range.
+        UserError: if a value is out of range.
     """
 
     annotators: Annotated[int, Interval(ge=1, le=MAX_ANNOTATORS)] = 3
@@ -154,19 +154,19 @@ class Assignment:
     def is_reversed(self, annotator: int, item: Item) -> bool:
         """Return whether an annotator sees the offered captions of an image in reverse order.
 
-        Drawn for everyone and every image, so that a habit of choosing the first favours no
-        caption.
+        The order is drawn for each annotator and image, so that a habit of choosing the first
+        caption favours neither.
         """
         return derive(self.seed, "side", annotator, item.name) % 2 == 1
 
     def reversed_half(self, annotator: int, items: Sequence[Item]) -> set[str]:
         """Return the names of the images whose captions an annotator sees in reverse order.
 
-        Half of them, drawn by key; of an odd number the smaller half.
+        Half of the images are drawn by key; half of an odd number is rounded down.
 
         Args:
-            annotator: name of the annotator.
-            items: all items they are asked about.
+            annotator: the number of the annotator, from 1.
+            items: all items that the annotator is asked about.
         """
         drawn = sorted(items, key=lambda one: derive(self.seed, "half", annotator, one.name))
         return {one.name for one in drawn[: len(drawn) // 2]}

@@ -1,6 +1,6 @@
 """Attention checks: items that say which answer to give, shown to everyone (XMAI, A.1).
 
-All answers of an annotator who fails one of them are left out.
+All answers of an annotator who fails a check are left out.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from cfaug.rng import derive
 
 PREFIX = "attention"
 MOST = 20
-"""Most checks on a page."""
+"""Maximum number of checks on a page."""
 
 ASKS = "This is a check of attention. Whatever the photo shows, "
 
 
 Checks = Annotated[int, Interval(ge=0, le=MOST)]
-"""How many checks a form has."""
+"""The number of checks in a form."""
 
 
 def draw_check(number: int, choices: Sequence[str], rows: Sequence[int]) -> tuple[str, int]:
@@ -33,9 +33,9 @@ def draw_check(number: int, choices: Sequence[str], rows: Sequence[int]) -> tupl
     They depend only on these arguments, so that they are known when answers are read.
 
     Args:
-        number: of the check, from 0.
+        number: the number of the check, from 0.
         choices: the valid answers.
-        rows: of the photos, at least one.
+        rows: the rows of the photos in the source, at least one.
     """
     expected = choices[derive(0, PREFIX, "answer", number) % len(choices)]
     return expected, rows[derive(0, PREFIX, "photo", number) % len(rows)]
@@ -52,7 +52,7 @@ def who_failed(answers: Sequence[Answer], items: Sequence[Item]) -> dict[str, fl
     A check without an answer counts as failed, as everyone was asked.
 
     Args:
-        answers: to all items, including checks.
+        answers: the answers to all items, including checks.
         items: all items that were asked about.
     """
     known = {place: item.expected for place, item in enumerate(items) if item.expected}
@@ -63,7 +63,7 @@ def who_failed(answers: Sequence[Answer], items: Sequence[Item]) -> dict[str, fl
 
 
 def require_somebody(failed: object, left: object) -> None:
-    """Refuse answers if none is left.
+    """Refuse answers if every annotator failed a check.
 
     Raises:
         UserError: if nobody passed.

@@ -15,7 +15,7 @@ from cfaug.errors import UserError
 from cfaug.rng import derive
 
 ORIGINAL = "original"
-"""The kind of a caption that is shown as it was."""
+"""The kind of an unchanged caption."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class CaptionForm(Form):
     annotators are not told which.
 
     Args:
-        per_kind: photos with either kind of caption, drawn at random; ``None`` is every caption of
-            every photo.
+        per_kind: number of photos for each kind of caption, drawn at random; ``None`` for every
+            caption of every photo.
         attention: number of attention checks for everyone (A.1).
         examples: number of photos with original captions that are shown first as a reference,
             without questions.
@@ -45,8 +45,8 @@ class CaptionForm(Form):
         """Return the captions to ask about, in the order of the source; then the checks.
 
         Args:
-            index: of sets of two texts on one photo.
-            seed: of the draw.
+            index: the index of sets of two texts on one photo.
+            seed: the seed of the draw.
 
         Raises:
             UserError: if the sets do not have two texts.
@@ -67,8 +67,8 @@ class CaptionForm(Form):
         """Return reference photos with their original captions, for which there are no questions.
 
         Args:
-            index: as for ``items``.
-            seed: as for ``items``.
+            index: the index given to ``items``.
+            seed: the seed given to ``items``.
         """
         sets = read_two_texts(index)
         if self.per_kind is None:
@@ -110,11 +110,11 @@ class CaptionForm(Form):
     def oracle_answers(
         self, items: Sequence[Item], scores: Mapping[str, Mapping[str, float]]
     ) -> list[str | None]:
-        """Return an oracle's answers, the best for true captions and the worst for false ones.
+        """Return an oracle's answers: the best number for true captions, the worst for false ones.
 
         Args:
-            items: to ask about.
-            scores: {key: scores} of the sets.
+            items: the items to ask about.
+            scores: {key of the set: its scores}.
 
         Returns:
             One answer per item; ``None`` if the sets do not say whether the caption is true.

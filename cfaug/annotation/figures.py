@@ -1,4 +1,4 @@
-"""Outcomes as bars, and who disagrees about what as a matrix."""
+"""Bar charts of outcomes, and a matrix of the disagreement between annotators."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from cfaug.report.plots import (
 )
 
 CELL, COLUMN = 39, 14
-"""Pixels of a cell of the matrix, and letters of a column's name in a line."""
+"""Height of a cell of the matrix in pixels, and letters in a line of a column's name."""
 
 STRONG = 0.55
 """Shares above this are written in the colour of the paper."""
@@ -34,8 +34,8 @@ def outcome_bars(tallies: Sequence[Tally], names: Mapping[str, str]) -> Drawing:
     """Draw a bar per outcome and set of images, with Wilson's 95 % interval over the images.
 
     Args:
-        tallies: one per set of images.
-        names: {outcome: how it is named}, in the order of the figure.
+        tallies: the counts of outcomes, one tally per set of images.
+        names: {outcome: its name in the figure}, in the order of the figure.
     """
     groups = {
         name: [(t.name, t.counts[outcome], t.images) for t in tallies]
@@ -50,9 +50,9 @@ def category_bars(
     """Draw a bar per category of rejected images, most frequent first, with Wilson's 95 % interval.
 
     Args:
-        categories: {category: images}.
-        sampled: how many images were sorted.
-        names: {category: how it is named}.
+        categories: {category: number of images}.
+        sampled: number of images that were sorted.
+        names: {category: its name in the figure}.
     """
     ordered = sorted(categories, key=lambda name: -categories[name])
     groups = {names[name]: [("", categories[name], sampled)] for name in ordered}
@@ -60,7 +60,7 @@ def category_bars(
 
 
 def _grouped(groups: Mapping[str, Sequence[tuple[str, float, int]]], title: str) -> Drawing:
-    """Draw shares as groups of bars: {group: [(name, count, of how many)]}."""
+    """Draw shares as groups of bars: {group: [(name, count, total)]}."""
     spans = {
         group: [(name, c / n if n else 0.0, *wilson_interval(c, n)) for name, c, n in bars]
         for group, bars in groups.items()
@@ -70,13 +70,13 @@ def _grouped(groups: Mapping[str, Sequence[tuple[str, float, int]]], title: str)
 
 @style()
 def disagreement_matrix(agreement: Agreement, names: Sequence[str]) -> Drawing:
-    """Draw how often one answer to an image goes with another: rows sum to 100 %.
+    """Draw how often each pair of answers to the same image occurs; rows sum to 100 %.
 
-    A row is an answer, a column what another annotator of the same image says. Darker is more.
+    A row is an answer, a column the answer of another annotator of the image. Darker is more.
 
     Args:
-        agreement: has the matrix.
-        names: how its rows and columns are named.
+        agreement: the agreement, with its matrix of pairs of answers.
+        names: names of the rows and columns of the matrix, in order.
     """
     totals = agreement.matrix.sum(axis=1)
     row, above = max(CELL, LINE * lines_of(names)), LINE * lines_of(names, COLUMN)

@@ -24,10 +24,11 @@ class Tally:
     """Counts of the answers to some images.
 
     Attributes:
-        name: of the images.
+        name: the name of the set of images.
         images: number of images with answers.
         answers: number of answers to them.
-        counts: {outcome: images}; an image with several answers counts once, in equal parts.
+        counts: {outcome: number of images}; an image with several answers counts once, in equal
+            parts.
     """
 
     name: str
@@ -36,25 +37,26 @@ class Tally:
     counts: Mapping[str, float]
 
     def share(self, *outcomes: str) -> float:
-        """Return the share of the images with any of some outcomes, ``nan`` without any images."""
+        """Return the share of the images with any of some outcomes; ``nan`` without images."""
         return sum(self.counts[o] for o in outcomes) / self.images if self.images else math.nan
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far several annotators of one image agree.
+    """The agreement between annotators of the same image.
 
     Attributes:
-        raters: answers per image for Fleiss' kappa: the number for which images with that many
-            answers have the most answers in total; on a tie, the larger.
+        raters: number of answers per image for Fleiss' kappa, chosen so that the images with that
+            many answers have the most answers in total; the larger number on a tie.
         images: number of images with that many answers.
-        fleiss: kappa over those; ``nan`` if fewer than two people answered.
-        several: number of images with two or more answers, for alpha.
-        alpha: Krippendorff's, nominal.
-        disputed: number of those whose answers differ.
-        labels: share of the answers to the disputed ones by outcome.
-        matrix: how often two answers to an image are each pair of outcomes, (outcomes, outcomes),
-            in the order of ``Question.reported``; an image counts as many times as it has answers.
+        fleiss: Fleiss' kappa over those images; ``nan`` if fewer than two people answered.
+        several: number of images with two or more answers, for ``alpha``.
+        alpha: Krippendorff's alpha for nominal data, over ``several``.
+        disputed: number of those images whose answers differ.
+        labels: share of each outcome among the answers to disputed images.
+        matrix: number of pairs of answers to the same image by their two outcomes, (outcomes,
+            outcomes), in the order of ``Question.reported``; an image counts as many times as it
+            has answers.
     """
 
     raters: int
@@ -74,7 +76,7 @@ class Findings:
     Attributes:
         question: the question.
         items: all possible images.
-        answers: at most one per annotator and image.
+        answers: the answers, at most one per annotator and image.
     """
 
     question: Question
@@ -91,7 +93,7 @@ class Findings:
 
     @cached_property
     def annotators(self) -> list[str]:
-        """The annotators, numbers in numerical order."""
+        """The names of the annotators; numbers are in numerical order."""
         names = {answer.annotator for answer in self.answers}
         return sorted(names, key=lambda n: (not n.isdecimal(), len(n) if n.isdecimal() else 0, n))
 
@@ -104,7 +106,7 @@ class Findings:
         return [self.question.outcome(self.items[i], label) for label in self.by_item[i]]
 
     def tallies(self) -> tuple[Tally, ...]:
-        """Return the counts of answers: by the question's sets of images, then for all."""
+        """Return the counts of answers for each of the question's sets of images, then for all."""
         sets = enumerate(self.question.image_sets)
         return (*(self._tally(name, member) for member, name in sets), self._tally(ALL))
 
@@ -124,11 +126,11 @@ class Findings:
 
     @cached_property
     def rejected(self) -> list[int]:
-        """Indices of images with answers that at most half of them accept."""
+        """Indices of answered images that at most half of their answers accept."""
         return [i for i in self.by_item if not self.is_accepted(i)]
 
     def sample_rejected(self, count: int, seed: int) -> list[int]:
-        """Draw rejected images by key, in the order of the draw; all, if there are fewer.
+        """Return ``count`` rejected images drawn by key, in the order of the draw, or all if fewer.
 
         Raises:
             UserError: if ``count`` is not a whole number from 1.

@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 Kind = Literal["scale", "check", "text"]
 Value = int | bool | str
-"""A value entered: a number of a scale, whether a box is checked, a remark."""
+"""An entered value: a number on a scale, whether a box is checked, or a remark."""
 
 MOST_STEPS = 9
-"""Most numbers of a scale, as each is one key of the keyboard."""
+"""The highest number of a scale: each number is one key of the keyboard."""
 
 LONGEST = 2000
-"""Most characters of a remark."""
+"""Maximum number of characters in a remark."""
 
 EDIT_KIND, EDIT_BEFORE, EDIT_AFTER = "edit_kind", "edit_before", "edit_after"
-"""The columns of an index with a member's edit."""
+"""The columns of an index that describe a member's edit."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,13 @@ class Field:
     """One question of a form.
 
     Args:
-        title: its name in tables.
+        title: the name of the question in tables.
         text: the question as shown to people.
         kind: ``scale`` is a whole number from ``low`` to ``high``; ``check`` a box, yes or no;
             ``text`` a remark that may be left empty.
-        low: the worst of a scale.
-        high: the best of a scale.
-        ends: names of the two ends of a scale.
+        low: the worst value of a scale.
+        high: the best value of a scale.
+        ends: names of the two ends of a scale; empty for none.
 
     Raises:
         UserError: if the kind is invalid, or a scale has fewer than two numbers or too many.
@@ -99,9 +99,9 @@ class EditedItem(Item):
 
     Attributes:
         photo: the row of the photo, the unedited member of its set.
-        kind: of the edit.
-        label: the class; empty if there is none.
-        change: the words replaced and their replacement.
+        kind: the kind of the edit.
+        label: the class of the photo; empty if it has none.
+        change: the replaced words and their replacement.
     """
 
     photo: int = -1
@@ -118,12 +118,12 @@ class Form:
         title: heading of the page.
         text: instructions shown before people begin.
         fields: the questions by the names of their answers, in order.
-        per_kind: ask about only this many images of each kind of edit, drawn at random; ``None``
-            for all.
-        leave_out: kinds of edits without questions, such as controls.
+        per_kind: number of images of each kind of edit to ask about, drawn at random; ``None`` for
+            all.
+        leave_out: kinds of edits that are not asked about, such as controls.
 
     Raises:
-        UserError: naming what is invalid.
+        UserError: if a field or a setting is invalid.
     """
 
     title: str
@@ -150,11 +150,11 @@ class Form:
         """Return the edited images of a source to ask about, in its order.
 
         Args:
-            index: of joined sets: each has an unedited member, the photo.
-            seed: of the draw within each kind.
+            index: the index of joined sets, each with an unedited member, the photo.
+            seed: the seed of the draw within each kind.
 
         Raises:
-            UserError: if nothing is edited, or a set has no unedited member.
+            UserError: if there is no edited image, or a set has no unedited member.
         """
         found = _edited_items(index, set(self.leave_out))
         if not found:

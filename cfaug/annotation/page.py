@@ -1,6 +1,6 @@
 """Pages for annotators: one offline file that stores answers and exports them as jsonl.
 
-Nothing in a question or a caption is ever read as markup: the script sets text.
+The script inserts questions and captions as text, so they are never read as markup.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cfaug.progress import watch
 from cfaug.report.page import render, script_data, small_picture, write_page
 
 MAX_PAGE = 300 * 2**20
-"""Most bytes of a page that browsers open without trouble."""
+"""Maximum size, in bytes, of a page that browsers open without trouble."""
 
 SIDES = (32, 1024)
 
@@ -36,12 +36,12 @@ class Asked(Protocol):
 
     @property
     def captions(self) -> Sequence[str]:
-        """Labels of the captions that are offered as answers; empty if none are."""
+        """Labels of the captions that are offered as answers; empty without such captions."""
         ...
 
     @property
     def balanced(self) -> bool:
-        """Whether each annotator sees both orders of those equally often."""
+        """Whether each annotator sees both orders of the captions equally often."""
         ...
 
     def asked(self) -> dict[str, Any]:
@@ -63,7 +63,7 @@ class Asked(Protocol):
 
 @dataclass(frozen=True)
 class Task:
-    """One image to answer about.
+    """One image to ask about, with a note.
 
     Attributes:
         item: the image.
@@ -79,10 +79,10 @@ class Questionnaire:
     """The content of a page for all annotators.
 
     Attributes:
-        question: about every image.
+        question: the question about every image.
         title: heading of the page.
-        tasks: in any order.
-        orders: for each annotator, (task, whether its captions are offered in reverse) in order.
+        tasks: the images to ask about, in any order.
+        orders: {annotator: [(index of the task, whether its captions are in reverse order)]}.
         examples: images with captions that are shown before the questions.
     """
 
@@ -116,9 +116,9 @@ def share_out(
     """Build the questionnaire of a question about images, distributed over annotators.
 
     Args:
-        question: to ask.
+        question: the question to ask.
         items: the images.
-        assignment: of images to annotators.
+        assignment: the assignment of images to annotators.
         title: heading of the page.
         to_everyone: indices of the images that every annotator answers.
         examples: images with captions that are shown before the questions.
@@ -144,7 +144,7 @@ def ask_one(question: Question, tasks: Sequence[Task], title: str) -> Questionna
     """Build the questionnaire of a question about images with notes for one annotator.
 
     Args:
-        question: to ask.
+        question: the question to ask.
         tasks: the images and notes.
         title: heading of the page.
     """
@@ -164,11 +164,12 @@ def write_questions(
     """Write one page and return its path; equal questions give equal bytes.
 
     Args:
-        questions: to ask.
+        questions: the questionnaire to write.
         file: destination; its folder is created if missing.
-        read_image: returns the encoded image of a source's row.
-        side: longest side of the pictures.
-        annotators: who answers on this page, which asks for their name; ``None`` for all.
+        read_image: a function that returns the encoded image of a row of the source.
+        side: longest side of the pictures in pixels.
+        annotators: names of the annotators who answer on this page, which asks for their name;
+            ``None`` for all.
 
     Raises:
         UserError: if there is nothing to ask, a picture cannot be decoded, or the page would be
@@ -211,7 +212,7 @@ def write_questions(
 def _pictures(
     names: Mapping[int, str], read_image: Callable[[int], bytes], side: int, file: Path
 ) -> list[dict[str, Any]]:
-    """Return small copies of rows' images, made on all cores, with a bar if there are many."""
+    """Return small copies of rows' images, made on all cores with a progress bar."""
 
     def small(row: int) -> dict[str, Any]:
         return small_picture(decode_image(read_image(row), names[row]), side)

@@ -24,11 +24,11 @@ class Preference(Question):
     both orders equally often.
 
     Args:
-        captions: names of the answers that choose a caption: the method of ``data.counterfactual``,
-            then the one it is compared with.
-        against: folder of the other method's sets.
+        captions: names of the answers that choose a caption: first the method of
+            ``data.counterfactual``, then the method it is compared with.
+        against: the folder of the other method's sets.
         attention: number of attention checks for everyone (A.1).
-        balanced: offer both orders equally often.
+        balanced: whether both orders are offered equally often.
     """
 
     against: str | None = None
@@ -56,8 +56,8 @@ class Preference(Question):
         """Return the photos whose text the two methods changed differently; then the checks.
 
         Args:
-            index: of the first method's sets.
-            other: of the second's.
+            index: the index of the first method's sets.
+            other: the index of the second method's sets.
 
         Raises:
             UserError: if the sets of a folder do not have two texts, or there is no such photo.
@@ -82,7 +82,7 @@ class Preference(Question):
         return Item(f"{PREFIX}-{number}", 0, texts, row, expected=expected)
 
     def count(self, findings: Findings) -> Section:
-        """Return for how many photos most annotators chose each method, and the sign test.
+        """Count the photos for which most annotators chose each method; add the sign test.
 
         Args:
             findings: the answers, without those to checks.
@@ -117,12 +117,12 @@ class Preference(Question):
         """Return the answers of an oracle that knows which captions are true; ``None`` if unknown.
 
         Args:
-            items: to ask about.
-            ours: {key: scores} of the first method's sets.
-            theirs: the same for the second method's.
+            items: the items to ask about.
+            ours: {key of the set: its scores} for the first method.
+            theirs: {key of the set: its scores} for the second method.
 
         Raises:
-            UserError: if no answer is for equal captions.
+            UserError: if the question offers no answer for equal captions.
         """
         if not self.options:
             raise UserError(f"the question {self.title!r} has no answer for equal captions")

@@ -1,4 +1,4 @@
-"""A question that people answer about images: its wording, its answers and their counts."""
+"""A question that people answer about images: its wording and its possible answers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from cfaug.annotation.strata import Strata
 
 CORRECT, INCORRECT = "correct", "incorrect"
-"""Outcomes of choosing one of the offered captions: the image's own, or another one."""
+"""Outcomes of choosing an offered caption: the image's own caption, or another one."""
 
 Pictures = Literal["image", "set"]
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 TAKEN = ("key", "member", "annotator", "texts", "seconds")
-"""Other keys of an answer."""
+"""The other keys of an answer, which are not valid names of a field."""
 
 
 def check_field(name: str) -> bool:
@@ -35,13 +35,13 @@ class Item:
     """One image to ask about.
 
     Attributes:
-        key: of its set.
-        member: its number in the set, from 0.
+        key: the key of the set that contains the image.
+        member: the image's number in the set, from 0.
         texts: the captions of the set's members.
         text: the image's own caption.
-        row: its row in the source, for ``read_image``.
-        stratum: (name, value) of what it should show according to the source, in order; empty if
-            the question has no strata.
+        row: the image's row in the source, for ``read_image``.
+        stratum: pairs (attribute, value) that the image should show according to its source, in
+            order; empty if the question has no strata.
         expected: the answer that an attention check asks for; empty for other items.
     """
 
@@ -60,7 +60,7 @@ class Item:
 
     @property
     def texts_hash(self) -> str:
-        """A hash in every answer, so that it is not taken for one about other captions."""
+        """A hash of the captions, saved in every answer to tell which captions it was about."""
         return hashlib.blake2b(json.dumps(self.texts).encode(), digest_size=6).hexdigest()
 
 
@@ -76,28 +76,28 @@ class Question:
         text: the question as shown to people.
         options: {label: wording} of the answers for every image.
         captions: labels of the captions of a set's members; if given, all captions of the set are
-            offered as answers above ``options``, in an order drawn for everyone and every image.
+            offered as answers above ``options``, in an order drawn for each annotator and image.
         accepted: outcomes that accept an image; an image is valid if most of its annotators accept
             it.
         reported: all outcomes in the order of tables and figures; by default ``correct`` and
             ``incorrect`` (if captions are offered), then ``options``.
-        image_sets: names, in tables, of the images of the first, second, ... member, which then
-            have a row each besides the one for all; empty for a single row.
+        image_sets: names in tables for the images of the first, second, ... member of a set, each
+            with a row besides the one for all images; empty for a single row.
         pictures: ``image`` shows only the image, ``set`` all images of its set with their captions,
             and marks the one in question.
         show_caption: show the image's own caption below it; invalid if captions are offered.
         accepted_as: wording for accepted images in sentences, after "were".
         field: the name of an answer in the files that annotators download.
-        groups: {end of a sentence: outcomes}: sums of outcomes for the report.
+        groups: {end of a sentence: outcomes}, sums of outcomes for the report.
         reference: {statement: text}: known results, such as a paper's, appended to a statement of
             the report if people answered. Statements are ``accepted``, ``agreement``, ``disputed``
             and the names of ``groups``.
-        strata: what images should show according to the source, for sampling and counting, and for
-            which of them an answer fits; ``None`` for no strata.
-        illustrated: outcomes with examples for tables.
+        strata: the division of the images by what they should show according to the source, for
+            sampling, counting, and answers that fit only some of them; ``None`` for no strata.
+        illustrated: outcomes of which examples are kept for tables.
 
     Raises:
-        UserError: naming the invalid key and the choices.
+        UserError: if a value is invalid, naming its key and the choices.
     """
 
     title: str
@@ -164,7 +164,7 @@ class Question:
         return CORRECT if label == self.captions[item.member] else INCORRECT
 
     def offers(self, item: Item, label: str) -> bool:
-        """Return whether an answer fits an image, as some are only for some strata."""
+        """Return whether an answer fits an image: some answers are only for some strata."""
         return self.strata is None or self.strata.offers(item, label)
 
     def draw(self, items: Sequence[Item], seed: int) -> list[Item]:
@@ -192,7 +192,7 @@ class Question:
         return [self.field, tuple(self.options.items())]
 
     def shown(self, item: Item) -> dict[str, Any]:
-        """Return the captions below the pictures, which is in question, and unfit answers."""
+        """Return the captions below the pictures, the one in question, and unfit answers."""
         unfit = [label for label in self.options if not self.offers(item, label)]
         found: dict[str, Any] = {"x": unfit} if unfit else {}
         if self.pictures == "set":

@@ -11,7 +11,7 @@ from cfaug.errors import UserError
 from cfaug.question_sets import QUESTION, VERIFIED, AskedQuestion, question_of
 
 GOOD = "good"
-"""The answer by which a question is verified."""
+"""The answer that verifies a question."""
 
 ANSWERS = (GOOD, "wrong_answer", "ambiguous", "leak", "not_counterfactual")
 """All possible answers; a question may offer fewer."""
@@ -29,7 +29,7 @@ class QuestionReview(Question):
     """The review of every question of a set; other arguments as for ``Question``.
 
     Args:
-        only_new: ask only about questions that nobody has verified; ``False`` asks about all.
+        only_new: whether to ask only about questions that nobody has verified, or about all.
     """
 
     only_new: bool = True
@@ -45,7 +45,7 @@ class QuestionReview(Question):
         """Return the questions of sets that ``generate.py recipe=cfmm`` made, in order.
 
         Args:
-            index: of the sets.
+            index: the index of the sets.
 
         Raises:
             UserError: if the sets have no questions, or there is nothing to ask.
@@ -62,7 +62,7 @@ class QuestionReview(Question):
             if self.only_new and asked.extra.get(VERIFIED) is not False:
                 continue
             key, _, member = index.key(row).rpartition("_")
-            # The texts of an answer: the question, its options and the right one.
+            # The texts of an answer: the question, its right option and all options.
             texts = (asked.text, asked.right or "", *asked.options)
             found.append(QuestionItem(key, int(member), texts, row, asked.text, note=_note(asked)))
         if not found:

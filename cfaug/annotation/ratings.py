@@ -1,4 +1,4 @@
-"""Returned forms: reading, means by kind of edit, and agreement."""
+"""Completed forms: reading, means by kind of edit, and agreement."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Rating:
 
     Attributes:
         item: the index of the image among all possible images.
-        annotator: name of the annotator.
-        values: by the names of the form's fields.
+        annotator: the name of the annotator.
+        values: {name of the field: value}.
     """
 
     item: int
@@ -140,7 +140,8 @@ class Score:
     """The answers to one question about some images.
 
     Attributes:
-        mean: over images, of each image's mean over its annotators; for a check the share of yes.
+        mean: mean over images of each image's mean over its annotators; for a check, the share of
+            yes.
         sd: standard deviation (n - 1) of the images' means; ``nan`` for fewer than two.
         images: number of images with answers.
         answers: number of answers to them.
@@ -157,11 +158,11 @@ class FieldFindings:
     """The answers to one question of a form.
 
     Attributes:
-        title: its name in tables.
+        title: the name of the question in tables.
         kind: ``scale`` or ``check``.
-        by: {kind of edit: score}, and ``overall``; only kinds with an answer.
-        alpha: Krippendorff's, ordinal for a scale and nominal for a check, over images with several
-            answers; ``nan`` without such images, or if all answers are equal.
+        by: {kind of edit: score} for kinds with an answer, and for ``overall``.
+        alpha: Krippendorff's alpha, ordinal for a scale and nominal for a check, over images with
+            several answers; ``nan`` without such images, or if all answers are equal.
         several: number of these images.
     """
 
@@ -184,15 +185,15 @@ class Remark:
 
 @dataclass(frozen=True)
 class Ratings:
-    """All that tables of a form print.
+    """The findings of a form that tables print.
 
     Attributes:
         source: name of the data.
-        title: of the form.
+        title: the title of the form.
         annotators: number of annotators.
         items: number of possible images.
-        fields: by the names of the form's fields.
-        remarks: every text that was entered.
+        fields: {name of the field: its findings}.
+        remarks: every remark that was entered.
     """
 
     source: str
@@ -217,7 +218,7 @@ def summarise_ratings(
     Every image counts once, however many people answered about it.
 
     Args:
-        ratings: at most one per annotator and image.
+        ratings: the ratings, at most one per annotator and image.
         items: all possible images.
         form: the form.
         source: name of the data.
@@ -278,7 +279,7 @@ def write_ratings(ratings: Ratings, folder: Path) -> Path:
 
 
 def read_summary(file: Path) -> Ratings:
-    """Read what ``write_ratings`` wrote.
+    """Read ``ratings.json``, which ``write_ratings`` wrote.
 
     Raises:
         UserError: if it is missing or invalid.

@@ -32,23 +32,23 @@ SIMULATED = "simulated"
 """Prefix of simulated annotators' names; their agreement says nothing about people."""
 
 EXAMPLES = 6
-"""Most categories with an example."""
+"""Maximum number of categories with an example."""
 
 SIDE = 160
-"""Longest side of an example's picture."""
+"""Longest side of an example's picture in pixels."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """One rejected image of a category.
+    """An image as an example of a category of rejected images, or of an outcome.
 
     Attributes:
-        category: why it was rejected.
-        key: of its set.
-        member: which image of the set it is.
+        category: the category or the outcome.
+        key: the key of the set that contains the image.
+        member: the image's number in the set, from 0.
         texts: the captions of the set.
-        said: summary of its answers.
-        png: the pictures, base64.
+        said: summary of the image's answers, such as ``2 correct, 1 both``.
+        png: the pictures as one PNG in base64.
     """
 
     category: str
@@ -61,22 +61,22 @@ class Example:
 
 @dataclass(frozen=True)
 class Record:
-    """All that tables of annotation print.
+    """The results of annotation that tables print.
 
     Attributes:
         source: name of the data.
         simulated: whether all annotators were simulated.
         annotators: number of annotators.
         items: number of possible images.
-        tallies: counts of the answers by sets of images; the last is for all images.
+        tallies: counts of the answers for each set of images; the last is for all images.
         validated: number of images that more than half of their annotators accepted.
-        agreement: on images with several answers.
+        agreement: the agreement on images with several answers.
         sampled: number of rejected images that were sorted into categories.
-        categories: {category: images}; an image sorted by several people counts once, in parts.
-        examples: one for each of the most frequent categories.
-        question: the title of the question; empty in records from before there were several
-            questions.
-        extra: results of analyses, by their own keys.
+        categories: {category: number of images}; an image sorted by several people counts once, in
+            equal parts.
+        examples: an example of each of the most frequent categories.
+        question: the title of the question; empty in old records, when there was only one question.
+        extra: results of the analyses, by key.
     """
 
     source: str
@@ -94,7 +94,7 @@ class Record:
 
     @property
     def title(self) -> str:
-        """Return whose answers these are, for the head of a table."""
+        """The name of the data and the annotators, for the head of a table."""
         who = "simulated annotators" if self.simulated else "annotators"
         return f"{self.source}, {self.annotators} {who}"
 
@@ -120,7 +120,7 @@ class Sorting:
 
     Attributes:
         question: the question that sorts them; its options are the categories.
-        answers: to that question; may be empty.
+        answers: the answers to that question; may be empty.
     """
 
     question: Question
@@ -140,7 +140,7 @@ def record_of(
         findings: the answers to the question.
         sorting: the categories of rejected images.
         source: name of the data.
-        read_image: returns the encoded image of a source's row.
+        read_image: a function that returns the encoded image of a row of the source.
         sections: results of analyses.
 
     Raises:
@@ -209,10 +209,10 @@ def picture_example(
 
     Args:
         findings: the answers.
-        question: decides which images of a set are shown.
-        category: that it is an example of.
+        question: the question, which decides which images of a set are shown.
+        category: the category or the outcome that the image illustrates.
         i: the index of the image.
-        read_image: returns the encoded image of a source's row.
+        read_image: a function that returns the encoded image of a row of the source.
     """
     item = findings.items[i]
     pictures = [
@@ -257,7 +257,7 @@ def write_record(record: Record, folder: Path) -> Path:
 
 
 def read_record(file: Path) -> Record:
-    """Read a record, also one from before there were several questions.
+    """Read a record, including old records without the title of the question.
 
     Raises:
         UserError: if it is missing or invalid.

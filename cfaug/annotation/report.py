@@ -19,7 +19,7 @@ from cfaug.report.page import render, write_page
 
 FILE = "annotation.html"
 LISTED = 40
-"""Most rows of a section that the page lists."""
+"""Maximum number of rows of a section that the page lists."""
 
 NOT_PEOPLE = (
     "Simulated: an oracle's answers with mistakes drawn by key. It shows that the tool works and "
@@ -33,8 +33,8 @@ def sentences(
     """Return the findings as sentences, the verdict first.
 
     Args:
-        record: of the answers.
-        question: what was asked.
+        record: the record of the answers.
+        question: the question that people answered.
         categories: the question that sorted rejected images.
         sections: results of analyses.
     """
@@ -71,7 +71,7 @@ def sentences(
 
 
 def _reference(record: Record, question: Question, statement: str) -> str:
-    """Return known results, to be shown beside the answers of people."""
+    """Return known results to show beside people's answers; empty for simulated ones."""
     text = question.reference.get(statement, "")
     return f"; {text}" if text and not record.simulated else ""
 
@@ -86,11 +86,11 @@ def write_report(
     """Write ``annotation.html`` and return its path.
 
     Args:
-        record: of the answers.
+        record: the record of the answers.
         findings: the answers.
         sorting: the categories of rejected images.
         sections: results of analyses.
-        folder: destination.
+        folder: the folder to write to.
     """
     question = findings.question
     names = {name: question.wording(name) for name in question.reported}
@@ -120,7 +120,7 @@ def write_report(
 
 
 def _tallies(record: Record, names: Mapping[str, str]) -> Part:
-    """Return the answers by sets of images; ``names`` are the outcomes and how they are called."""
+    """Return the answers by sets of images; ``names`` maps outcomes to their names."""
     rows = (
         (one.name, f"{one.images:,}", f"{one.answers:,}", *(percent(one.share(n)) for n in names))
         for one in record.tallies

@@ -14,7 +14,7 @@ from cfaug.validation import Share, check
 
 
 def read_known(file: Path, items: Sequence[Item], question: Question) -> dict[int, str]:
-    """Return known answers, ``{index of the image: label}``.
+    """Read known answers: ``{index of the image: label}``.
 
     Args:
         file: jsonl, csv or tsv with ``key``, ``member`` and the question's field.
@@ -48,7 +48,7 @@ class Screening:
 
     Args:
         known: {index of the image: label}.
-        minimum: share of them that must be answered right.
+        minimum: least share of the known images that an annotator must answer right, from 0 to 1.
 
     Raises:
         UserError: if the minimum is not a number from 0 to 1.
@@ -76,7 +76,7 @@ class Screening:
         The known images are left out, as everyone answered them and they are not a random sample.
 
         Raises:
-            UserError: if nobody passes, or nothing else was answered.
+            UserError: if nobody passes, or no other image was answered.
         """
         shares = self.shares(answers)
         failed = {name: share for name, share in shares.items() if share < self.minimum}

@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Section:
-    """A section of ``annotation.html``, with its data for ``annotation.json``.
+    """A section of ``annotation.html``, and its data for ``annotation.json``.
 
     Attributes:
-        title: its heading.
-        columns: heads of the table.
-        rows: of the table; the first cell names the row.
+        title: the heading of the section.
+        columns: the column heads of the table.
+        rows: the rows of the table; the first cell names the row.
         notes: lines below the table.
-        sentences: for the head of the report and the terminal.
-        data: JSON for ``annotation.json``, beside the record's own keys.
+        sentences: sentences for the head of the report and for the terminal.
+        data: further keys of ``annotation.json`` and their values, JSON.
     """
 
     title: str

@@ -19,12 +19,12 @@ from cfaug.validation import Share, check
 
 @dataclass(frozen=True)
 class Mistakes:
-    """How often a simulated annotator errs.
+    """The mistakes of a simulated annotator.
 
     Args:
-        rate: share of the answers that are wrong, each wrong one equally likely; drawn by annotator
-            and image.
-        seed: of the draws.
+        rate: share of wrong answers, drawn by annotator and image; all wrong answers are equally
+            likely.
+        seed: the seed of the draws.
 
     Raises:
         UserError: if the rate is not a number from 0 to 1.
@@ -50,7 +50,7 @@ def read_truth(file: Path, items: Sequence[Item], question: Question) -> list[st
     Args:
         file: jsonl with ``key``, ``member`` and ``label``, a line per image.
         items: the images.
-        question: that the oracle answered.
+        question: the question that the oracle answered.
 
     Raises:
         UserError: if an image has no line, or the oracle answered another question.
@@ -93,11 +93,11 @@ def simulate_answers(
     Everyone gets the attention checks and answers them without mistakes.
 
     Args:
-        question: to ask.
+        question: the question or form to answer.
         items: the images.
-        truth: the oracle's answer to each.
-        assignment: of images to annotators.
-        mistakes: rate and seed.
+        truth: the oracle's answer to each item, in order.
+        assignment: the assignment of images to annotators.
+        mistakes: the rate of mistakes and its seed.
     """
     checks = [place for place, item in enumerate(items) if item.expected]
 
@@ -126,7 +126,7 @@ class Causes:
 
     Args:
         mistake: the category of an image that the oracle accepts.
-        failure: the category of one that the oracle rejects too.
+        failure: the category of an image that the oracle rejects too.
     """
 
     mistake: str
@@ -146,8 +146,8 @@ def simulate_categories(
         findings: the simulated answers.
         truth: the oracle's answer to each image, by its name.
         sampled: indices of the rejected images.
-        categories: the question that sorts them.
-        causes: the categories to choose.
+        categories: the question that sorts rejected images.
+        causes: the categories that the annotators choose.
 
     Raises:
         UserError: if a cause is not among the categories.

@@ -1,7 +1,7 @@
-"""Strata: images by what they should show according to their source, for sampling and counts.
+"""Strata: images grouped by what they should show according to their source.
 
-SocialCounterfactuals, A.3: 1,200 images, 100 for each combination of gender and race, so that a
-failure of only some labels is neither missed nor diluted.
+SocialCounterfactuals, A.3, samples 1,200 images, 100 for each combination of gender and race, so
+that a failure of only some labels is neither missed nor diluted.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ Stratum = Mapping[str, str]
 """What an image should show according to its source: {attribute: value}."""
 
 STRATA, ILLUSTRATIONS = "strata", "illustrations"
-"""Keys of ``annotation.json`` with the counts, and the examples."""
+"""Keys of ``annotation.json`` for the counts and for the examples."""
 
 SHOWN = 3
-"""Most examples of an outcome."""
+"""Maximum number of examples of an outcome."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,11 @@ class Strata:
     """Divides images by what they should show according to their source.
 
     Args:
-        column: of the source: an object, whose keys and values are the stratum, or a text.
-        each: ask about only this many images of each stratum, drawn at random; ``None`` for all.
-        only: {column: value} that an image must have to be included.
-        offered: {answer: {attribute: value}}: answers that fit only some strata, and are offered
+        column: the column of the source that holds the stratum: an object of attributes and values,
+            or a text.
+        each: number of images of each stratum to ask about, drawn at random; ``None`` for all.
+        only: {column: value}, the values that an image must have to be included.
+        offered: {answer: {attribute: value}}, answers that fit only some strata and are offered
             only for their images.
 
     Raises:
@@ -62,8 +63,8 @@ class Strata:
         """Return the items to ask about, each with its stratum.
 
         Args:
-            index: of the items' source.
-            items: all its possible items.
+            index: the index of the items' source.
+            items: all possible items of the source.
 
         Raises:
             UserError: if the source lacks a column, an image has no value there, an attribute of
@@ -124,13 +125,13 @@ class Strata:
         return all(has.get(n) == value for n, value in self.offered.get(label, {}).items())
 
     def draw(self, items: Sequence[Item], seed: int) -> list[Item]:
-        """Return ``each`` images of every stratum, in the order of the source.
+        """Return ``each`` images from every stratum, in the order of the source.
 
-        Drawn by key, so that an image's selection does not depend on other strata.
+        Images are drawn by key, so that an image's selection does not depend on other strata.
 
         Args:
-            items: with their strata.
-            seed: of the draw.
+            items: the items, with their strata.
+            seed: the seed of the draw.
         """
         if self.each is None:
             return list(items)
@@ -166,7 +167,7 @@ def count_strata(findings: Findings, strata: Strata) -> Section:
 
     Args:
         findings: the answers.
-        strata: of the question.
+        strata: the strata of the question.
     """
     counts: dict[tuple[tuple[str, str], ...], Counter[str]] = {}
     images = Counter[tuple[tuple[str, str], ...]]()
@@ -210,7 +211,7 @@ def illustrate(findings: Findings, read_image: Callable[[int], bytes]) -> Sectio
 
     Args:
         findings: the answers.
-        read_image: returns the encoded image of a source's row.
+        read_image: a function that returns the encoded image of a row of the source.
     """
     examples = []
     for outcome in findings.question.illustrated:

@@ -11,12 +11,12 @@ from cfaug.data.index.text_pairs import pair_rows
 
 @dataclass(frozen=True)
 class TwoTexts:
-    """A photo with its text before and after a change.
+    """A photo's text before and after a change.
 
     Attributes:
-        key: of the set.
-        rows: of the index, for the original and the changed text.
-        texts: the original and the changed one.
+        key: the key of the set.
+        rows: the rows of the original and of the changed text in the index.
+        texts: the original and the changed text.
     """
 
     key: str
@@ -33,19 +33,19 @@ def known_truth(scores: Mapping[str, Mapping[str, float]], key: str, member: int
     """Return whether a text of a set is true of its photo, by an oracle: 1 or 0, or ``None``.
 
     Args:
-        scores: {key: scores} of the sets; ``truth_0`` is for the original text, ``truth_1`` for the
-            changed one. Scores that the oracle cannot give are missing.
-        key: of the set.
-        member: 0 or 1.
+        scores: {key of the set: scores}; the score ``truth_0`` is for the original text,
+            ``truth_1`` for the changed one. Scores that the oracle cannot give are missing.
+        key: the key of the set.
+        member: the number of the text: 0 for the original, 1 for the changed one.
     """
     return scores.get(key, {}).get(f"truth_{member}")
 
 
 def read_two_texts(index: Index) -> list[TwoTexts]:
-    """Return the sets of a folder made by a recipe for texts.
+    """Return the sets of a folder that a recipe for texts made.
 
     Args:
-        index: of the folder.
+        index: the index of the folder.
 
     Raises:
         UserError: if there is no set, or a set does not have two texts on one image.

@@ -34,7 +34,8 @@ class ClipScorer(CosineScorer):
         about: names and hashes of the weights, for the card.
         prefix: prefix of the names of its scores.
         consistency: ``caption``, ``phrase`` or ``None``, see ``CosineScorer``.
-        all_pairs: whether directions are also compared over all pairs of texts.
+        all_pairs: whether directions are also compared over all pairs of texts, see
+            ``CosineScorer``.
 
     Raises:
         UserError: for another preprocessing or consistency.
@@ -130,10 +131,12 @@ class LazyClipScorer(CosineScorer):
     Args:
         model: the dual encoder.
         preprocessing: ``ip2p`` or ``standard``, see ``ClipScorer``.
-        device: as ``cfaug.devices.choose_device`` has them; ``auto`` is CUDA where there is one.
+        device: a device that ``cfaug.devices.choose_device`` accepts; ``auto`` is CUDA if
+            available.
         prefix: prefix of the names of its scores.
         consistency: ``caption``, ``phrase`` or ``None``, see ``CosineScorer``.
-        all_pairs: whether directions are also compared over all pairs of texts.
+        all_pairs: whether directions are also compared over all pairs of texts, see
+            ``CosineScorer``.
 
     Raises:
         UserError: for an invalid device or consistency.

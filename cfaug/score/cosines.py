@@ -39,7 +39,7 @@ ALL_PAIRS = "change of image and change of caption, mean over all pairs"
 Unit = Literal["caption", "phrase"]
 
 REASONS = {BASE: "caption_0", EDITED: "caption_1", IMAGE: "image", DIRECTION: "direction"}
-"""Reasons of rejections by each of them, in cards and logs."""
+"""The reason for a rejection by each score, in cards and logs."""
 
 
 class CosineScorer(ABC):
@@ -50,12 +50,13 @@ class CosineScorer(ABC):
 
     Args:
         prefix: prefix of the name of each score, if a recipe has several such scorers.
-        consistency: also gives ``consistency``, the cosine of an edited image with its text minus
-            that with the original text (LANCE, section 3.2). Texts are whole captions (the paper),
-            or the words that were replaced and those that replace them (``phrase``, the released
-            code; an insertion replaces the empty text). ``None`` leaves it out.
-        all_pairs: also gives ``sim_direction_pairs``, the mean directional cosine over all pairs of
-            a set's texts; ``sim_direction`` has only those with the first text.
+        consistency: the texts of the further score ``consistency``, the cosine of an edited image
+            with its text minus that with the original text (LANCE, section 3.2): whole captions
+            (``caption``, the paper), or the replaced words and their replacement (``phrase``, the
+            released code; an insertion replaces the empty text). ``None`` leaves the score out.
+        all_pairs: whether to add the score ``sim_direction_pairs``, the mean directional cosine
+            over all pairs of a set's texts; ``sim_direction`` has only the pairs with the first
+            text.
 
     Raises:
         UserError: for another ``consistency``.
@@ -86,7 +87,7 @@ class CosineScorer(ABC):
 
     @property
     def meanings(self) -> dict[str, str]:
-        """What each score compares, for figures."""
+        """{name of the score: what it compares}, for figures."""
         every = MEANINGS if self.consistency is None else MEANINGS | {CONSISTENCY: CONSISTENT}
         every = every | {PAIRS: ALL_PAIRS} if self.all_pairs else every
         return {self.prefix + name: meaning for name, meaning in every.items()}
@@ -114,8 +115,8 @@ class CosineScorer(ABC):
         """Return the scores of one candidate, as far as its images are available.
 
         Args:
-            texts: embeddings (dim,) of every text, the base first, then of ``further_texts``.
-            images: embeddings (dim,) of the image of every text, or only of the base.
+            texts: embeddings (dim,) of every text, the base text first, then of ``further_texts``.
+            images: embeddings (dim,) of the image of every text, or only of the base image.
 
         Returns:
             ``sim_0``, a number; and unless only the base is given, ``sim_1``, ``sim_image``,

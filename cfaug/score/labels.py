@@ -45,9 +45,9 @@ class LabelScorer:
     details are not known.
 
     Args:
-        encoder: embeds texts and images; different from the encoder for selection and from models
-            tested later, because sets that a model finds easy would flatter it.
-        prefix: put before the names of its scores.
+        encoder: the encoder of texts and images; not the one for selection or a model tested later,
+            because sets that a model finds easy would flatter it.
+        prefix: prefix of the names of its scores.
     """
 
     encoder: EmbeddingScorer
@@ -60,7 +60,7 @@ class LabelScorer:
 
     @property
     def meanings(self) -> dict[str, str]:
-        """What each score compares, for figures."""
+        """{name of the score: what it compares}, for figures."""
         return {self.prefix + name: meaning for name, meaning in MEANINGS.items()}
 
     def score(self, proposals: Sequence[Proposal], images: Sequence[Images]) -> list[Scores]:
@@ -109,12 +109,12 @@ class LabelScorer:
 def label_margins(
     images: Tensor, texts: Tensor, attributes: Sequence[Mapping[str, str]]
 ) -> list[float]:
-    """Return by how much each image is more similar to its caption than to any other value's.
+    """Return the margin by which each image is more similar to its caption than to the others.
 
     Args:
         images: embeddings of unit length (n, dim).
-        texts: of the captions, the same.
-        attributes: of each, values by name.
+        texts: embeddings of the images' captions, of unit length (n, dim).
+        attributes: {attribute: value} of each caption.
 
     Returns:
         The least margin over the attributes that have other values in the set; infinite if no

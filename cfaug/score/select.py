@@ -1,4 +1,4 @@
-"""Selects candidates by named scores: thresholds, then ranking."""
+"""Selection of candidates by named scores: thresholds, then ranking."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ class Selection:
         maximise: the score that ranks the accepted candidates; ``None`` keeps those with the lowest
             numbers.
         aggregate: aggregate of several edits of a set: the worst (``min``), or the ``mean``.
-        rank_aggregate: the same for the score that ranks; ``None`` is ``aggregate``. So every edit
+        rank_aggregate: aggregate of the score that ranks; ``None`` is ``aggregate``. So every edit
             can be required to reach the thresholds while sets are ranked by their mean.
-        keep: how many candidates are kept, the best first.
-        per: kept of every ``set`` (one proposal's candidates), or of all sets of a ``group``.
-        reasons: names of rejections that differ from the name of the score.
+        keep: number of candidates to keep, the best first.
+        per: the unit from which ``keep`` candidates are kept: a ``set`` (the candidates of one
+            proposal) or a ``group`` (those of all its sets).
+        reasons: {score: reason of its rejections}, where it differs from the name of the score.
         above: values that scores must exceed, checked after ``minimum``; ``None`` is no threshold.
-        prefer: which of several equally good candidates is kept, by number: ``first`` or ``last``.
+        prefer: the tie-break between equally good candidates: the ``first`` or the ``last`` number.
             With ``maximise=None`` all are equally good.
         controls: kinds of edit without thresholds, such as a reconstruction: their only candidate
             is always kept, unless a safety checker flags it.
@@ -99,7 +100,7 @@ class Selection:
         }
 
     def find_margins(self, scores: Scores) -> dict[str, float]:
-        """Return by how much each known score exceeds its threshold, negative if it does not."""
+        """Return each known score minus its threshold."""
         limits = (*self.minimum.items(), *self.above.items())
         asked = {name: least for name, least in limits if least is not None}
         return {
@@ -111,7 +112,7 @@ class Selection:
     def find_miss(self, scores: Scores) -> str:
         """Return why the known scores reject a candidate, "" if they do not.
 
-        Missing scores are ignored, so that the first scores can decide an early exit.
+        Missing scores are ignored, so that the first scores can end the scoring early.
         """
         for limits, misses in ((self.minimum, operator.lt), (self.above, operator.le)):
             for name, least in limits.items():

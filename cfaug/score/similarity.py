@@ -1,6 +1,7 @@
 """Cosines between embeddings of images and texts, in float32 (InstructPix2Pix, section 3.1.2).
 
-Functions compare row by row; inputs have unit length, which affects the direction of a difference.
+Functions compare row by row. Inputs have unit length, as lengths affect the direction of a
+difference.
 Half precision is too coarse: a direction is the difference of two nearly equal vectors.
 """
 
@@ -15,11 +16,11 @@ if TYPE_CHECKING:
 def cosine(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """Return the cosine of each row of ``a`` with the same row of ``b``, and which are undefined.
 
-    Caption-image and image-image similarity.
+    This gives caption-image and image-image similarity.
 
     Args:
-        a: (n, dim).
-        b: (n, dim).
+        a: vectors (n, dim).
+        b: vectors (n, dim).
 
     Returns:
         Cosines (n,), and bool (n,): whether a row is zero and the cosine, 0/0, is returned as 0.
@@ -41,10 +42,10 @@ def direction(
     0/0 results from equal texts, such as texts that differ only beyond a model's length limit.
 
     Args:
-        image: (n, dim), of unit length, like the others, which correspond row by row.
-        edited_image: the image of the edited text.
-        text: the unedited text.
-        edited_text: the edited one.
+        image: embeddings (n, dim) of unit length, like the others, which correspond row by row.
+        edited_image: embeddings of the edited images.
+        text: embeddings of the unedited texts.
+        edited_text: embeddings of the edited texts.
     """
     return cosine(edited_image.float() - image.float(), edited_text.float() - text.float())
 
@@ -53,8 +54,8 @@ def mean_direction(images: Tensor, texts: Tensor) -> float:
     """Return the mean directional cosine over all pairs of a set, including those without the base.
 
     Args:
-        images: of unit length, (n, dim), n from 2.
-        texts: the same.
+        images: embeddings of the images, of unit length (n, dim), with n of at least 2.
+        texts: embeddings of the texts, of unit length (n, dim).
     """
     import torch
 
