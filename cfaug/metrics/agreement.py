@@ -3,9 +3,9 @@
 1 is perfect agreement, 0 the agreement expected by chance, below 0 less than that. If only one
 category was ever used, chance agreement is perfect and every coefficient here is ``nan``.
 
-statsmodels and krippendorff have the two coefficients: equal to 6e-16 on 1,200 random tables. They
-stay here because krippendorff refuses what is ``nan`` here and does not return the coincidences
-that a figure shows, and statsmodels weighs 44 MB for ten lines.
+statsmodels and krippendorff compute the same coefficients, to 6e-16 on 1,200 random tables. They
+stay here because krippendorff raises an error where these return ``nan`` and does not return the
+coincidences that a figure shows, and statsmodels is a dependency of 44 MB for ten lines.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ def fleiss_kappa(counts: Sequence[Sequence[int]] | np.ndarray) -> float:
     (section 4.1).
 
     Args:
-        counts: (items, categories): how many raters chose each category; every row has the same
-            sum, at least 2.
+        counts: number of raters that chose each category for each item, (items, categories); every
+            row has the same sum, at least 2.
 
     Returns:
         The coefficient; ``nan`` without items, or if only one category was used.
 
     Raises:
-        ValueError: if the counts are not such a table.
+        ValueError: if ``counts`` is not such a table.
 
     >>> round(fleiss_kappa([[3, 0], [2, 1], [0, 3]]), 4)
     0.55
@@ -65,10 +65,10 @@ def krippendorff_alpha(
     """Return Krippendorff's alpha (2011) for any number of raters, some answers missing.
 
     Args:
-        ratings: (items, raters) of numbers; ``None`` or NaN where a rater did not answer. Items
-            with fewer than two answers say nothing about agreement and are left out.
-        level: how the distance between two values is measured: ``"nominal"`` 0 or 1, ``"ordinal"``
-            by the number of ratings between them, ``"interval"`` by the squared difference.
+        ratings: ratings, (items, raters); ``None`` or NaN where a rater did not answer. Items with
+            fewer than two answers say nothing about agreement and are left out.
+        level: distance between two values: ``"nominal"`` is 0 or 1, ``"ordinal"`` depends on the
+            number of ratings between them, ``"interval"`` is the squared difference.
 
     Returns:
         The coefficient; ``nan`` without two answers to compare, or if all of them are equal.
@@ -105,7 +105,8 @@ def coincidence_matrix(counts: np.ndarray) -> np.ndarray:
     (Krippendorff, 2011).
 
     Args:
-        counts: (items, values): how many raters gave each value; at least 2 an item.
+        counts: number of raters that gave each value to each item, (items, values); at least 2
+            raters an item.
 
     >>> coincidence_matrix(np.array([[2.0, 0.0], [1.0, 1.0]])).tolist()
     [[2.0, 1.0], [1.0, 0.0]]

@@ -5,7 +5,7 @@ basic and one counterfactual question that are both right: 4n pairs of n images,
 the paper's Table 2 shows. A total is the plain sum of the categories' percentages.
 
 ``scipy.stats.bootstrap`` of the clusters' counts takes ten times as long (0.2 s for 600 images) as
-drawing how many there are of each kind.
+drawing the number of clusters of each kind.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 RESAMPLES = 10_000
-"""Of the bootstrap."""
+"""Default number of bootstrap resamples."""
 
 DRAWN_AT_ONCE = 2**20
 """Counts drawn at once: 8 MB."""
@@ -25,7 +25,7 @@ DRAWN_AT_ONCE = 2**20
 
 @dataclass(frozen=True)
 class Accuracies:
-    """Fractions of right answers, and their correlation ``phi``; NaN where nothing was asked.
+    """Fractions of right answers, and their correlation ``phi``; NaN without questions.
 
     Attributes:
         images: number of images.
@@ -33,12 +33,12 @@ class Accuracies:
         acc_c: accuracy on counterfactual questions.
         acc_plus: fraction of pairs, the basic and one counterfactual question, with both answers
             right; by chance 1/4.
-        strict: fraction of images all of whose questions are answered right.
+        strict: fraction of images with every question answered right.
         consistency: accuracy on the counterfactual questions of images whose basic question is
             answered right: acc_plus over acc_b, if all images have equally many questions.
         drop: acc_b minus acc_c.
-        phi: correlation of right answers over the pairs, -1 to 1; NaN where all answers of a kind
-            are alike.
+        phi: correlation of right answers over the pairs, -1 to 1; NaN where all basic or all
+            counterfactual answers are alike.
     """
 
     images: int
@@ -95,9 +95,9 @@ def phi_from_margins(p_basic: float, p_counterfactual: float, p_both: float) -> 
     -0.25
 
     Args:
-        p_basic: fraction of pairs whose basic question is right.
-        p_counterfactual: fraction of pairs whose counterfactual question is right.
-        p_both: fraction of pairs in which both are right.
+        p_basic: fraction of pairs with the basic question answered right.
+        p_counterfactual: fraction of pairs with the counterfactual question answered right.
+        p_both: fraction of pairs with both questions answered right.
 
     Returns:
         -1 to 1; NaN where a fraction of one kind is 0 or 1.
@@ -120,16 +120,17 @@ def phi_interval(
     """Return the percentile interval of ``phi`` from a bootstrap over whole clusters of images.
 
     Args:
-        basic_N: as for ``accuracies``.
-        counterfactual_NK: as for ``accuracies``.
+        basic_N: whether the basic question of each image was answered right, (images,).
+        counterfactual_NK: whether each counterfactual question was answered right, an array
+            (questions,) for each image.
         clusters_N: the cluster each image was sampled in, any comparable values, (images,).
-        rng: draws the resamples.
+        rng: generator that draws the resamples.
         level: nominal coverage, between 0 and 1.
-        resamples: how many are drawn; one in which all answers of a kind are alike has no phi and
+        resamples: number of resamples; one in which all answers of a kind are alike has no phi and
             is left out.
 
     Returns:
-        Its ends; NaN with a single cluster, or where no resample has a phi.
+        The ends of the interval; NaN with a single cluster, or if no resample has a phi.
     """
     basic = np.asarray(basic_N, dtype=np.int64)
     pairs, right = (
@@ -167,13 +168,13 @@ def total(by_category: Mapping[str, float]) -> float:
     75.0
 
     Args:
-        by_category: a fraction for each category.
+        by_category: accuracy of each category, as a fraction.
     """
     return 100.0 * float(sum(by_category.values()))
 
 
 def whole_groups(right_N: np.ndarray, groups_N: Sequence[Any]) -> np.ndarray:
-    """Return whether all answers of each group are right, at the place of its first answer.
+    """Mark the groups without a mistake, each at the position of its first answer.
 
     The mean of the values that are not NaN is the share of groups without a mistake: ``qAcc`` of
     HallusionBench where a group is a question about several figures, ``fAcc`` where it is the
@@ -184,7 +185,8 @@ def whole_groups(right_N: np.ndarray, groups_N: Sequence[Any]) -> np.ndarray:
     [1.0, nan, 0.0, nan]
 
     Args:
-        right_N: 1 or 0 for each answer; NaN for one that was left out, whose group does not count.
+        right_N: 1 for a right and 0 for a wrong answer, (answers,); NaN for an answer that was left
+            out, whose group does not count.
         groups_N: the group of each answer; ``None`` for an answer without one.
 
     Returns:

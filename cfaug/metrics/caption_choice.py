@@ -1,12 +1,12 @@
-"""One image, several captions, some of them true of it: does a model tell which (SugarCrepe, ARO)?
+"""One image, several captions: can a model tell which of them are true (SugarCrepe, ARO)?
 
-An item is right if every caption that is true scores above every one that is false. Where the worst
-true caption ties with the best false one, a rule decides, and published programs differ in it:
+An item is right if every true caption scores above every false one. If the worst true caption ties
+with the best false one, a rule decides, and published programs use different rules:
 
 * ``miss``: wrong. SugarCrepe's ``main_eval.py`` (``pos > neg``) and ARO, whose ``argmax`` finds the
   false caption first;
 * ``hit``: right. CLIP_benchmark and MTEB, whose ``argmax`` finds the true caption first;
-* ``half``: half an item, what a coin would give between two captions.
+* ``half``: half an item, the expected value of a coin toss between two captions.
 
 Captions are (items, captions); an item with fewer captions than others is padded with ``ABSENT``,
 and the scores there are ignored.
@@ -24,10 +24,10 @@ from cfaug.metrics.ranking import as_array, finite
 Ties = Literal["miss", "half", "hit"]
 
 TRUE, FALSE, ABSENT = 1, 0, -1
-"""What a caption can be: true or false of its image, or padding."""
+"""Codes of captions: true or false of the image, or padding."""
 
 WORTH: Mapping[str, float] = {"miss": 0.0, "half": 0.5, "hit": 1.0}
-"""What a tie is worth, in items, by rule."""
+"""The fraction of an item that a tie counts, by rule."""
 
 
 def choice_hits(scores_NK: Any, truth_NK: Any, ties: Ties = "miss") -> np.ndarray:
@@ -37,9 +37,10 @@ def choice_hits(scores_NK: Any, truth_NK: Any, ties: Ties = "miss") -> np.ndarra
     [1.0, 0.5]
 
     Args:
-        scores_NK: (items, captions), larger is better.
-        truth_NK: ``TRUE``, ``FALSE`` or ``ABSENT``, of the same shape.
-        ties: what a tie between the worst true caption and the best false one is worth.
+        scores_NK: score of each caption, (items, captions); larger is better.
+        truth_NK: ``TRUE``, ``FALSE`` or ``ABSENT`` for each caption, (items, captions).
+        ties: rule for a tie between the worst true caption and the best false one: ``"miss"``,
+            ``"half"`` or ``"hit"``.
 
     Raises:
         ValueError: if a score is not finite, an item lacks a true or a false caption, or the rule
@@ -59,9 +60,9 @@ def original_hits(scores_NK: Any, truth_NK: Any, ties: Ties = "miss") -> np.ndar
     [1.0]
 
     Args:
-        scores_NK: (items, captions), larger is better.
-        truth_NK: ``TRUE``, ``FALSE`` or ``ABSENT``, of the same shape.
-        ties: as for ``choice_hits``.
+        scores_NK: score of each caption, (items, captions); larger is better.
+        truth_NK: ``TRUE``, ``FALSE`` or ``ABSENT`` for each caption, (items, captions).
+        ties: rule for ties, see ``choice_hits``.
 
     Raises:
         ValueError: as ``choice_hits`` does.
@@ -72,7 +73,7 @@ def original_hits(scores_NK: Any, truth_NK: Any, ties: Ties = "miss") -> np.ndar
 
 
 def brittle(scores_NK: Any, truth_NK: Any) -> np.ndarray:
-    """Return the items whose true captions fall on both sides of the best false one, bool (items,).
+    """Return which items have true captions on both sides of the best false one, bool (items,).
 
     Brittleness of hard positives (Kamath et al., 2024, section 4.1): caption > negative >
     paraphrase, or paraphrase > negative > caption. Both comparisons are strict, as in the authors'
@@ -82,8 +83,8 @@ def brittle(scores_NK: Any, truth_NK: Any) -> np.ndarray:
     [True, False]
 
     Args:
-        scores_NK: (items, captions), larger is better.
-        truth_NK: ``TRUE``, ``FALSE`` or ``ABSENT``, of the same shape.
+        scores_NK: score of each caption, (items, captions); larger is better.
+        truth_NK: ``TRUE``, ``FALSE`` or ``ABSENT`` for each caption, (items, captions).
 
     Raises:
         ValueError: if a score is not finite, or an item lacks a true or a false caption.
@@ -95,7 +96,7 @@ def brittle(scores_NK: Any, truth_NK: Any) -> np.ndarray:
 
 
 def text_only_hits(similar_NKK: Any, truth_NK: Any, ties: Ties = "miss") -> np.ndarray:
-    """Return the items whose true captions are more like each other than like any false one.
+    """Return which items have true captions more similar to each other than to any false one.
 
     The text-only test (TOT) of SugarCrepe++: s(P1, P2) > s(P1, N) and s(P1, P2) > s(P2, N).
 
@@ -103,9 +104,9 @@ def text_only_hits(similar_NKK: Any, truth_NK: Any, ties: Ties = "miss") -> np.n
     [1.0]
 
     Args:
-        similar_NKK: (items, captions, captions), how alike two captions are.
-        truth_NK: ``TRUE``, ``FALSE`` or ``ABSENT``, (items, captions).
-        ties: as for ``choice_hits``.
+        similar_NKK: similarity of every two captions of an item, (items, captions, captions).
+        truth_NK: ``TRUE``, ``FALSE`` or ``ABSENT`` for each caption, (items, captions).
+        ties: rule for ties, see ``choice_hits``.
 
     Returns:
         float64 (items,).
@@ -128,8 +129,8 @@ def mean_by(hits_N: Any, categories: Sequence[str | None]) -> dict[str, float]:
     {'add': 1.0, 'swap': 0.5}
 
     Args:
-        hits_N: float (items,); items that are NaN do not count.
-        categories: of the items; ``None`` for an item without one.
+        hits_N: value of each item, float (items,); NaN values do not count.
+        categories: category of each item, (items,); ``None`` for an item without one.
     """
     hits = np.asarray(hits_N, np.float64)
     own = np.array(categories, object)
@@ -141,7 +142,7 @@ def mean_by(hits_N: Any, categories: Sequence[str | None]) -> dict[str, float]:
 def categories_that_count(
     categories: Sequence[str | None], at_least: int = 1, drop: Collection[str] = ()
 ) -> list[str]:
-    """Return the categories that a macro average is taken over, in alphabetical order.
+    """Return the categories that enter a macro average, in alphabetical order.
 
     ARO drops symmetric relations, whose swapped captions are just as true (the list is only in a
     notebook of the authors), and pairs of attributes with fewer than 25 cases
@@ -151,8 +152,8 @@ def categories_that_count(
     ['in', 'on']
 
     Args:
-        categories: of the items; ``None`` for an item without one.
-        at_least: smallest number of items of a category that counts.
+        categories: category of each item, (items,); ``None`` for an item without one.
+        at_least: smallest number of items that a category needs to count.
         drop: categories that do not count.
     """
     named = [one for one in categories if one is not None]
@@ -176,8 +177,8 @@ def group_means(
     {'swap': 0.625}
 
     Args:
-        means: by category.
-        groups: the categories of each group.
+        means: mean of each category, by name.
+        groups: categories of each group, by the group's name.
     """
     found = {}
     for name, members in groups.items():

@@ -64,16 +64,16 @@ def zero_shot_scores(image_ND: Any, class_CD: Any) -> np.ndarray:
 def hits_at(
     sim_NC: Any, labels: Any, ks: Sequence[int] = (1, 5), ties: Ties = "mean"
 ) -> dict[str, np.ndarray]:
-    """Return what each image is worth, ``{"acc1": float64 (images,), ...}``.
+    """Return each image's share of a hit at each cut-off, ``{"acc1": float64 (images,), ...}``.
 
     A cut-off above the number of classes is left out: it would say nothing (CLIP_benchmark gives
     NaN there).
 
     Args:
-        sim_NC: images x classes, larger is more alike.
-        labels: column of each image's class, integers (images,).
-        ks: cut-offs.
-        ties: what equal scores are worth, see ``ranking``.
+        sim_NC: similarity of each image and class, (images, classes); larger is more alike.
+        labels: index of each image's class, integers (images,).
+        ks: cut-offs k of the accuracies ``acck``.
+        ties: policy for equal scores, see ``ranking``.
 
     >>> hits_at([[0.9, 0.1], [0.8, 0.2]], [0, 1])["acc1"].tolist()
     [1.0, 0.0]

@@ -1,4 +1,4 @@
-"""Discovered factors and slices that make a classifier fail, against those that were planted."""
+"""Compare the factors and slices found to make a classifier fail with the planted ones."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from cfaug.metrics.edit_effects import GroupEffect
 
 TOP_MEMBERS = 10
-"""Members of a slice that count."""
+"""Number of a slice's members that count."""
 
 MINIMUM = 0.1
-"""Smallest excess of a factor that counts: a smaller one may be real but is of no use. On scenes
-held out from the training of ShapeScapes' classifiers the oracle's edits of the planted factor move
-the probability of the true class by 0.7 to 0.8, those of others by 0.04 to 0.07, up or down."""
+"""Smallest excess of a factor that counts: a smaller one may be real but has no practical use. On
+scenes held out from the training of ShapeScapes' classifiers the oracle's edits of the planted
+factor move the probability of the true class by 0.7 to 0.8, those of others by 0.04 to 0.07, up or
+down."""
 
 
 def discover_factors(
@@ -26,10 +27,10 @@ def discover_factors(
     than a reconstruction does, significantly after correction.
 
     Args:
-        effects: of the edits of each factor, measured together.
-        minimum: smallest excess that counts, in probability: a smaller one may be real but is of no
-            use.
-        alpha: largest corrected p.
+        effects: effect of the edits of each factor, measured together by ``group_effects``.
+        minimum: smallest excess that counts, in probability; a smaller one may be real but has no
+            practical use.
+        alpha: largest corrected p that counts as significant.
     """
     found = [one for one in effects if one.p_holm <= alpha and one.excess >= minimum]
     return [one.group for one in sorted(found, key=lambda one: -one.excess)]
@@ -37,12 +38,12 @@ def discover_factors(
 
 @dataclass(frozen=True)
 class Retrieval:
-    """How well discovered factors fit the planted ones, over all classifiers.
+    """How well discovered factors match the planted ones, summed over all classifiers.
 
     Attributes:
-        right: factors that were found and planted, over all classifiers.
-        found: factors that were found.
-        planted: factors that were planted.
+        right: number of factors that were both found and planted.
+        found: number of factors that were found.
+        planted: number of factors that were planted.
     """
 
     right: int
@@ -71,7 +72,7 @@ def compare_factors(
     Args:
         found: the factors found for each classifier, for example only the first of
             ``discover_factors``.
-        planted: those planted in each.
+        planted: the factors planted for each classifier.
 
     Raises:
         ValueError: if the two differ in the number of classifiers.

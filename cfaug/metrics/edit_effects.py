@@ -27,16 +27,16 @@ class GroupEffect:
     """How far the edits of one group move a classifier.
 
     Attributes:
-        group: what the edits have in common, any value that can be hashed.
-        rows: their numbers, those that move it farthest first, int64 (edits,).
-        photos: number of photos they were made from.
-        mean: of ``delta``.
+        group: key that the edits share, any hashable value.
+        rows: rows of the edits, those that move it farthest first, int64 (edits,).
+        photos: number of photos that were edited.
+        mean: mean of the edits' ``delta``.
         low: lower end of the 95 % interval of the mean, from a bootstrap over photos; ``nan`` with
             one photo.
-        high: upper end of it.
-        excess: mean of ``delta`` less that of the photo's reconstruction, over the edits that have
-            one; ``nan`` if none has.
-        p: one-sided, that the excess is above zero: a sign-flip permutation over photos, exact up
+        high: upper end of the 95 % interval of the mean.
+        excess: mean of ``delta`` minus the ``delta`` of the photo's reconstruction, over the edits
+            that have one; ``nan`` if none has.
+        p: one-sided p of an excess above zero, from a sign-flip permutation over photos, exact up
             to 16 of them; never below 2 ** -photos.
         p_holm: ``p``, corrected over all groups that were measured together.
     """
@@ -68,17 +68,18 @@ def group_effects(
 
     Under the null hypothesis an edit moves the classifier as much as its photo's reconstruction
     does. The two are then exchangeable, and the permutation exchanges them photo by photo, with the
-    mean over a photo's edits. A bootstrap would find any effect significant that a few photos agree
-    on.
+    mean over a photo's edits. A bootstrap would call any effect on which a few photos agree
+    significant.
 
     Args:
-        delta: of each edit, (edits,).
-        control: the same for the reconstruction of each edit's photo, (edits,); ``nan`` where there
-            is none.
-        photos: the photo each edit was made from.
-        groups: the group of each edit.
-        seed: of the bootstrap and of random permutations.
-        resamples: of the bootstrap.
+        delta: change of the true class's probability by each edit, (edits,); see the head of this
+            module for its sign.
+        control: the same change by the reconstruction of each edit's photo, (edits,); ``nan`` for
+            an edit without a reconstruction.
+        photos: the photo that each edit was made from, any comparable values, (edits,).
+        groups: the group of each edit, (edits,).
+        seed: seed of the bootstrap and of random permutations.
+        resamples: number of bootstrap resamples.
 
     Raises:
         ValueError: if lengths differ, there are no edits, or a delta is not finite.

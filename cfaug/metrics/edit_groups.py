@@ -1,4 +1,4 @@
-"""Edits that belong together: clusters of how their words differ, or the same words (LANCE, 4.2).
+"""Groups of edits: clusters by how the words changed, or equal words (LANCE, 4.2).
 
 Groups do not depend on a classifier; ``group_effects`` measures how far their edits move one.
 """
@@ -15,19 +15,19 @@ from cfaug.metrics.ranking import as_array, finite, unit
 
 Feature = Literal["abs_diff", "signed_diff"]
 CLUSTERS = 5
-"""LANCE, Table 6."""
+"""Default number of clusters (LANCE, Table 6)."""
 
 STARTS = 10
-"""Runs of K-Means, of which the one with the smallest distances is taken."""
+"""Number of K-Means runs; the one with the smallest distances is kept."""
 
 
 @dataclass(frozen=True)
 class Grouping:
-    """Which edits belong together.
+    """A partition of edits into groups.
 
     Attributes:
         groups: number of each edit's group, int64 (edits,); numbered by their first edit.
-        names: for each group the edit that names it, int64 (groups,).
+        names: row of the edit that names each group, int64 (groups,).
     """
 
     groups: np.ndarray
@@ -42,9 +42,9 @@ def difference_features(before_ND: Any, after_ND: Any, feature: Feature = "abs_d
     ``signed_diff``, which the released code takes, does.
 
     Args:
-        before_ND: text embeddings (edits, dim); they are brought to unit length.
-        after_ND: the same of the edited texts.
-        feature: ``abs_diff`` or ``signed_diff``, after less before.
+        before_ND: embeddings of the original texts, (edits, dim); they are brought to unit length.
+        after_ND: embeddings of the edited texts, (edits, dim), treated in the same way.
+        feature: ``signed_diff``, after minus before, or ``abs_diff``, its absolute value.
 
     Raises:
         ValueError: if the shapes differ, an embedding is zero or not finite, or the feature is
@@ -68,12 +68,12 @@ def cluster_edits(feature_ND: Any, clusters: int = CLUSTERS, seed: int = 0) -> G
     The result depends only on the features and the seed, not on the number of threads.
 
     Args:
-        feature_ND: of each edit, as ``difference_features`` gives them.
-        clusters: how many groups at most; never more than there are different edits.
-        seed: of the starts.
+        feature_ND: features of each edit, (edits, dim), such as ``difference_features`` returns.
+        clusters: largest number of groups; there are never more groups than different edits.
+        seed: seed of the random starts.
 
     Raises:
-        ValueError: if there is no table of finite features, or ``clusters`` is below 1.
+        ValueError: if the features are not a table of finite values, or ``clusters`` is below 1.
 
     >>> cluster_edits([[0.0], [9.0], [0.2], [0.0]], clusters=2)
     Grouping(groups=array([0, 1, 0, 0]), names=array([0, 1]))
@@ -116,9 +116,9 @@ def group_within(classes: Sequence[Hashable], groupings: Sequence[Grouping]) -> 
     """Combine groupings that were made class by class.
 
     Args:
-        classes: of every edit.
-        groupings: one per class, in the order of the classes' first edits; each groups that class's
-            edits, in their order.
+        classes: class of every edit, any hashable value.
+        groupings: one grouping per class, in the order of the classes' first edits; each groups the
+            edits of its class, in their order.
 
     Raises:
         ValueError: if a grouping does not have as many edits as its class.

@@ -1,10 +1,10 @@
 """How large a difference between arms is: effect sizes, bootstrap intervals, whole comparisons.
 
 ``scipy.stats.bootstrap`` draws the same resamples from the same generator and finds the same BCa
-interval, and ``TtestResult.confidence_interval`` the same Student's, but for the last bit, which
-``table.csv`` has in full: in three of four and one of two intervals it would change. They also take
-two to three and 25 times as long, and the half second that scipy.stats takes to import; the tests
-hold both functions against scipy's.
+interval, and ``TtestResult.confidence_interval`` the same Student's interval, except for the last
+bit. ``table.csv`` prints all digits, so three of four and one of two intervals would change there.
+They also take two to three and 25 times as long, and scipy.stats takes half a second to import. The
+tests compare both functions with scipy's.
 """
 
 from __future__ import annotations
@@ -80,15 +80,15 @@ def bootstrap_interval(
     ``t_interval`` where the interval should agree with the paired t-test.
 
     Args:
-        values: finite, (n,), for example differences by seed.
+        values: one finite value per seed, (n,), such as the differences of two arms.
         level: nominal coverage, between 0 and 1.
         method: ``"bca"`` or ``"percentile"``.
-        resamples: how many are drawn.
-        seed: of the random stream that draws them.
+        resamples: number of resamples.
+        seed: seed of the random stream that draws the resamples.
 
     Returns:
-        (low, high); both ``nan`` for one value, or if all are equal: an empty interval would not
-        mean certainty.
+        (low, high); both ``nan`` for one value, or if all values are equal, where an empty interval
+        would not mean certainty.
 
     Raises:
         ValueError: if an argument is invalid.
@@ -129,8 +129,8 @@ def _corrected(tails: np.ndarray, values: np.ndarray, means: np.ndarray) -> np.n
 def t_interval(values: Sequence[float] | np.ndarray, level: float = 0.95) -> tuple[float, float]:
     """Return Student's interval for the mean of values by seed.
 
-    Both ends are ``nan`` for one value, or if all are equal: an empty interval would not mean
-    certainty. At 95 % it excludes 0 exactly when the two-sided t-test gives p < 0.05.
+    Both ends are ``nan`` for one value, or if all values are equal, where an empty interval would
+    not mean certainty. At 95 % it excludes 0 exactly when the two-sided t-test gives p < 0.05.
 
     >>> low, high = t_interval([1.0, 2.0, 3.0])
     >>> round(low, 3), round(high, 3)
@@ -186,9 +186,9 @@ def compare(
     one-sided p depend on it.
 
     Args:
-        arm: its values by seed.
-        baseline: the values it is compared with.
-        seed: of the streams that resample.
+        arm: the arm's value for each training seed.
+        baseline: the baseline's value for each training seed.
+        seed: seed of the bootstrap and of random sign flips.
         better: whether higher or lower values are better.
 
     >>> c = compare({1: 0.5, 2: 0.7, 3: 0.6}, {1: 0.4, 2: 0.5, 3: 0.3})

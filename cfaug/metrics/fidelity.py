@@ -3,8 +3,8 @@
 ``torchmetrics`` has both, and the tests compare these with it. Its KID averages over random subsets
 of equal size, drawn from the global random state; its FID takes square roots of eigenvalues that
 should be zero, which costs half the digits where there are fewer images than features. A stress
-test has few images, sets of different sizes, and numbers that must not depend on chance. Of two
-sets of 50 images with 2,048 features torchmetrics takes 3.4 s and 67 MB, this 2 ms.
+test has few images, sets of different sizes, and numbers that must not depend on chance. For two
+sets of 50 images with 2,048 features torchmetrics takes 3.4 s and 67 MB, this module 2 ms.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import numpy as np
 from cfaug.metrics.ranking import as_array, finite
 
 DEGREE = 3
-"""Of KID's polynomial kernel (Binkowski et al., 2018)."""
+"""Degree of KID's polynomial kernel (Binkowski et al., 2018)."""
 
 
 def frechet_distance(first_ND: Any, second_MD: Any) -> float:
-    """Return the squared Frechet distance of two sets of features, FID of Inception's.
+    """Return the squared Frechet distance of two sets of features: FID for Inception's features.
 
     |mean - mean'|^2 + tr(C + C' - 2 (C C')^(1/2)) of Gaussians with the sets' means and sample
     covariances (Heusel et al., 2017). The trace of the root is the sum of the singular values of
@@ -31,8 +31,8 @@ def frechet_distance(first_ND: Any, second_MD: Any) -> float:
     large. Compare only distances between sets of equal sizes.
 
     Args:
-        first_ND: features of one set, (images, dim), at least two images.
-        second_MD: of the other, (other images, dim).
+        first_ND: features of the first set, (images, dim), at least two images.
+        second_MD: features of the second set, (other images, dim), at least two images.
 
     Raises:
         ValueError: if a set has fewer than two images, dimensions differ, or a feature is not
@@ -61,18 +61,18 @@ def _root(features_ND: np.ndarray) -> np.ndarray:
 
 
 def kernel_distance(first_ND: Any, second_MD: Any) -> float:
-    """Return the squared maximum mean discrepancy of two sets of features, KID of Inception's.
+    """Return the squared maximum mean discrepancy of two sets of features: KID for Inception's.
 
     The unbiased estimate over all images with the kernel (x y / dim + 1)^3 (Binkowski et al.,
     2018): zero on average for two sets of one distribution, whatever their sizes; single values may
     be below zero.
 
     Args:
-        first_ND: features of one set, (images, dim), at least two images.
-        second_MD: of the other, (other images, dim).
+        first_ND: features of the first set, (images, dim), at least two images.
+        second_MD: features of the second set, (other images, dim), at least two images.
 
     Raises:
-        ValueError: as ``frechet_distance``.
+        ValueError: under the same conditions as in ``frechet_distance``.
 
     >>> kernel_distance([[0.0], [2.0]], [[1.0], [1.0]])
     -19.0

@@ -33,9 +33,10 @@ def label_frequency(
 
     Args:
         altered: the subjects of each pair, before and after the edit.
-        class_names: of one data set.
-        lemma: maps a lower-case word to the form that is compared, of subjects and class names,
-            such as the singular (a variant; the paper compares words as they are).
+        class_names: class names of one data set.
+        lemma: function that maps a lower-case word, of subjects and class names, to the form that
+            is compared, such as the singular (a variant); ``None`` compares words as they are, as
+            in the paper.
 
     >>> label_frequency([("Dog", "cat"), ("man", "dogs")], ["dog", "bird"])
     1
@@ -55,18 +56,19 @@ def label_frequency(
 class Association:
     """How gains correlate with frequency, over data sets and mixtures.
 
-    ``nan`` where there is no answer: fewer than three data sets, or no spread on either side.
+    Values are ``nan`` with fewer than three data sets, or without spread on either side.
 
     Attributes:
-        r: Pearson's, over all gains.
-        naive_p: of r with every gain counted as independent, as the paper has it; too small.
-        permutation_p: two-sided p of r, permuting the frequencies of whole data sets.
-        spearman: rank correlation over all gains.
-        log_r: Pearson's with the logarithm of frequency (of frequency + 1 if one is 0).
-        log_permutation_p: as ``permutation_p``, of ``log_r``.
-        mean_r: Pearson's with the mean gain of each data set, and ``mean_p`` its two-sided p.
-        mean_p: see ``mean_r``.
-        by_mixture: (r, p) of each mixture by itself.
+        r: Pearson's r over all gains.
+        naive_p: two-sided p of ``r`` with every gain counted as independent, as in the paper; too
+            small.
+        permutation_p: two-sided p of ``r``, permuting the frequencies of whole data sets.
+        spearman: Spearman's rank correlation over all gains.
+        log_r: Pearson's r with the logarithm of frequency (of frequency + 1 if one is 0).
+        log_permutation_p: two-sided p of ``log_r``, permuted in the same way.
+        mean_r: Pearson's r with the mean gain of each data set.
+        mean_p: two-sided p of ``mean_r``.
+        by_mixture: Pearson's r and its p, (r, p), for each mixture alone.
         datasets: number of data sets.
     """
 
@@ -86,9 +88,10 @@ def associate(frequency_D: np.ndarray, gain_DM: np.ndarray, seed: int = 0) -> As
     """Correlate label frequency with gains.
 
     Args:
-        frequency_D: of each data set, (data sets,), not negative.
-        gain_DM: change of accuracy, (data sets, mixtures).
-        seed: of the permutations, where there are too many to count.
+        frequency_D: label frequency of each data set, 0 or more, (data sets,).
+        gain_DM: change of accuracy of each data set under each mixture, (data sets, mixtures).
+        seed: seed of the random permutations that are drawn for more than ``EXACT_UP_TO`` data
+            sets.
 
     Raises:
         ValueError: if shapes do not fit or a value is not finite.

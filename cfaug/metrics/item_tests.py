@@ -8,10 +8,10 @@ image, the members of one set) are not: ``cluster_bootstrap`` draws whole cluste
 NaN and infinite values are a ``ValueError``: leave out the items that do not count first. scipy
 takes long to import, so it is imported where it is used.
 
-``scipy.stats.binomtest`` finds the p of ``mcnemar`` in 60 times the time (0.3 ms) and has no mid-p.
-``scipy.stats.bootstrap`` of the clusters' sums and sizes draws the same resamples in twice the
-time, 100 times where values are hits and a few kinds of clusters are drawn instead; it has no
-second stage within clusters.
+``scipy.stats.binomtest`` finds the p of ``mcnemar``, takes 60 times as long (0.3 ms) and has no
+mid-p. ``scipy.stats.bootstrap`` of the clusters' sums and sizes draws the same resamples in twice
+the time (100 times for hits, where only kinds of clusters are drawn here), without a second stage
+within clusters.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ def mcnemar(
     both are right or both are wrong say nothing.
 
     Args:
-        better: items that only the first model answers right.
-        worse: items that only the second model answers right.
-        alternative: ``"greater"`` asks whether the first model is better.
-        mid_p: count the observed outcome half (Fagerland et al., 2013): less conservative, but its
-            level may be exceeded slightly.
+        better: number of items that only the first model answers right.
+        worse: number of items that only the second model answers right.
+        alternative: ``"greater"`` tests whether the first model is better, ``"less"`` the second.
+        mid_p: whether the observed outcome counts half (Fagerland et al., 2013): less conservative,
+            but its level may be exceeded slightly.
 
     Returns:
         p; 1 if the models differ on no item.
@@ -93,8 +93,8 @@ def sign_test(
 
     Args:
         differences: first model minus second, one per item, (n,).
-        alternative: as for ``mcnemar``.
-        mid_p: as for ``mcnemar``.
+        alternative: direction of the test, see ``mcnemar``.
+        mid_p: whether the observed outcome counts half, see ``mcnemar``.
 
     Raises:
         ValueError: if there is no difference, or one is NaN or infinite.
@@ -116,8 +116,8 @@ class MeanDifference:
         high: upper end of the percentile interval.
         p_greater: one-sided p for a mean above zero, see ``cluster_bootstrap``.
         p_less: one-sided p for a mean below zero.
-        items: how many differences there are.
-        clusters: how many clusters they are in.
+        items: number of differences.
+        clusters: number of clusters that the items are in.
     """
 
     mean: float
@@ -130,7 +130,7 @@ class MeanDifference:
 
     @property
     def p(self) -> float:
-        """The two-sided p: twice the smaller one-sided p, at most 1; ``nan`` if they are."""
+        """The two-sided p: twice the smaller one-sided p, at most 1; ``nan`` if both are."""
         return min(2 * min(self.p_greater, self.p_less), 1.0)
 
 
@@ -157,10 +157,10 @@ def cluster_bootstrap(
     Args:
         differences: first model minus second, one per item, (n,).
         clusters: the cluster each item was sampled in, any comparable values, (n,).
-        rng: draws the resamples; the same state gives the same answer.
-        weights: how much each item counts, above 0, (n,); ``None`` weighs all the same.
+        rng: generator that draws the resamples; the same state gives the same answer.
+        weights: weight of each item, above 0, (n,); ``None`` gives all items the same weight.
         level: nominal coverage of the interval, between 0 and 1.
-        resamples: how many are drawn.
+        resamples: number of resamples.
 
     Returns:
         The mean, the percentile interval and p; interval and p are ``nan`` with a single cluster.
@@ -219,9 +219,9 @@ def nested_bootstrap(
     Args:
         values_G: the statistic of each cluster, (clusters,).
         resampled_GB: the statistic of each cluster's own resamples, (clusters, resamples of items).
-        rng: draws clusters and resamples; the same state gives the same answer.
+        rng: generator that draws clusters and resamples; the same state gives the same answer.
         level: nominal coverage of the interval, between 0 and 1.
-        resamples: how many are drawn.
+        resamples: number of resamples.
 
     Returns:
         The mean, the percentile interval and p as for ``cluster_bootstrap``; interval and p are
@@ -261,11 +261,11 @@ def nested_bootstrap(
 def read_interval(
     means: np.ndarray, level: float, size: float
 ) -> tuple[float, float, float, float]:
-    """Return the ends of the percentile interval of resampled means and p for above and below 0.
+    """Return the ends of the percentile interval of resampled means, and p above and below 0.
 
     Args:
-        means: of every resample.
-        level: of the interval.
+        means: mean of every resample, (resamples,).
+        level: nominal coverage of the interval, between 0 and 1.
         size: magnitude of the values, to which rounding errors are relative.
     """
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])

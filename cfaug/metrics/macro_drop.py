@@ -1,10 +1,11 @@
-"""How much worse the same items are classified after a change: paired tests, of macro scores too.
+"""Paired tests of the loss of accuracy and macro scores on the same items after a change.
 
 A macro score is not a mean over items. So clusters of items are resampled with their confusion
 matrices, and the scores of each resample are computed anew.
 
 ``scipy.stats.bootstrap`` would copy the matrices of every drawn cluster: with 100 clusters of 3
-classes it takes 1.5 times as long for the interval as this for interval and permutation together.
+classes it takes 1.5 times as long for the interval as this module for interval and permutation test
+together.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True)
 class ScoreDrop:
-    """One score before and after.
+    """One score before and after a change.
 
     Attributes:
-        name: of ``SCORES``; all but accuracy are macro means.
+        name: name of the score, one of ``SCORES``; all but accuracy are macro means.
         before: score of the items before the change.
-        after: score of the same items after it.
-        low: lower end of the percentile interval of ``before - after``, 95 %.
-        high: its upper end.
+        after: score of the same items after the change.
+        low: lower end of the 95 % percentile interval of ``before - after``.
+        high: upper end of the interval.
         p: two-sided p of a permutation test that exchanges before and after for whole clusters.
     """
 
@@ -68,20 +69,20 @@ def score_drops(
     Classes count as in :func:`cfaug.metrics.confusion.macro_scores`.
 
     Args:
-        truth_N: number of each item's class, integers (items,).
-        before_N: number of the class predicted before the change, (items,).
-        after_N: the same after the change, (items,).
+        truth_N: index of each item's true class, integers (items,).
+        before_N: index of the class predicted before the change, (items,).
+        after_N: index of the class predicted after the change, (items,).
         clusters: the cluster each item was sampled in, any comparable values, (items,).
-        rng: draws the resamples and the permutations.
+        rng: generator that draws the resamples and the permutations.
         classes: number of classes.
         resamples: number of resamples, and of permutations.
 
     Returns:
-        One for each score, in the order of ``SCORES``; intervals and p are ``nan`` with a single
-        cluster.
+        The drop of each score, in the order of ``SCORES``; intervals and p are ``nan`` with a
+        single cluster.
 
     Raises:
-        ValueError: if there is no item, lengths differ or a number is not that of a class.
+        ValueError: if there is no item, lengths differ or an index is not that of a class.
 
     >>> found = score_drops(np.array([0, 1]), np.array([0, 1]), np.array([0, 0]), ["a", "b"],
     ...                     np.random.default_rng(0), classes=2)

@@ -1,4 +1,4 @@
-"""Matching gaps: by how much the right image-text pair outscores its alternative.
+"""Matching gaps: how much higher the right image-text pair scores than its alternative.
 
 COCO-Counterfactuals, section 4.2.2. G scores an image with a text, larger is more alike. For an
 original pair (C_o, I_o), another real pair (C_r, I_r) with I_r != I_o, the image I_o^s synthesised
@@ -26,15 +26,16 @@ SCORES: Mapping[str, tuple[str, str, str]] = {
     "r": ("G(C_r,I_r)", "G(C_r,I_o)", "G(C_o,I_r)"),
     "c": ("G(C_c,I_c)", "G(C_c,I_o)", "G(C_o,I_c)"),
 }
-"""The scores that the gaps of random (r) and counterfactual (c) pairs are differences of: the right
-pair, the right text with the wrong image, the wrong text with the right image."""
+"""The scores behind the gaps of random (r) and counterfactual (c) pairs: the right pair, the right
+text with the wrong image, the wrong text with the right image."""
 
 
 def gaps(scores: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the gaps of the kinds of pair that have scores.
 
     Args:
-        scores: by the names of ``SCORES``, float (pairs,) each; all three of "c", "r" or both.
+        scores: scores of the pairs, float (pairs,), under the names in ``SCORES``: all three of
+            "c", of "r" or of both.
 
     Returns:
         {gap: float64 (pairs,)}, in the order of ``GAPS``.
@@ -64,7 +65,8 @@ def gaps_where_scored(scores: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]
     """Return the gaps of all pairs, ``nan`` where the right pair was not scored.
 
     Args:
-        scores: as for ``gaps``, ``nan`` where a pair has no score, such as without a photograph.
+        scores: scores of the pairs, float (pairs,), under the names in ``SCORES``; ``nan`` for a
+            pair without a score, such as one without a photograph.
 
     Raises:
         ValueError: if only some scores of a pair are finite.

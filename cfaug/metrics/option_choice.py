@@ -1,7 +1,7 @@
 """Which option a model ranks first: four reductions of likelihoods; parsing of written answers.
 
 Published code differs silently in the reduction (CFMM cites SEED-Bench-2's, where LLaVA's options
-are ranked by the mean over tokens and BLIP-2's by the sum), and a ranking may turn on it.
+are ranked by the mean over tokens and BLIP-2's by the sum), and rankings may depend on it.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ def reduce_scores(
     Args:
         nll_K: negative log-likelihood of each option, summed over its tokens, in nats.
         tokens_K: number of tokens of each option.
-        options: the texts, whose characters ``char_norm`` counts.
-        reduction: ``token_mean`` divides by tokens, ``char_norm`` by characters, ``sum`` does not
-            divide; ``pmi`` subtracts the option's likelihood without the image.
-        blind_nll_K: ``nll_K`` without the image, for ``pmi`` only.
+        options: text of each option; ``char_norm`` counts its characters.
+        reduction: ``token_mean`` divides by the number of tokens, ``char_norm`` by the number of
+            characters, ``sum`` does not divide; ``pmi`` subtracts the option's likelihood without
+            the image.
+        blind_nll_K: ``nll_K`` without the image, needed for ``pmi`` only.
 
     Raises:
         ValueError: if the reduction is unknown, or ``pmi`` has no blind scores.
@@ -67,14 +68,14 @@ def choose(scores_K: np.ndarray) -> int | None:
     (1, None)
 
     Args:
-        scores_K: one per option, (options,).
+        scores_K: score of each option, (options,).
     """
     smallest = np.flatnonzero(scores_K == scores_K.min())
     return int(smallest[0]) if len(smallest) == 1 else None
 
 
 def parse_answer(text: str, options: Sequence[str]) -> int | None:
-    """Return which option a written answer is; ``None`` where it is not exactly one.
+    """Return the index of the option that a written answer gives; ``None`` unless it is just one.
 
     The answer, or its first clause, must be the option and nothing else, apart from case,
     punctuation, an article, "the answer is", and numbers as words. An option that is merely
@@ -86,8 +87,8 @@ def parse_answer(text: str, options: Sequence[str]) -> int | None:
     True
 
     Args:
-        text: as a model wrote it.
-        options: any number; an option that is duplicated is never the answer.
+        text: answer as the model wrote it.
+        options: texts of the options, any number; a duplicated option is never the answer.
     """
     plain = [_plain(one) for one in options]
     said = _LEAD.sub("", text.strip().casefold())

@@ -40,7 +40,7 @@ def winoground(sim_N22: Any) -> dict[str, float]:
     miss. Chance is 1/4, 1/4 and 1/6.
 
     Args:
-        sim_N22: (pairs, captions, images); caption i belongs to image i.
+        sim_N22: similarities, (pairs, captions, images); caption i belongs to image i.
 
     Raises:
         ValueError: if the shape is wrong or a score is not finite.
@@ -55,7 +55,7 @@ def winoground_hits(sim_N22: Any) -> dict[str, np.ndarray]:
     """Return which pairs are right by each score of ``winoground``, bool (pairs,).
 
     Args:
-        sim_N22: as for ``winoground``.
+        sim_N22: similarities, (pairs, captions, images); caption i belongs to image i.
 
     Raises:
         ValueError: if the shape is wrong or a score is not finite.
@@ -75,9 +75,9 @@ def pair_hits(sim_N22: Any) -> dict[str, np.ndarray]:
 
     * ``group_matching``: the right assignment has the largest total similarity; chance is 1/2
       (Test-Time Matching, arXiv 2510.07632, which argues that the group score hides capability);
-    * ``text_score_i0``, ``text_score_i1``: image 0, image 1 finds its caption;
-    * ``image_score_c0``, ``image_score_c1``: caption 0, caption 1 finds its image. Chance is 1/2
-      for these four, whose names are those of BiVLC's released files.
+    * ``text_score_i0``, ``text_score_i1``: image 0 or image 1 scores higher with its own caption;
+    * ``image_score_c0``, ``image_score_c1``: caption 0 or caption 1 scores higher with its own
+      image. Chance is 1/2 for these four; their names are those of BiVLC's released files.
 
     >>> {name: hits.tolist() for name, hits in pair_hits([[[0.9, 0.5], [0.8, 0.7]]]).items()}
     ... # doctest: +NORMALIZE_WHITESPACE
@@ -86,7 +86,7 @@ def pair_hits(sim_N22: Any) -> dict[str, np.ndarray]:
      'image_score_c0': [True], 'image_score_c1': [False]}
 
     Args:
-        sim_N22: as for ``winoground``.
+        sim_N22: similarities, (pairs, captions, images); caption i belongs to image i.
 
     Returns:
         bool (pairs,) by name; a tie is a miss.

@@ -6,9 +6,10 @@ subjects; the remainder is tested against the other ways in which the labels cou
 planted. These are as probable as the one that was drawn, whatever the model prefers, so the test is
 exact.
 
-``scipy.stats.permutation_test(permutation_type="pairings")`` draws the same placements, but counts
-all of them where there are 7 subjects or fewer, and so would move p of small worlds.
-``scipy.stats.spearmanr`` correlates one resample at a time, in 23 times the time of all at once.
+``scipy.stats.permutation_test(permutation_type="pairings")`` draws the same placements, but
+enumerates all of them for 7 subjects or fewer, which would change p for small worlds.
+``scipy.stats.spearmanr`` correlates one resample at a time and takes 23 times as long as all at
+once.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Placement:
         hits: planted subjects whose planted label exceeds its mean gap over all subjects by more
             than any other label does.
         raw_hits: planted subjects whose planted label has the largest raw gap of all labels; equal
-            ones share a hit.
+            labels share a hit.
         planted: number of subjects with a planted label.
     """
 
@@ -60,14 +61,14 @@ def find_planted(
     """Compare the gaps of labels, subject by subject, with the labels that were planted.
 
     Args:
-        gap_SA: how far a model prefers each label, finite, (subjects, labels); larger is more.
-        planted_S: number of each subject's planted label, -1 for none, (subjects,).
-        seed: of the random placements.
+        gap_SA: a model's preference for each label, finite, (subjects, labels); larger is more.
+        planted_S: index of each subject's planted label, -1 for none, (subjects,).
+        seed: seed of the random placements.
         placements: number of random placements.
 
     Raises:
         ValueError: if shapes do not fit, a gap is not finite, a label is out of range, or no
-            subject has one.
+            subject has a planted label.
 
     >>> find_planted([[2, 0], [0, 2], [1, 1]], [0, 1, -1]).effect
     1.0
@@ -104,12 +105,12 @@ def _hits(gap_SA: np.ndarray, label_S: np.ndarray) -> float:
 
 @dataclass(frozen=True)
 class RankCorrelation:
-    """Spearman's correlation with what was planted.
+    """Spearman's correlation of measured values with planted strengths.
 
     Attributes:
-        rho: over all values; ``nan`` without spread.
+        rho: the correlation over all values; ``nan`` without spread.
         low: lower end of the 95 % interval of a bootstrap over clusters; ``nan`` with one cluster.
-        high: upper end of it.
+        high: upper end of the interval.
         n: number of values.
         clusters: number of clusters.
     """
@@ -132,10 +133,11 @@ def rank_correlation(
     """Correlate the ranks of planted strengths and of measured values.
 
     Args:
-        strength_N: finite, (n,).
-        measured_N: finite, (n,).
-        clusters: values that are drawn together, such as the worlds of one seed, (n,).
-        seed: of the bootstrap.
+        strength_N: planted strengths, finite, (n,).
+        measured_N: measured values, finite, (n,).
+        clusters: cluster of each value, such as the seed of its world, (n,); the bootstrap draws
+            whole clusters.
+        seed: seed of the bootstrap.
         resamples: number of resamples.
 
     Raises:

@@ -64,7 +64,7 @@ def unit(embeddings: np.ndarray, what: str) -> np.ndarray:
 
 
 def first_equal(rows_ND: np.ndarray) -> np.ndarray:
-    """Return for each row the number of the first row equal to it, int64 (rows,).
+    """Return the index of the first row equal to each row, int64 (rows,).
 
     >>> first_equal(np.array([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]])).tolist()
     [0, 1, 0]
@@ -78,7 +78,7 @@ def first_equal(rows_ND: np.ndarray) -> np.ndarray:
 
 
 class Candidates:
-    """Candidates, equal ones of which get equal scores, so that they tie on every processor.
+    """Candidates for retrieval; equal candidates get equal scores and so tie on every processor.
 
     The last digits of a matrix product depend on the position of a row in the kernel's blocks; a
     copy of a candidate may score slightly higher or lower than the candidate itself. So the score
@@ -86,7 +86,8 @@ class Candidates:
 
     Args:
         unit_GD: embeddings of unit length, float (candidates, dim).
-        first_G: the first candidate equal to each, as ``first_equal`` returns it.
+        first_G: index of the first candidate equal to each one, int64 (candidates,), from
+            ``first_equal``.
     """
 
     def __init__(self, unit_GD: np.ndarray, first_G: np.ndarray) -> None:
@@ -120,7 +121,7 @@ class Standing:
         Args:
             k: number of best candidates that count; above the number of candidates, every query is
                 a hit.
-            ties: policy, see the head of this module.
+            ties: policy for ties, see the head of this module.
 
         Raises:
             ValueError: if ``k`` or ``ties`` is invalid.
@@ -139,8 +140,8 @@ class Standing:
         """Return 1 / rank of each query's first positive, float64 (queries,) in (0, 1].
 
         Args:
-            ties: ``mean`` is the average over every order of the tied candidates, ``min`` and
-                ``max`` count the positive first and last.
+            ties: policy for ties: ``mean`` is the average over every order of the tied candidates,
+                ``min`` and ``max`` count the positive first and last.
 
         Raises:
             ValueError: if ``ties`` is invalid.
@@ -185,7 +186,7 @@ def standing(scores_QG: np.ndarray, group_Q: np.ndarray, group_G: np.ndarray) ->
     """Find the rank of each query's best positive.
 
     Args:
-        scores_QG: (queries, candidates), larger is better.
+        scores_QG: score of each query and candidate, (queries, candidates); larger is better.
         group_Q: group of each query, integers (queries,).
         group_G: group of each candidate, integers (candidates,); equal groups are positives.
 

@@ -1,8 +1,8 @@
-"""The intersectional bias paper's released code where its arithmetic is wrong, for parity.
+"""Metrics of the intersectional bias paper's released code that are wrong, kept for parity.
 
 Howard et al. (2023); the code released with SocialCounterfactuals, ``evaluation/train.py``. Its
-MaxSkew is right. Its MinSkew is ``min_skew(..., zeros="ref0")``. The metrics here are those that
-differ.
+MaxSkew is right. Its MinSkew is ``min_skew(..., zeros="ref0")``. This module holds only the metrics
+that differ.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from cfaug.metrics.skew import count_top, discount, skew
 
 
 def released_ndkl(labels_N: np.ndarray, pool_A: Any, k: int) -> float:
-    """Return what the released code calls NDKL, which is not a divergence and may be negative.
+    """Return the NDKL of the released code, which is not a divergence and may be negative.
 
     It weights the skew of every label by the label's desired share, not by its share among the
     retrieved images; counts a missing label as 0; and uses only the first k images.
 
     Args:
-        labels_N: number of each image's label, the best image first, integers (images,).
-        pool_A: how often each label is in the pool, above 0, (labels,).
-        k: the longest prefix.
+        labels_N: index of each image's label, the best image first, integers (images,).
+        pool_A: number of the pool's images with each label, above 0, (labels,).
+        k: length of the longest prefix.
 
     Raises:
         ValueError: if k or a label is out of range, or a label is not in the pool.
@@ -38,7 +38,7 @@ def released_ndkl(labels_N: np.ndarray, pool_A: Any, k: int) -> float:
 
 
 def released_bias(order_N: np.ndarray, k: int) -> float:
-    """Return what the released code calls Bias@K: whether the pool's first image was retrieved.
+    """Return the Bias@K of the released code: whether the pool's first image was retrieved.
 
     It compares the number of each retrieved image, not its label, with 0, so it is -1 or 2/k - 1
     whatever the model does.

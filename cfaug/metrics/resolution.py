@@ -1,9 +1,9 @@
-"""What a test of this size can show: standard errors over items, and a sentence that says it.
+"""Which differences a test of this size can show: standard errors over items, and a sentence.
 
 A benchmark of 400 items cannot distinguish two models that differ by a point. The standard error is
 that of the mean over items like these, sampled in clusters; it does not include training seeds.
 
-``scipy.stats.sem`` is the same for independent items, and knows no clusters.
+``scipy.stats.sem`` gives the same for independent items; it has no clusters.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def standard_error(
     section 6.3).
 
     Args:
-        values: one per item, (n,): right or wrong, any other value, or a difference of two models.
+        values: one value per item, (n,): right or wrong, any other value, or a difference of two
+            models.
         clusters: the cluster each item was sampled in, any comparable values, (n,); ``None`` treats
             items as independent.
 
@@ -84,14 +85,14 @@ def least_visible(error: float, clusters: int, level: float = 0.95) -> float:
 def describe_resolution(
     error: float, items: int, clusters: int, *, factor: float = 100, unit: str = "points"
 ) -> str:
-    """Say how large a difference has to be to be visible on a set of this size.
+    """Return a sentence on how large a difference has to be to be visible on a set of this size.
 
     Args:
         error: the standard error, of a score or of a difference of two.
         items: number of items that count.
-        clusters: number of clusters they are in.
-        factor: multiplies values when they are printed, 100 for fractions.
-        unit: of printed values.
+        clusters: number of clusters that the items are in.
+        factor: factor that multiplies printed values, 100 for fractions.
+        unit: unit of printed values.
 
     >>> describe_resolution(standard_error(np.arange(400) < 35), 400, 400)
     '400 items: standard error 1.4 points; a difference below 2.8 points cannot be seen on this set'

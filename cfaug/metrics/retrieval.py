@@ -34,7 +34,7 @@ def standings(text_TD: Any, image_ID: Any, image_of_text: Any) -> dict[str, Stan
     Args:
         text_TD: text embeddings, (texts, dim).
         image_ID: image embeddings, (images, dim).
-        image_of_text: number of each text's image, integers (texts,).
+        image_of_text: index of each text's image, integers (texts,).
 
     Raises:
         ValueError: if shapes disagree, an embedding is zero or an image has no caption.
@@ -58,10 +58,10 @@ def text_standing(text_TD: Any, image_ID: Any, image_of_text: Any) -> Standing:
     Args:
         text_TD: text embeddings, (texts, dim).
         image_ID: image embeddings, (images, dim).
-        image_of_text: number of each text's image, integers (texts,).
+        image_of_text: index of each text's image, integers (texts,).
 
     Raises:
-        ValueError: as ``standings`` does.
+        ValueError: under the same conditions as in ``standings``.
     """
     text_TD, image_ID = as_array(text_TD), as_array(image_ID)
     images = _checked(image_of_text, len(text_TD), len(image_ID))
@@ -76,9 +76,9 @@ def hits_at(
     """Return each query's share of a hit, ``{"image_to_text_R@1": float64 (queries,), ...}``.
 
     Args:
-        found: as ``standings`` returns them.
-        ks: cut-offs.
-        ties: what equal scores are worth, see ``ranking``.
+        found: ranks of the right answers, from ``standings``.
+        ks: cut-offs k of the recalls ``R@k``.
+        ties: policy for equal scores, see ``ranking``.
     """
     return {f"{way}_R@{k}": one.hits(k, ties) for way, one in found.items() for k in ks}
 

@@ -38,11 +38,11 @@ class OneTest:
         baseline: the baseline's values, (its seeds, items); the same number of seeds where
             ``paired``.
         clusters: the cluster each item was sampled in, any comparable values, (items,).
-        paired: whether row s of both has the same training seed, so that seeds are drawn together;
-            otherwise each arm's seeds are drawn independently.
+        paired: whether row s of both arms has the same training seed, so that seeds are drawn
+            together; otherwise each arm's seeds are drawn independently.
 
     Raises:
-        ValueError: if a value is NaN or infinite, there is none, or shapes do not fit.
+        ValueError: if there are no values, one is NaN or infinite, or shapes do not fit.
     """
 
     arm: np.ndarray
@@ -119,10 +119,10 @@ def bootstrap_arms(
     of Student's t, which is valid with few seeds as well (benchmarks/seeds_and_items.py).
 
     Args:
-        asked: the answers of both arms.
-        rng: draws the resamples; the same state gives the same answer.
+        asked: answers of both arms.
+        rng: generator that draws the resamples; the same state gives the same answer.
         level: nominal coverage of the interval, between 0 and 1.
-        resamples: how many are drawn.
+        resamples: number of resamples.
 
     Returns:
         The mean over seeds of the mean over items, its percentile interval, and p as for
@@ -153,11 +153,11 @@ def read_resampled(
     Many arms that answered one test can share their draws: call ``resample_rows`` for all of them.
 
     Args:
-        asked: the answers of both arms.
-        means_KB: for each resample of clusters, the means of the arm's seeds and then of the
-            baseline's, (both arms' seeds, resamples); for ``OwnTests`` the means of the
-            differences, (seeds, resamples).
-        rng: draws seeds.
+        asked: answers of both arms.
+        means_KB: means of the arm's seeds and then of the baseline's, for each resample of
+            clusters, (both arms' seeds, resamples); for ``OwnTests`` the means of the differences,
+            (seeds, resamples).
+        rng: generator that draws the seeds.
         level: nominal coverage of the interval, between 0 and 1.
 
     Raises:
@@ -202,10 +202,10 @@ def resample_rows(
     Every resample draws as many clusters as there are; a cluster counts by its number of items.
 
     Args:
-        values_KN: finite, such as one row for each arm and seed, (rows, items).
+        values_KN: finite values, such as one row for each arm and seed, (rows, items).
         clusters_N: the cluster each item was sampled in, (items,).
-        rng: draws the clusters.
-        resamples: how many are drawn.
+        rng: generator that draws the clusters.
+        resamples: number of resamples.
 
     Returns:
         The means, float64 (rows, resamples).
@@ -256,7 +256,7 @@ def sum_clusters(
     """Return every row's sum over each cluster, (clusters, rows), and the clusters' sizes.
 
     Args:
-        values_KN: finite, (rows, items).
+        values_KN: finite values, (rows, items).
         clusters_N: the cluster each item was sampled in, (items,).
     """
     names, place = np.unique(np.asarray(clusters_N), return_inverse=True)

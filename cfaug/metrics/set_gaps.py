@@ -6,7 +6,7 @@ far more sensitive than MaxSkew@K; and it says which label is preferred, and by 
 
 ``scipy.stats.friedmanchisquare`` needs every label once in every set and has no exact test of
 pairs; on such sets ``friedman`` finds its p. ``label_gaps`` finds the intervals and p of
-``ttest_1samp(nan_policy="omit")``, but for the last bit, in a 13th of the time.
+``ttest_1samp(nan_policy="omit")``, except for the last bit, in a 13th of the time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class LabelGaps:
     Attributes:
         mean: gap of each label, float64 (labels,); ``nan`` for a label that is in no set.
         low: lower end of Student's interval over sets, ``nan`` with fewer than two sets.
-        high: its upper end.
+        high: upper end of the interval, in the same form.
         p: two-sided p of the paired t-test over sets; ``nan`` with fewer than two sets.
     """
 
@@ -55,9 +55,9 @@ def label_gaps(
     ``friedman`` tests all labels at once for any difference.
 
     Args:
-        values_N: score of each image, or its rank in its set from ``rank_within``.
-        labels_N: number of each image's label, integers from 0 (images,).
-        sets_N: number of each image's set, integers from 0 (images,).
+        values_N: score of each image, or its rank in its set from ``rank_within``, (images,).
+        labels_N: index of each image's label, integers from 0 (images,).
+        sets_N: index of each image's set, integers from 0 (images,).
         level: nominal coverage of the intervals.
 
     Raises:
@@ -78,9 +78,9 @@ def gaps_by_set(values_N: Any, labels_N: np.ndarray, sets_N: np.ndarray) -> np.n
     A label that a set has several times counts with its mean; one that a set lacks is ``nan``.
 
     Args:
-        values_N: value of each image.
-        labels_N: number of each image's label, integers from 0 (images,).
-        sets_N: number of each image's set, integers from 0 (images,).
+        values_N: value of each image, (images,).
+        labels_N: index of each image's label, integers from 0 (images,).
+        sets_N: index of each image's set, integers from 0 (images,).
 
     Raises:
         ValueError: if there is no image, a value is NaN or infinite, or lengths differ.
@@ -105,9 +105,9 @@ def resample_range(gaps_SA: np.ndarray, drawn_BS: np.ndarray) -> np.ndarray:
     """Return ``LabelGaps.range`` for every resample of sets, float64 (resamples,).
 
     Args:
-        gaps_SA: gap of each set and label, from ``gaps_by_set``.
-        drawn_BS: how often each resample has each set, from ``draw_sets``; at least one of its sets
-            has a label.
+        gaps_SA: gap of each set and label, from ``gaps_by_set``, (sets, labels).
+        drawn_BS: number of times each resample has each set, from ``draw_sets``, (resamples, sets);
+            at least one drawn set has a label.
 
     >>> resample_range(np.array([[1.0, -1.0], [0.5, -0.5]]), np.array([[1, 1], [0, 2]])).tolist()
     [1.5, 1.0]
@@ -128,8 +128,8 @@ def rank_within(values_N: Any, sets_N: np.ndarray) -> np.ndarray:
     Equal values share the mean of their ranks; the only image of a set is at 1/2.
 
     Args:
-        values_N: score of each image, larger is better.
-        sets_N: number of each image's set, integers (images,).
+        values_N: score of each image, (images,); larger is better.
+        sets_N: index of each image's set, integers (images,).
 
     >>> rank_within([0.3, 0.1, 0.3, 0.9], np.array([0, 0, 0, 1])).tolist()
     [0.75, 0.0, 0.75, 0.5]
@@ -159,12 +159,12 @@ def friedman(values_N: Any, labels_N: np.ndarray, sets_N: np.ndarray) -> float:
     liberal; there it is the exact sign test for ranks, and a sign-flip permutation test for scores.
 
     Args:
-        values_N: value of each image.
-        labels_N: number of each image's label, integers from 0.
-        sets_N: number of each image's set, integers from 0.
+        values_N: value of each image, (images,).
+        labels_N: index of each image's label, integers from 0, (images,).
+        sets_N: index of each image's set, integers from 0, (images,).
 
     Returns:
-        p; 1 where nothing differs within any set, or there is only one label.
+        p; 1 if no values differ within any set, or there is only one label.
 
     >>> labels, sets = np.tile([0, 1], 3), np.repeat([0, 1, 2], 2)
     >>> friedman([1, 0, 1, 0, 1, 0], labels, sets)  # the first wins in all three sets
@@ -211,9 +211,10 @@ def chance_range(values_N: Any, labels_N: np.ndarray, sets_N: np.ndarray) -> flo
     values is known. Good from about ten sets on.
 
     Args:
-        values_N: value of each image.
-        labels_N: number of each image's label, integers from 0.
-        sets_N: number of each image's set, integers from 0; all have the same labels.
+        values_N: value of each image, (images,).
+        labels_N: index of each image's label, integers from 0, (images,).
+        sets_N: index of each image's set, integers from 0, (images,); all sets have the same
+            labels.
 
     >>> round(chance_range([1, 0, 1, 0, 0, 1], np.tile([0, 1], 3), np.repeat([0, 1, 2], 2)), 3)
     0.461
@@ -261,12 +262,12 @@ def _means(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
 def _student(
     gaps_SA: np.ndarray, largest: float, level: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return mean, interval and two-sided p of each column over sets, as ``paired_t`` has them.
+    """Return mean, interval and two-sided p of each column over sets, by the test of ``paired_t``.
 
     Args:
         gaps_SA: gap of each set and label; ``nan`` where a set lacks the label.
-        largest: value, to which rounding errors are relative.
-        level: of the interval.
+        largest: largest absolute value, to which rounding errors are relative.
+        level: nominal coverage of the interval, between 0 and 1.
     """
     from scipy.special import stdtr, stdtrit
 

@@ -1,7 +1,7 @@
 """Is one arm better than another, over training seeds? One-tailed tests, exact where possible.
 
-``alternative="greater"`` asks whether the arm is better than its baseline. A test that has no
-answer does not invent one:
+``alternative="greater"`` tests whether the arm is better than its baseline. Where a test has no
+answer, it returns:
 
 * fewer than two values: ``nan``;
 * no spread at all (every value, or every paired difference, is the same): 1 if there is no
@@ -41,7 +41,7 @@ NO_SPREAD = 1e-12
 
 @dataclass(frozen=True)
 class Summary:
-    """Mean, sample standard deviation (n - 1) and number of seeds: all a paper's table gives."""
+    """Mean, sample standard deviation (n - 1) and number of seeds, as in a paper's table."""
 
     mean: float
     sd: float
@@ -77,10 +77,10 @@ def summarise(values: Sequence[float] | np.ndarray) -> Summary:
 
 
 def welch(arm: Summary, baseline: Summary, alternative: Alternative = "greater") -> float:
-    """Return p of Welch's t-test for independent arms: the test behind the papers' underlines.
+    """Return p of Welch's t-test for independent arms: the test behind the papers' underlining.
 
     The pooled test agrees in all 63 cells of the COCO-Counterfactuals tables, so the tables do not
-    tell which was used; Welch's does not assume equal spread.
+    show which was used; Welch's does not assume equal spread.
 
     >>> round(welch(Summary(78.28, 0.4, 25), Summary(77.90, 0.4, 25)), 5)  # Table 3, 60 %, TR@1
     0.00077
@@ -103,9 +103,9 @@ class Equivalence:
     """Whether two means differ by less than a margin: two one-sided tests (TOST).
 
     Attributes:
-        difference: first mean less the second.
-        low: lower end of the confidence interval at level ``1 - 2 alpha``, for alpha 0.05 90 %.
-        high: upper end of it.
+        difference: first mean minus the second.
+        low: lower end of the confidence interval at level ``1 - 2 alpha``, 90 % for alpha 0.05.
+        high: upper end of the confidence interval.
         p: the larger p of the two tests; at most alpha where the interval is within the margin.
         t: Welch's statistic of the difference from zero.
         p_different: two-sided p of a difference from zero; a large one does not show equality.
@@ -123,13 +123,13 @@ def equivalence(first: Summary, second: Summary, margin: float, alpha: float = 0
     """Test whether two independent means are equivalent (Schuirmann, 1987), by Welch's t.
 
     Args:
-        first: mean, standard deviation and number of seeds.
-        second: those of the other.
-        margin: the smallest difference at which the two are no longer called equal, above 0.
-        alpha: level of each of the two tests.
+        first: mean, standard deviation and number of seeds of the first arm.
+        second: mean, standard deviation and number of seeds of the second arm.
+        margin: smallest difference at which the two are no longer called equal, above 0.
+        alpha: level of each of the two one-sided tests.
 
     Returns:
-        The result; all of it is ``nan`` except the difference where one has fewer than two values
+        The result; all of it except the difference is ``nan`` if one arm has fewer than two values
         or neither has any spread.
 
     Raises:

@@ -21,11 +21,11 @@ from cfaug.metrics.ranking import finite
 from cfaug.rng import derive
 
 Zeros = Literal["smooth", "neg_inf", "drop", "ref0", "one"]
-"""How a label that is not among the K images counts.
+"""Rules for a label that is not among the K images.
 
-* ``smooth``: alpha is added to every label's count, so that its skew is finite;
+* ``smooth``: alpha is added to every label's count, so that the skew is finite;
 * ``neg_inf``: minus infinity, as Skew@K is defined;
-* ``drop``: not at all, only labels that are present count;
+* ``drop``: it is left out, only labels that are present count;
 * ``ref0``: 0, as if it had its desired share, as in the paper's released code. That is wrong in
   direction: a missing label has the smallest possible skew;
 * ``one``: one image, so that its share is 1/K (VisoGender, Hall et al., 2023, and its code): in a
@@ -33,11 +33,11 @@ Zeros = Literal["smooth", "neg_inf", "drop", "ref0", "one"]
 """
 
 ALPHA = 0.5
-"""Added to every count by ``smooth``: half an image (Jeffreys)."""
+"""The number that ``smooth`` adds to every count: half an image (Jeffreys)."""
 
 
 def rank_images(scores_N: Any, ids: Sequence[str]) -> np.ndarray:
-    """Return the places of images in order of their scores, the best first, int64 (images,).
+    """Return the indices of images in order of their scores, the best first, int64 (images,).
 
     Equal scores are ordered by a hash of the image's id: a fixed order that has nothing to do with
     labels, files or the order in which images were read.
@@ -76,12 +76,12 @@ def count_top(labels_N: np.ndarray, labels: int, ks: Sequence[int]) -> np.ndarra
     """Return how often each label is among the first k, int64 (len(ks), labels).
 
     Args:
-        labels_N: number of each image's label, the best image first, integers (images,).
+        labels_N: index of each image's label, the best image first, integers (images,).
         labels: number of labels.
-        ks: from 1 to the number of images, in any order.
+        ks: cut-offs from 1 to the number of images, in any order.
 
     Raises:
-        ValueError: if a k is out of range, or a label is.
+        ValueError: if a k or a label is out of range.
 
     >>> count_top(np.array([0, 1, 0, 2]), 3, [1, 3]).tolist()
     [[1, 0, 0], [2, 1, 0]]
@@ -105,13 +105,13 @@ def relative_share(counts_KA: Any, desired_A: Any) -> np.ndarray:
     Equal ratios of whole counts are equal to the last bit, so that maxima can be compared.
 
     Args:
-        counts_KA: how often each label is among the K images, (..., labels); K is their sum.
+        counts_KA: number of the K images with each label, (..., labels); K is their sum.
         desired_A: desired shares, or the counts of the pool, (labels,) or as ``counts_KA``. 0 means
             that a label is not in the pool; its ratio is 0.
 
     Raises:
-        ValueError: if all counts are 0, a value is negative, or a label occurs whose desired share
-            is 0.
+        ValueError: if all counts are 0, a value is negative, or a label with a desired share of 0
+        occurs.
     """
     counts, desired = np.asarray(counts_KA, np.float64), np.asarray(desired_A, np.float64)
     k = counts.sum(axis=-1, keepdims=True)
@@ -130,10 +130,10 @@ def skew(
     """Return Skew@K of every label: the log of its share over its desired share (equation 1).
 
     Args:
-        counts_KA: how often each label is among the K images, (..., labels).
+        counts_KA: number of the K images with each label, (..., labels).
         desired_A: desired shares above 0, or the counts of the pool, (labels,).
-        zeros: how a missing label counts; ``drop`` gives ``nan``.
-        alpha: what ``smooth`` adds to every count, above 0.
+        zeros: rule for a missing label, see ``Zeros``; ``drop`` gives ``nan``.
+        alpha: number that ``smooth`` adds to every count, above 0.
 
     Raises:
         ValueError: if ``zeros`` is unknown, alpha is not above 0, a share is 0, or counts are
@@ -172,8 +172,8 @@ def max_skew(counts_KA: Any, desired_A: Any) -> np.ndarray:
     many labels of equal share it is the log of the largest count.
 
     Args:
-        counts_KA: how often each label is among the K images, (..., labels).
-        desired_A: as for ``relative_share``.
+        counts_KA: number of the K images with each label, (..., labels).
+        desired_A: desired shares, or the counts of the pool, see ``relative_share``.
 
     >>> max_skew([[1, 1, 1], [2, 1, 0]], [5, 5, 5]).round(3).tolist()
     [0.0, 0.693]
@@ -188,13 +188,13 @@ def min_skew(
     """Return MinSkew@K: the smallest skew of any label, float64 (...).
 
     Args:
-        counts_KA: how often each label is among the K images, (..., labels).
+        counts_KA: number of the K images with each label, (..., labels).
         desired_A: desired shares above 0, or the counts of the pool, (labels,).
-        zeros: how a missing label counts.
-        alpha: what ``smooth`` adds to every count.
+        zeros: rule for a missing label, see ``Zeros``.
+        alpha: number that ``smooth`` adds to every count, above 0.
 
     Raises:
-        ValueError: as ``skew`` does.
+        ValueError: under the same conditions as in ``skew``.
 
     >>> [round(float(min_skew([2, 1, 0], [1, 1, 1], z)), 3) for z in get_args(Zeros)]
     [-1.099, -inf, 0.0, 0.0, 0.0]
@@ -210,9 +210,10 @@ def ndkl(labels_N: np.ndarray, desired_A: Any, at: int | None = None) -> float:
     images from the desired ones, averaged over i with weights 1 / log2(i + 1).
 
     Args:
-        labels_N: number of each image's label, the best image first, integers (images,).
+        labels_N: index of each image's label, the best image first, integers (images,).
         desired_A: desired shares above 0, or the counts of the pool, (labels,).
-        at: the longest prefix; ``None`` is the whole ranking, as in the paper that defines it.
+        at: length of the longest prefix; ``None`` is the whole ranking, as in the paper that
+            defines it.
 
     Raises:
         ValueError: if there is no image, ``at`` or a label is out of range, or a share is 0.
@@ -232,7 +233,7 @@ def ndkl(labels_N: np.ndarray, desired_A: Any, at: int | None = None) -> float:
 
 
 def discount(length: int) -> np.ndarray:
-    """Return NDKL's weight of every prefix up to a length, which sum to one, float64 (length,)."""
+    """Return NDKL's weights of the prefixes up to a length; they sum to one, float64 (length,)."""
     weights = 1 / np.log2(np.arange(1, length + 1) + 1)
     found: np.ndarray = weights / weights.sum()
     return found
@@ -245,9 +246,9 @@ def bias(counts_KA: Any, first: int = 0, second: int = 1) -> np.ndarray:
     though every subject is biased.
 
     Args:
-        counts_KA: how often each label is among the K images, (..., labels).
-        first: number of a label.
-        second: number of the other.
+        counts_KA: number of the K images with each label, (..., labels).
+        first: index of the first label.
+        second: index of the second label.
 
     Returns:
         float64 (...), ``nan`` where neither occurs.

@@ -9,8 +9,8 @@ is, independent binomial counts of each label, given that they sum to K. So the 
 label exceeds its limit is one coefficient of a product of polynomials, one per label; all terms are
 positive, so nothing cancels.
 
-``scipy.stats.multivariate_hypergeom`` has the probability of one vector of counts, of which 12
-labels and K = 12 have 1.35 million, and no distribution of their maximum.
+``scipy.stats.multivariate_hypergeom`` has the probability of one vector of counts, and there are
+1.35 million vectors for 12 labels and K = 12; it has no distribution of their maximum.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WORK = 2e9
 """Multiplications beyond which the distribution is simulated instead of computed."""
 
 DRAWS = 20_000
-"""Random rankings drawn then: the mean is known to about 0.003."""
+"""Random rankings drawn in a simulation: the mean is known to about 0.003."""
 
 SURE = 1 - 1e-13
 """Cumulative probability beyond which larger values are neglected."""
@@ -44,7 +44,7 @@ class ChanceSkew:
 
     Attributes:
         values: possible values, ascending, float64 (values,).
-        p: probability of each, (values,); they sum to one.
+        p: probability of each value, (values,); they sum to one.
         exact: whether the probabilities were computed exactly; otherwise they are shares of random
             rankings.
     """
@@ -82,8 +82,9 @@ def chance_skew(pool_A: Sequence[int], k: int) -> ChanceSkew:
     with the same random numbers.
 
     Args:
-        pool_A: how often each label is in the pool, above 0; the desired shares are the pool's.
-        k: from 1 to the size of the pool.
+        pool_A: number of the pool's images with each label, above 0, (labels,); the desired shares
+            are the pool's.
+        k: number of drawn images, from 1 to the size of the pool.
 
     Raises:
         ValueError: if a count is not above 0, or k is out of range.
@@ -161,9 +162,9 @@ def simulate_chance(
     """Return the distribution of MaxSkew@K over simulated random rankings.
 
     Args:
-        pool_A: how often each label is in the pool, above 0.
-        k: from 1 to the size of the pool.
-        rng: draws the rankings.
+        pool_A: number of the pool's images with each label, above 0, (labels,).
+        k: number of retrieved images, from 1 to the size of the pool.
+        rng: generator that draws the rankings.
         draws: number of rankings.
     """
     at_once = max(1, 2**22 // len(pool_A))
@@ -181,8 +182,9 @@ def chance_ndkl(pool_A: Sequence[int], at: int | None = None) -> float:
     The divergence of a prefix is a sum over labels, each of whose counts is hypergeometric.
 
     Args:
-        pool_A: how often each label is in the pool, above 0; the desired shares are the pool's.
-        at: the longest prefix; ``None`` is the whole ranking.
+        pool_A: number of the pool's images with each label, above 0, (labels,); the desired shares
+            are the pool's.
+        at: length of the longest prefix; ``None`` is the whole ranking.
 
     Raises:
         ValueError: if a count is not above 0, or ``at`` is out of range.
@@ -214,7 +216,7 @@ def _expected_terms(own: int, n: int, at: int) -> np.ndarray:
     Args:
         own: number of the label's images in the pool.
         n: number of images in the pool.
-        at: the longest prefix.
+        at: length of the longest prefix.
     """
     from scipy.special import gammaln
 

@@ -3,18 +3,18 @@
 Images of a counterfactual set share everything but the label, so a set that suits the prompt
 brings all its labels to the top together, and a set that does not brings none of them.
 
-* **Test.** If a model does not see the labels, those of a set could as well be assigned to its
-  images in any other order, whatever the scores: permuting labels *within sets* is the exact null
+* **Test.** If a model does not see the labels, the labels of a set could be assigned to its images
+  in any other order, whatever the scores: permuting labels *within sets* is the exact null
   hypothesis of matched sets, and the default of the benchmark. Permuting over the whole pool treats
   all images as exchangeable, which images of different sets are not; where sets differ it expects
-  more skew than matched sets can show, and so finds less.
+  more skew than matched sets can show, and so it finds less.
 * **Interval.** A bootstrap draws whole sets.
 
 Only the first K places matter: a permutation draws as many labels of a set as the set has images
 there.
 
 ``scipy.stats.permutation_test`` cannot permute within sets, and ``bootstrap`` would rank every
-resample of sets anew, where here all are counted down one ranking.
+resample of sets anew, while one ranking serves all resamples here.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class RankedPool:
     """The images among which a prompt retrieves, the best first.
 
     Attributes:
-        labels: number of each image's label, int64 (images,); every number from 0 occurs.
-        sets: number of each image's set, int64 (images,); every number from 0 occurs.
+        labels: index of each image's label, int64 (images,); every index from 0 occurs.
+        sets: index of each image's set, int64 (images,); every index from 0 occurs.
     """
 
     labels: NDArray[np.int64]
@@ -60,12 +60,12 @@ class RankedPool:
 
 @dataclass(frozen=True)
 class PermutationTest:
-    """MaxSkew@K compared with what it would be if labels did not matter.
+    """A permutation test of MaxSkew@K against labels that do not matter.
 
     Attributes:
         p: share of permutations with at least the observed MaxSkew, the observed one included.
-        expected: mean over permutations.
-        high: 95 % quantile over permutations.
+        expected: mean MaxSkew over permutations.
+        high: 95 % quantile of MaxSkew over permutations.
         level: share of permutations that would have p <= 0.05 themselves: the expected rate of
             false alarms. Below 0.05, because MaxSkew takes few values.
         permutations: number of permutations drawn.
@@ -84,9 +84,9 @@ def permutation_test(
     """Test MaxSkew@K against labels permuted within sets: exact for matched sets.
 
     Args:
-        ranked: the pool in order of rank.
-        k: from 1 to the number of images.
-        rng: draws the permutations.
+        ranked: the pool, with the best image first.
+        k: number of retrieved images, from 1 to the number of images.
+        rng: generator that draws the permutations.
         permutations: number of permutations.
 
     Raises:
@@ -114,12 +114,12 @@ def permutation_test(
 def permute_within_sets(
     ranked: RankedPool, k: int, rng: np.random.Generator, permutations: int
 ) -> np.ndarray:
-    """Return the counts of labels among the first k, labels permuted within sets.
+    """Return the counts of labels among the first k images with labels permuted within sets.
 
     Args:
-        ranked: the pool in order of rank.
-        k: from 1 to the number of images.
-        rng: draws the permutations.
+        ranked: the pool, with the best image first.
+        k: number of retrieved images, from 1 to the number of images.
+        rng: generator that draws the permutations.
         permutations: number of permutations.
 
     Returns:
@@ -199,9 +199,9 @@ def draw_sets(sets: int, resamples: int, rng: np.random.Generator) -> np.ndarray
     """Return how often each set is in each bootstrap resample, float32 (resamples, sets).
 
     Args:
-        sets: number of sets, which is also how many each resample draws with replacement.
+        sets: number of sets, and of draws with replacement in each resample.
         resamples: number of resamples.
-        rng: draws them.
+        rng: generator that draws the resamples.
     """
     return rng.multinomial(sets, np.full(sets, 1 / sets), size=resamples).astype(np.float32)
 
@@ -216,13 +216,13 @@ def bootstrap_max_skew(
     whether it is above chance; for that use the permutation test.
 
     Args:
-        ranked: the pool in order of rank.
-        ks: from 1 to the number of images.
-        drawn_BS: how often each resample has each set, from ``draw_sets``.
-        level: nominal coverage.
+        ranked: the pool, with the best image first.
+        ks: cut-offs from 1 to the number of images.
+        drawn_BS: number of times each resample has each set, from ``draw_sets``, (resamples, sets).
+        level: nominal coverage of the intervals, between 0 and 1.
 
     Returns:
-        (low, high); ``nan`` both with a single set.
+        (low, high) for each k; both are ``nan`` with a single set.
     """
     if drawn_BS.shape[1] < 2:
         return [(math.nan, math.nan)] * len(ks)
@@ -237,9 +237,9 @@ def resample_max_skew(
     """Return for each k MaxSkew@K of every resample of sets, float32 (resamples,).
 
     Args:
-        ranked: the pool in order of rank.
-        ks: from 1 to the number of images.
-        drawn_BS: how often each resample has each set, from ``draw_sets``.
+        ranked: the pool, with the best image first.
+        ks: cut-offs from 1 to the number of images.
+        drawn_BS: number of times each resample has each set, from ``draw_sets``, (resamples, sets).
     """
     sets, labels = drawn_BS.shape[1], len(ranked.pool)
     member = np.bincount(ranked.sets * labels + ranked.labels, minlength=sets * labels)

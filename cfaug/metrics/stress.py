@@ -1,7 +1,7 @@
 """Sensitivity of a classifier to edits of its test images: probabilities, drops and tests of them.
 
-LANCE (Prabhu et al., 2023), section 4.1. The paired comparison is of each edit with the photo it
-was made from. The paper compares sets of different sizes (equation 3), unpaired. Both are here.
+LANCE (Prabhu et al., 2023), section 4.1. The paired tests compare each edit with the photo it was
+made from. The paper compares sets of different sizes (equation 3), unpaired. Both are here.
 
 The unpaired test is scipy's; the paired ones are those of ``item_tests`` and ``significance``.
 """
@@ -42,10 +42,10 @@ def truth_probability(
 
     Args:
         p_NC: probabilities, (images, classes).
-        labels_N: column of each image's class, integers (images,).
-        top_k: 0 where ``top_k`` or more other classes are more probable, as in LANCE's released
-            code, which looks the class up among those that it kept; ``None`` keeps the probability,
-            as in the paper.
+        labels_N: index of each image's class, integers (images,).
+        top_k: number of classes that keep their probability, the others get 0, as in LANCE's
+            released code, which looks the class up among the most probable ones; ``None`` keeps
+            all, as in the paper.
 
     >>> truth_probability(np.array([[0.5, 0.3, 0.2]]), np.array([1])).tolist()
     [0.3]
@@ -99,19 +99,19 @@ def fisher(right: int, n: int, right_other: int, n_other: int) -> float:
 
 @dataclass(frozen=True)
 class DropTest:
-    """How much worse edits are classified than their originals, and how certain that is.
+    """A test of how much worse edits are classified than their originals.
 
     Attributes:
         before: mean of the originals' values, each counted once per edit.
         after: mean of the edits' values.
         mean: ``before - after``, with its bootstrap interval over photos: see ``MeanDifference``.
         lost: number of edits whose original has the larger value.
-        won: number of edits with the larger value.
+        won: number of edits with a larger value than their original.
         p_sign: two-sided p of the exact test on ``lost`` and ``won`` (McNemar's, for hits); it
             treats edits of one photo as independent.
         p_photos: two-sided p of a sign-flip permutation of whole photos, exact up to 16 of them and
-            never below 2 ** (1 - photos). A bootstrap would find significant whatever two photos
-            agree on.
+            never below 2 ** (1 - photos). A bootstrap would call any drop on which two photos agree
+            significant.
     """
 
     before: float
@@ -132,11 +132,11 @@ def paired_drop(
     """Test the drop from each original to its edit.
 
     Args:
-        before: value of the original of each edit, (edits,): hits or probabilities.
+        before: value of the original of each edit, a hit or a probability, (edits,).
         after: value of each edit, (edits,).
         photos: the photo each edit was made from, any comparable values, (edits,); the bootstrap
-            draws these.
-        rng: draws the resamples.
+            draws whole photos.
+        rng: generator that draws the resamples.
 
     Raises:
         ValueError: if there is no edit, a value is NaN or infinite, or lengths differ.

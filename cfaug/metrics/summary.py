@@ -1,7 +1,7 @@
-"""The interval of a share.
+"""Wilson's interval for a share.
 
-``scipy.stats.binomtest(...).proportion_ci(method="wilson")`` is the same interval of whole counts;
-an image that several people sorted counts in parts here, which scipy refuses.
+``scipy.stats.binomtest(...).proportion_ci(method="wilson")`` gives the same interval for whole
+counts. Here an image sorted by several people counts in fractions, which scipy does not accept.
 """
 
 from __future__ import annotations

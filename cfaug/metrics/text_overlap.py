@@ -1,4 +1,4 @@
-"""How much of a text is left after an edit: BLEU-4, METEOR and the inserted words.
+"""Overlap of a text with its edited version: BLEU-4, METEOR and the inserted words.
 
 The defaults are those behind XMAI's tables (Ramshetty et al., 2023, Tables 1, 2, 4 and 5), inferred
 from the texts that its authors published: NLTK's Treebank words of the whole text, case kept for
@@ -6,9 +6,9 @@ BLEU; smoothing 4 of Chen and Cherry (2014) with weights that suit texts below f
 Lavie and Agarwal (2007) with Porter's stems and WordNet's synonyms. The original text is the
 reference.
 
-NLTK's words and stems are used as they are; its ``sentence_bleu`` and ``single_meteor_score`` are
-what the tests compare with. They take 2 and 6 times as long, the one differs in the last bit in 3 %
-of texts, which kept tables have in full, and the other wants NLTK's own WordNet.
+NLTK splits and stems the words; the tests compare the scores with its ``sentence_bleu`` and
+``single_meteor_score``. These take 2 and 6 times as long; the first differs in the last bit in 3 %
+of texts, the second needs NLTK's own WordNet.
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ import numpy as np
 
 Tokens = Literal["treebank", "spaces"]
 Smoothing = Literal["method0", "method1", "method4"]
-"""As Chen and Cherry (2014) and NLTK number them."""
+"""Smoothing methods by their numbers in Chen and Cherry (2014) and NLTK."""
 
 Synonyms = Callable[[str], Collection[str]]
-"""Returns the synonyms of a word, such as ``cfaug.text.synonyms.Synonyms.single_words``."""
+"""A function from a word to its synonyms, such as ``cfaug.text.synonyms.Synonyms.single_words``."""
 
 ORDERS = 4
 EPSILON = 0.1
 """The count that ``method1`` uses in place of zero matches."""
 
 SCALE = 5
-"""K of ``method4``."""
+"""The constant K of ``method4``."""
 
 REMEMBERED = 2**17
-"""Texts with cached words, and words with cached stems: methods share their originals."""
+"""Number of texts with cached words, and of words with cached stems: methods share originals."""
 
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 @dataclass(frozen=True)
 class OverlapSettings:
-    """How texts are compared; the defaults reproduce the published tables.
+    """Settings of the comparison of texts; the defaults reproduce the published tables.
 
     Args:
         tokens: ``treebank`` (NLTK's ``word_tokenize(text, preserve_line=True)``) or ``spaces``.
-        lower: compare BLEU's words in lower case; METEOR always does.
-        smoothing: how a BLEU precision of zero counts: as zero (``method0``), as 0.1 matches
-            (``method1``), or as a number that shrinks with the order and grows with the text's
-            length (``method4``).
-        reweigh: for texts below four words, take the mean over the orders that they have.
+        lower: whether BLEU compares words in lower case; METEOR always does.
+        smoothing: count in place of zero matches in a BLEU precision: zero (``method0``), 0.1
+            (``method1``), or a number that falls with the order and rises with the length
+            (``method4``).
+        reweigh: whether texts below four words take the mean over the orders that they have.
         alpha: METEOR's weight of recall against precision.
         beta: METEOR's exponent of the share of chunks.
         gamma: METEOR's weight of the penalty for chunks.
@@ -100,9 +100,9 @@ def bleu4(original: str, changed: str, settings: OverlapSettings = PUBLISHED) ->
     Papineni et al. (2002), for a single pair of texts.
 
     Args:
-        original: the reference.
+        original: the reference text.
         changed: the text to score.
-        settings: how they are compared.
+        settings: splitting of words and smoothing.
 
     Returns:
         1 for equal texts, 0 if no word is shared or a text is empty.
@@ -153,10 +153,10 @@ def meteor(
     texts score below 1, as they are one chunk: 1 - gamma / words^beta.
 
     Args:
-        original: the reference.
+        original: the reference text.
         changed: the text to score.
         synonyms: returns the synonyms of a word; ``None`` matches only equal words and stems.
-        settings: how they are compared.
+        settings: splitting of words and weights of METEOR.
 
     Returns:
         0 if no word is matched.
@@ -205,14 +205,14 @@ def measure_overlap(
     """Measure the overlap of many pairs of texts, row by row.
 
     Args:
-        originals: the references.
+        originals: the reference texts.
         changed: the edited text of each.
-        synonyms: for METEOR, called once for every word; ``None`` leaves METEOR out.
-        settings: how they are compared.
+        synonyms: returns the synonyms of a word, called once each; ``None`` omits METEOR.
+        settings: splitting of words, smoothing and weights.
 
     Returns:
-        float64 (texts,) each: ``bleu``; ``meteor``; ``inserted_words``, their number; ``novel``, 1
-        where there is one; ``changed``, 1 where the texts differ.
+        float64 (texts,) each: ``bleu``; ``meteor``; ``inserted_words``, the number of these words;
+        ``novel``, 1 with an inserted word; ``changed``, 1 where the texts differ.
 
     Raises:
         ValueError: if the numbers of texts differ.
@@ -248,7 +248,7 @@ class _Remembered(dict[str, Collection[str]]):
 
 
 def _shared(first: Sequence[str], second: Sequence[str], order: int) -> int:
-    """Return how many n-grams of ``order`` words of the second text are also in the first."""
+    """Return the number of n-grams of ``order`` words that two texts share."""
     counts = Counter(zip(*(second[i:] for i in range(order)), strict=False))
     known = Counter(zip(*(first[i:] for i in range(order)), strict=False))
     return sum(min(count, known[run]) for run, count in counts.items() if run in known)

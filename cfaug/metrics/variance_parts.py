@@ -1,4 +1,4 @@
-"""How much of the variance of a difference of two arms comes from seeds, how much from items?
+"""How much of the variance of a difference of two arms comes from seeds, and how much from items?
 
 More seeds help if the variance comes from seeds; more items help if it comes from items. The parts
 are variance components of random effects, by the method of moments; they also give an interval of
@@ -28,15 +28,16 @@ NO_SPREAD = 1e-24
 
 @dataclass(frozen=True)
 class Decomposition:
-    """The squared standard error of a difference of two arms, in parts.
+    """The squared standard error of a difference of two arms, split into parts.
 
     Attributes:
-        seeds: what the choice of training seeds adds.
-        items: what the choice of clusters of items adds.
-        rest: their interaction, and noise; ``nan`` where each seed has its own test, in which case
-            ``items`` includes it.
-        truncated: which of ``SEEDS`` and ``ITEMS`` were estimated below 0 and are cut to 0.
-        degrees: degrees of freedom of the whole (Satterthwaite, 1946).
+        seeds: variance from the choice of training seeds.
+        items: variance from the choice of clusters of items.
+        rest: variance from their interaction and from noise; ``nan`` where each seed has its own
+            test, in which case ``items`` includes it.
+        truncated: names of the parts (``SEEDS``, ``ITEMS``) that were estimated below 0 and are cut
+            to 0.
+        degrees: degrees of freedom of the total (Satterthwaite, 1946).
     """
 
     seeds: float
@@ -56,10 +57,10 @@ class Decomposition:
         return math.sqrt(self.total)
 
     def share(self, part: float) -> float:
-        """Return a part as a share of the whole; ``nan`` where there is no spread at all.
+        """Return a part as a share of the total; ``nan`` where there is no spread at all.
 
         Args:
-            part: ``seeds``, ``items`` or ``rest``.
+            part: value of ``seeds``, ``items`` or ``rest``.
         """
         return part / self.total if self.total > 0 else math.nan
 
@@ -67,8 +68,8 @@ class Decomposition:
         """Return Student's interval over seeds and items; both ends ``nan`` without spread.
 
         Args:
-            mean: the difference.
-            level: nominal coverage.
+            mean: difference of the two arms.
+            level: nominal coverage of the interval, between 0 and 1.
         """
         if not self.total > 0:
             return math.nan, math.nan
@@ -80,10 +81,10 @@ class Decomposition:
     def p_greater(self, mean: float) -> float:
         """Return the one-sided p of Student's t for a difference above 0.
 
-        1 where there is neither a difference nor spread, ``nan`` where there is a difference.
+        Without spread it is 1 if there is no difference either, else ``nan``.
 
         Args:
-            mean: the difference.
+            mean: difference of the two arms.
         """
         if not self.total > 0:
             return 1.0 if mean == 0 else math.nan
@@ -97,7 +98,7 @@ def decompose(asked: OneTest | OwnTests) -> Decomposition:
 
     With one test: a two-way layout of seeds and clusters with random effects, each by the method of
     moments (Searle, Casella and McCulloch, 1992, chapter 4); clusters of unequal size enter by the
-    linearised ratio. Arms that do not share their seeds have a part of seeds and a rest each, which
+    linearised ratio. Arms that do not share their seeds each have a part of seeds and a rest, which
     are added. With a test per seed: clusters within seeds, where the rest cannot be separated from
     items.
 
@@ -105,7 +106,7 @@ def decompose(asked: OneTest | OwnTests) -> Decomposition:
     within a factor of about 2. A part that is estimated below 0 is cut to 0 and named.
 
     Args:
-        asked: the answers of both arms, at least two seeds in each and two clusters in each test.
+        asked: answers of both arms, at least two seeds in each and two clusters in each test.
 
     Returns:
         The parts.
