@@ -27,11 +27,11 @@ class ImageTower:
 
     @property
     def transform(self) -> ImageTransform:
-        """The encoder's own."""
+        """The encoder's own image transform."""
         return self._encoder.transform
 
     def extract(self, pixels: Tensor) -> Tensor:
-        """Map uint8 pixels (n, 3, size, size) to (n, dim)."""
+        """Return the embeddings of uint8 pixels (n, 3, size, size), float (n, dim)."""
         return self._encoder.encode_image(pixels)
 
 
@@ -59,9 +59,9 @@ def adapt(model: Any, benchmark: Benchmark, protocol: type) -> Any:
     """Return a model in the form that the benchmark needs.
 
     Args:
-        model: as loaded.
+        model: the model, loaded by ``protocol``.
         benchmark: the benchmark to run.
-        protocol: by which it was loaded, from ``loadable_as``.
+        protocol: the protocol that ``loadable_as`` returned for the benchmark.
     """
     also = isinstance(benchmark, AlsoAsks) and protocol in benchmark.also_asks
     if protocol is benchmark.needs or also:

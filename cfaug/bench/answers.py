@@ -19,16 +19,16 @@ AT_ONCE = 4096
 
 @dataclass(frozen=True)
 class Answers:
-    """Answers to images, in order.
+    """A classifier's answers to images, in the order of the images.
 
     Attributes:
-        hits: {``acc1``: float64 (images,), ``acc5``: where there are five classes}.
-        rank: 1 + the number of classes above the image's own, int64 (images,).
-        p: probability of its own class, float64 (images,).
+        hits: {``acc1``: 1 or 0, float64 (images,)}, and ``acc5`` if there are five classes or more.
+        rank: 1 + the number of classes with a larger logit than the true one, int64 (images,).
+        p: probability of each image's true class, float64 (images,).
         top: names of the most probable classes, text (images, up to 5).
-        top_p: their probabilities, float64 (images, up to 5).
-        number: index of its own class in the logits, int64 (images,).
-        class_name: the model's name of that class.
+        top_p: probabilities of the most probable classes, float64 (images, up to 5).
+        number: column of each image's true class in the logits, int64 (images,).
+        class_name: the model's name of each image's true class, text (images,).
     """
 
     hits: Mapping[str, np.ndarray]
@@ -50,11 +50,12 @@ def judge(
     """Compare logits with the truth.
 
     Args:
-        logits_MC: of distinct images, (distinct images, classes).
-        places: the distinct image that each image is, integers (images,).
-        truth: number of each image's class, integers (images,).
-        classes: names in the order of the logits.
-        top_k: as for ``cfaug.metrics.stress.truth_probability``.
+        logits_MC: logits of the distinct images, (distinct images, classes).
+        places: the row of ``logits_MC`` that belongs to each image, integers (images,).
+        truth: column of each image's true class, integers (images,).
+        classes: class names in the order of the logits.
+        top_k: probabilities are 0 where this many other classes are more probable, as for
+            ``cfaug.metrics.stress.truth_probability``; ``None`` keeps all probabilities.
     """
     named = np.array(classes, dtype=object)
     hits: list[Mapping[str, np.ndarray]] = []

@@ -58,15 +58,15 @@ class AttributeDetector(SourceBenchmark):
         batch_size: images or prompts embedded at once.
         without_leaks: leave out sets that the run was trained on; otherwise they are only reported.
         attribute: the attribute to predict; grids without it are skipped.
-        template: of a prompt, with ``{value}`` and maybe ``{subject}``; "a" becomes "an" before a
-            vowel.
-        prompts: {value: prompt, or several whose unit embeddings are averaged}, instead of the
-            template; ``None`` takes that.
+        template: the prompt of each value, with ``{value}`` and optionally ``{subject}``; "a"
+            becomes "an" before a vowel.
+        prompts: {value: a prompt, or a list of prompts to average as unit embeddings}; ``None``
+            uses ``template``.
         grids: names of the grids to use; ``None`` uses all with the attribute.
         labels: people's answers about the images (``labels.jsonl`` of ``annotate=read``); only
             these images are used. With ``None`` the truth is what the captions asked for.
         answers: {people's answer: what the image shows}: a value, ``asked`` or ``left_out``.
-        invalid: ``refuse`` or ``leave_out`` sets that are not whole.
+        invalid: ``refuse`` or ``leave_out`` sets that are incomplete or outside of their grid.
     """
 
     attribute: str = "gender"
@@ -96,7 +96,7 @@ class AttributeDetector(SourceBenchmark):
         """Ask about sets, and return this benchmark.
 
         Args:
-            sets: of one or several grids.
+            sets: complete sets of one or several attribute grids.
 
         Raises:
             UserError: if no grid has the attribute, a named grid is missing, a value has no prompt
@@ -131,7 +131,7 @@ class AttributeDetector(SourceBenchmark):
         if self.prompts is None:
             return
         for found, what in (
-            (set(self.prompts) - set(self.class_names), "is no value of the attribute"),
+            (set(self.prompts) - set(self.class_names), "is not a value of the attribute"),
             (set(self.class_names) - set(self.prompts), "has no prompt"),
         ):
             if found:

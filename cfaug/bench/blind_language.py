@@ -37,7 +37,7 @@ class IdentifiedLanguageModel(Protocol):
         ...
 
     def identity(self) -> str:
-        """Return what identifies the weights and settings."""
+        """Return a text that identifies the weights and settings."""
         ...
 
 
@@ -45,8 +45,8 @@ class BlindLanguage:
     """A causal language model that scores each distinct caption once.
 
     Args:
-        model: a folder, a Hub id or ``zoo:...``, as for ``cfaug.text.models.CausalLM``; or such a
-            model itself.
+        model: a folder, a Hub id or ``zoo:...``, as for ``cfaug.text.models.CausalLM``; or a
+            language model with an identity.
         root: folder of cached features; ``None`` caches nothing.
 
     Raises:
@@ -65,7 +65,7 @@ class BlindLanguage:
 
     @cached_property
     def identity(self) -> str:
-        """Identifies the model's weights and settings.
+        """A text that identifies the model's weights and settings.
 
         Raises:
             UserError: if the model is missing.
@@ -83,7 +83,7 @@ class BlindLanguage:
         ``nan`` for a caption that the model cannot read, such as one that is too long.
 
         Args:
-            texts: any number, each distinct one scored once.
+            texts: the captions; equal ones are scored once.
 
         Raises:
             UserError: if the model is missing, or reads nothing.

@@ -45,7 +45,8 @@ class _CachedModel(Generic[Model]):
         weights: the hash of its weights.
         settings: the hash of everything else that affects its outputs, known without loading.
         root: the folder of all models' features.
-        limit: most bytes there; the least recently used models are deleted first, this one never.
+        limit: size of ``root`` in bytes above which the least recently used models are deleted;
+            this model never is.
     """
 
     _facts: tuple[str, ...] = ("model",)
@@ -103,7 +104,7 @@ class CachedEncoder(_CachedModel[DualEncoder]):
 
     @cached_property
     def raw_texts(self) -> Features:
-        """Embeddings of texts as the encoder gives them, not of unit length."""
+        """Embeddings of texts as the encoder returns them, not scaled to unit length."""
         return Features(self.folder, "rawtext")
 
 
@@ -204,8 +205,8 @@ def model_key(
     """Return the name of a model's folder, 32 hex digits, from how it was loaded.
 
     Args:
-        model: as loaded.
-        weights: their hash.
+        model: the loaded model.
+        weights: the hash of its weights.
         settings: the hash of everything else, including the files beside the weights: equal weights
             give different embeddings with a different activation, which no tensor shows.
     """

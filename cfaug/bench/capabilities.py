@@ -29,7 +29,7 @@ class HasClasses(Protocol):
     """A benchmark that chooses among classes.
 
     Attributes:
-        class_names: what prompts call each class.
+        class_names: the name of each class in prompts.
     """
 
     class_names: list[str]
@@ -65,8 +65,8 @@ class HasPage(Protocol):
         """Write the page of the items in the folder of a run.
 
         Args:
-            folder: of the run; its items are written before.
-            title: what the page calls the model.
+            folder: the folder of the run, to which its items have been written.
+            title: the model's name on the page.
 
         Returns:
             The page; ``None`` if none was asked for.
@@ -79,7 +79,7 @@ class HasPrimaryMetrics(Protocol):
     """A benchmark of many metrics that names those over which comparisons are corrected.
 
     Attributes:
-        primary_metrics: their names, of all of the benchmark or its largest parts.
+        primary_metrics: names of metrics of the whole benchmark or of its largest parts.
     """
 
     primary_metrics: tuple[str, ...]
@@ -116,7 +116,7 @@ class KeepsRankings(Protocol):
     """A benchmark whose evaluations have ``rankings``, saved beside the items.
 
     Attributes:
-        keeps_rankings: true.
+        keeps_rankings: always true.
     """
 
     keeps_rankings: bool
@@ -136,7 +136,7 @@ class KeepsPages(HasPage, Protocol):
     """A benchmark whose pages are written again from its items if one was removed.
 
     Attributes:
-        page_files: what ``write_page`` writes beside a run's results.
+        page_files: names of the files that ``write_page`` writes beside a run's results.
     """
 
     page_files: tuple[str, ...]

@@ -5,8 +5,8 @@ labelled "true" or "false". The items, one row each:
 
 * ``item``; ``cluster``: its group, the photo; ``category`` and further tags of the source;
 * ``accuracy``: 1 if every true caption scores above every false one (the image-to-text test, ITT,
-  of SugarCrepe++; augmented accuracy of hard positives); the worth of a tie is a setting, and
-  ``ties`` is 1 where it decided;
+  of SugarCrepe++; augmented accuracy of hard positives); the value of a tie is a setting, and
+  ``ties`` is 1 where it decides;
 * for items with several true captions, ``original_accuracy`` (only the first of them counts),
   ``brittleness`` and, for a dual encoder, ``text_only`` (TOT of SugarCrepe++): see
   ``cfaug.metrics.caption_choice``;
@@ -84,17 +84,17 @@ class CaptionChoice(ItemSource):
         images: the folder of the photos that are named in lists; ``None`` looks in the usual places
             in and beside ``data``.
         missing: whether items whose photo is missing or unreadable are refused or skipped.
-        form: which of several tests in one folder it is, such as ``aro_relation``; ``None``
+        form: the name of the test, if a folder holds several, such as ``aro_relation``; ``None``
             recognises it.
-        ties: worth of a tie between a true and a false caption: ``miss``, ``half`` or ``hit``.
+        ties: how a tie between a true and a false caption counts: ``miss``, ``half`` or ``hit``.
         groups: {group: categories}, for averages over groups such as replace, swap and add.
         at_least: smallest number of items with which a category counts in averages and is shown.
         drop: categories that are neither averaged nor shown.
         tags: further columns of the source by whose values every metric is reported.
         blind: a language model that scores the captions without images: a folder, a Hub id,
             ``zoo:...``, or such a model itself; ``None`` for no such model.
-        question: the question to a model that answers questions: ``plain``, ``vqascore``,
-            ``caption``, or a YAML file with the same keys.
+        question: the wording for models that answer questions: ``plain``, ``vqascore``,
+            ``caption``, or a YAML file with the keys of these.
     """
 
     ties: Ties = "miss"
@@ -125,7 +125,7 @@ class CaptionChoice(ItemSource):
             features: folder of cached features; with ``None`` scores of ``blind`` are not cached.
 
         Raises:
-            UserError: if a set is not such an item, or a tag, file or model is missing.
+            UserError: if a set is not such an item, or if a tag, file or model is missing.
         """
         self._index, self._asked = index, rows
         self._choices = read_choices(str(self.name), index, rows)

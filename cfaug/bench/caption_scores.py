@@ -86,8 +86,8 @@ class CaptionScorer(Protocol):
     def score(self) -> np.ndarray:
         """Return every score, float (items, captions, images); larger is a better match.
 
-        Padded with ``nan`` where an item has fewer captions. Equal captions and images of an item
-        score exactly the same.
+        The scores are padded with ``nan`` where an item has fewer captions. Equal captions and
+        images of an item have exactly the same score.
         """
         ...
 
@@ -332,7 +332,7 @@ def _by_count(
     """Compute values of items, grouping those with the same number of captions.
 
     Args:
-        items: all of them.
+        items: the items to compute values of.
         width: number of values per caption.
         compute: returns the values (items, captions, width) for item indices and their number of
             captions.

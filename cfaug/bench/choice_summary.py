@@ -33,10 +33,10 @@ def describe_choice(
     """Return a few lines: accuracy beside chance, averages, blind rows, categories.
 
     Args:
-        found: of ``benchmark=choice``.
+        found: an evaluation by ``benchmark=choice``.
         truth_NK: labels of captions, as for ``cfaug.metrics.caption_choice.choice_hits``.
-        ties: the rule.
-        categories: that count in averages.
+        ties: how ties count: ``miss``, ``half`` or ``hit``.
+        categories: names of the categories that count in averages.
     """
     values = {(one.metric, *one.by.items()): f"{100 * one.value:.1f} %" for one in found.outcomes}
     true, false = ((truth_NK == what).sum(axis=1).tolist() for what in (TRUE, FALSE))

@@ -13,7 +13,7 @@ from cfaug.messages import say
 from cfaug.metrics.caption_choice import ABSENT, FALSE, TRUE
 
 LABELS = {"true": TRUE, "false": FALSE}
-"""A member's labels, and what they say about its caption."""
+"""A member's labels, and their meaning for its caption."""
 
 NAMED = 3
 """Items that a message names."""
@@ -24,7 +24,7 @@ class Choices:
     """Items, in the order of the source.
 
     Attributes:
-        first: the row of each item's first member, whose image is the item's, int64 (items,).
+        first: the row of each item's first member, which shows the item's image, int64 (items,).
         texts: the captions of each item.
         truth: ``TRUE``, ``FALSE`` or ``ABSENT``, int8 (items, captions).
     """
@@ -40,7 +40,7 @@ def read_choices(benchmark: str, index: Index, rows: np.ndarray | None) -> Choic
     An item with a false caption equal to a true one has no answer: it is left out with a message.
 
     Args:
-        benchmark: its name, for messages.
+        benchmark: the benchmark's name, for messages.
         index: the source.
         rows: the rows to use, of whole sets; ``None`` for all.
 

@@ -25,7 +25,7 @@ NAMED = 5
 """Labels that an error names."""
 
 NEAREST = 3
-"""Classes that it suggests for each."""
+"""Classes that an error suggests for each label."""
 
 
 def match_classes(labels: Sequence[str], classes: Sequence[str], owner: str) -> np.ndarray:
@@ -36,8 +36,8 @@ def match_classes(labels: Sequence[str], classes: Sequence[str], owner: str) -> 
 
     Args:
         labels: distinct labels of the test set.
-        classes: of the model, in the order of its logits.
-        owner: the model, for errors.
+        classes: the model's class names, in the order of its logits.
+        owner: the model's name, for errors.
 
     Raises:
         UserError: naming every label that matches no class or several, and the nearest classes.

@@ -42,10 +42,10 @@ def _has_class_folders(folder: Path) -> bool:
 
 
 def prompt_templates(templates: Sequence[str] | str, folder: Path) -> list[str]:
-    """Return the templates of prompts, ``folder`` being those of a CLIP_benchmark folder.
+    """Return the templates of prompts; the word ``folder`` stands for those of a folder's file.
 
     Raises:
-        UserError: if the folder has none, or one has no ``{c}`` for the class name.
+        UserError: if there are no templates, or one has no ``{c}`` for the class name.
     """
     given = [templates] if isinstance(templates, str) else list(templates)
     where: object = "benchmark.templates"
@@ -70,9 +70,9 @@ def classes_of(index: Index, folder: Path, file: Path | None) -> tuple[list[str]
     """Return the labels to choose from, and their names in prompts.
 
     Args:
-        index: the source.
-        folder: ``classnames.txt`` is looked for here and in the folder above.
-        file: the file of class names, if one is given.
+        index: the labelled source.
+        folder: the folder of the images; ``classnames.txt`` is looked for here and above it.
+        file: a file of class names, one per line; ``None`` looks for one in ``folder``.
 
     Raises:
         UserError: if there is only one class, a label is not a name, or the file does not fit.
@@ -102,7 +102,7 @@ def _is_number(name: str) -> bool:
 
 
 def _named_by(file: Path, labels: Sequence[str], folder: Path) -> tuple[list[str], list[str]]:
-    """Return (labels, names) from a file of names: the labels as words, or names in their order.
+    """Return (labels, names) from a file of the labels as words, or of names in their order.
 
     A file of the labels themselves may list more classes than the images show.
     """

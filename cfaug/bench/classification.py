@@ -41,8 +41,8 @@ class Classes:
 
     Attributes:
         labels: the labels to choose from.
-        names: of each label in prompts.
-        templates: prompts with ``{c}`` where the name goes.
+        names: the name of each label in prompts.
+        templates: prompts with ``{c}`` in place of the name.
     """
 
     labels: Sequence[str]
@@ -80,10 +80,10 @@ class ZeroShot(SourceBenchmark):
         """Ask about rows of an open source, and return this benchmark.
 
         Args:
-            index: the source; every row has a label, which is a class.
-            classes: what to choose from.
+            index: the source; the label of every row is one of the classes.
+            classes: the classes to choose from.
             rows: the rows to use; ``None`` for all.
-            labels: the label of every row of the source, if not the index's.
+            labels: the label of every row of the source; ``None`` uses those of the index.
 
         Raises:
             UserError: if a row has no label, or one that is not among the classes.

@@ -1,4 +1,4 @@
-"""What a suite may know about the run it tests: how to open data, and what was held out."""
+"""What a suite knows about the run it tests: how to open data, and what was held out."""
 
 from __future__ import annotations
 
@@ -30,16 +30,17 @@ class EvaluationContext:
 
     Attributes:
         open: opens a folder, or ``shapescapes:PART`` of the run's own world.
-        has_world: whether there is such a world.
+        has_world: whether the run has a world of its own.
         held_out: returns an index and the rows of it that the experiment held out as its test set;
             ``None`` if it held out nothing.
-        labels: the file of human labels that a name stands for: itself, or ``shapescapes:PART``,
-            what the world's oracle answers for a part of pairs.
+        labels: returns the file of human labels for a path, or for ``shapescapes:PART``, the
+            answers of the world's oracle about a part of pairs.
         training: returns (index, rows) of every source the run was trained on; empty for a
             checkpoint.
         trained_on: the sources whose rows the run may have trained on; empty for a checkpoint.
-        counterfactual_holdout: the share of counterfactual sets the run kept out of training.
-        validation: returns an index and the rows of it that the run validated on.
+        counterfactual_holdout: the share of counterfactual sets that the run kept out of training.
+        validation: returns an index and the rows of it that the run validated on; ``None`` if it
+            validated on nothing.
         withheld: returns the groups, uint64 ascending, whose counterfactual sets the run's
             experiment kept out of every arm; ``None`` if it kept out none.
         read: opens a folder with a given reader, if the folder does not show which reader it needs.
@@ -88,8 +89,8 @@ class EvaluationContext:
         """Return the rows of ``source`` whose group the run's experiment kept out of its sets.
 
         ``source`` may be another folder than the run trained on: groups are compared by name. All
-        rows of such a group count, whatever became of its sets, so every arm of the experiment is
-        asked about the same rows.
+        rows of such a group count, whether or not its sets were used, so every arm of the
+        experiment is asked about the same rows.
 
         Raises:
             UserError: if nothing was kept out, the source has no such group, or the run trained on
@@ -163,8 +164,8 @@ class EvaluationContext:
         drawn separately from its training scenes.
 
         Args:
-            source: of the test.
-            rows: of it; ``None`` is all.
+            source: the folder or world of the test.
+            rows: the rows of it to check; ``None`` for all.
         """
         trained = () if is_world(source) else self._trained_rows
         if not trained:
@@ -179,8 +180,8 @@ class EvaluationContext:
         """Return the rows of ``source`` without images trained on, and their remaining leaks.
 
         Args:
-            source: of the test.
-            rows: of it; ``None`` is all, and is returned if nothing is left out.
+            source: the folder or world of the test.
+            rows: the rows of it to use; ``None`` for all, returned as it is if none is left out.
             whole_sets: leave out whole sets, as tests of pairs do, rather than single images.
 
         Raises:

@@ -41,12 +41,12 @@ class SolvedExample:
     """A question with its answer.
 
     Attributes:
-        question: its text.
-        answer: the right one.
-        options: in order; may be empty.
-        rationale: why; may be empty.
-        image: an encoded file; ``None`` for an example without an image.
-        name: of the image, for messages.
+        question: the text of the question.
+        answer: the right answer.
+        options: the options in the order in which they are shown; may be empty.
+        rationale: the reasons for the answer; may be empty.
+        image: the bytes of an image file; ``None`` for an example without an image.
+        name: the image's name, for messages.
     """
 
     question: str
@@ -80,8 +80,9 @@ class Demonstrations:
     """Solved examples by category.
 
     Args:
-        by_category: in the order in which they are shown; ``ANY`` for all other categories.
-        source: where they come from, for messages.
+        by_category: {category: its examples, in the order in which they are shown}; ``ANY`` stands
+            for all other categories.
+        source: the file of the examples, for messages.
     """
 
     def __init__(self, by_category: Mapping[str, Sequence[SolvedExample]], source: str) -> None:
@@ -98,8 +99,8 @@ class Demonstrations:
         """Return the first examples of a category.
 
         Args:
-            category: of a question.
-            shots: how many are shown.
+            category: the category of a question.
+            shots: number of examples to show.
 
         Raises:
             UserError: if there are fewer.
@@ -117,7 +118,7 @@ def read_demonstrations(file: Path, asked: Sequence[AskedImage]) -> Demonstratio
     """Read a file of solved examples; their images are read but not decoded.
 
     Args:
-        file: YAML.
+        file: the YAML file.
         asked: the question set, whose images examples may name by key.
 
     Raises:

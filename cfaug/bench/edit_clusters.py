@@ -42,11 +42,11 @@ class EditClusters:
     signed difference of whole captions into ten.
 
     Args:
-        encoder: embeds texts: a dual encoder, or a sentence encoder.
+        encoder: the model that embeds the texts: a dual encoder, or a sentence encoder.
         feature: ``abs_diff`` or ``signed_diff``.
         unit: embed the ``word`` that is replaced and the new one, or each whole ``caption``.
-        clusters: most clusters per class; never more than the class has distinct edits.
-        seed: of K-Means.
+        clusters: largest number of clusters per class; a class has at most one per distinct edit.
+        seed: the seed of K-Means.
         batch_size: texts embedded at once.
 
     Raises:
@@ -74,12 +74,12 @@ class EditClusters:
         """Return the two columns by which a page finds the clusters.
 
         Args:
-            items: of a stress test.
+            items: the items of a stress test, by column.
 
         Returns:
             ``edit_group``, int64, the number of each edit's cluster, -1 for an image that is not an
-            edit; and ``edit_centre``, bool, the edit nearest to a cluster's centre, which names it.
-            Sets and classes have clusters of their own.
+            edit; and ``edit_centre``, bool, true for the edit nearest to a cluster's centre, which
+            names the cluster. Sets and classes have clusters of their own.
 
         Raises:
             UserError: if the encoder's embedding of a text is zero or not finite.

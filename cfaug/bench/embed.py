@@ -28,11 +28,11 @@ KEEP_BYTES = 512 * 1024 * 1024
 """Bytes of decoded pixels kept between models; least recently used test sets are dropped first."""
 
 DECODERS = 4
-"""Threads that decode: PIL releases the interpreter's lock meanwhile."""
+"""Threads that decode images; PIL releases the interpreter's lock meanwhile."""
 
 
 class _Kept:
-    """Decoded test sets of this process, within ``KEEP_BYTES``: every run asks for the same."""
+    """Decoded test sets of this process, up to ``KEEP_BYTES``, as every run asks for the same."""
 
     def __init__(self) -> None:
         self._sets: OrderedDict[tuple[Any, ...], np.ndarray] = OrderedDict()
@@ -121,10 +121,10 @@ def embed_texts(
 
     Args:
         encoder: the model, cached or not.
-        texts: any.
+        texts: the texts to embed, in any number.
         batch_size: texts embedded at once.
-        normalise: scale them to unit length; otherwise they are as the encoder returns them, for
-            callers that need their mean.
+        normalise: scale embeddings to unit length; otherwise they are as the encoder returns them,
+            for callers that need their mean.
     """
 
     def compute(places: list[int]) -> Iterator[np.ndarray]:
@@ -146,10 +146,10 @@ def compute_distinct(
 ) -> np.ndarray:
     """Return a model's output for each key; equal keys are computed once and have equal outputs.
 
-    The rest of a batch changes the last digits of an embedding.
+    Computed twice, they might differ, as the rest of a batch changes an embedding's last digits.
 
     Args:
-        keys: of the content of images, or texts.
+        keys: a key for the content of each input, such as an image's digest or a text itself.
         compute: yields the outputs for positions in ``keys``, batch by batch.
     """
     first: dict[Hashable, int] = {}
@@ -215,9 +215,9 @@ def check_outputs(model: Any, found: np.ndarray, first: str = "") -> None:
     """Refuse a model's outputs if any is NaN or infinite, before anything is cached or counted.
 
     Args:
-        model: a ``torch.nn.Module``.
-        found: embeddings or scores.
-        first: names the first input with such an output, if known.
+        model: the model that computed the outputs, a ``torch.nn.Module``.
+        found: embeddings or scores, float of any shape.
+        first: the name of the first input with such an output; "" if unknown.
 
     Raises:
         UserError: naming the damaged weights if they are the reason, or else the input.

@@ -26,8 +26,8 @@ class Claims:
     """Texts, each about a photo.
 
     Attributes:
-        photos: the photos.
-        at: number of the photo that each text is about, int64 (texts,).
+        photos: the photos that the texts are about.
+        at: the place in ``photos`` of each text's photo, int64 (texts,).
         texts: the hypotheses.
     """
 

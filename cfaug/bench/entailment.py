@@ -77,8 +77,8 @@ class Entailment(TextPairBenchmark):
             ``{METHOD: FOLDER}`` or a list, are compared on the texts that all of them have. Or
             unchanged labelled hypotheses; ``None`` uses what the run's experiment held out
             (``data.holdout``).
-        name: its name in tables, "_entailment" added; ``None`` is the folder's name, or of several
-            ``entailment``.
+        name: its name in tables, "_entailment" added; ``None`` is the folder's name, or
+            ``entailment`` for several folders.
         batch_size: photos, and pairs of photo and text, that go through the model at once.
         without_leaks: leave out sets of photos that the run was trained on.
         answers: people's answers about the texts, one of the three labels or ``unsure``: a file, or
@@ -133,7 +133,7 @@ class Entailment(TextPairBenchmark):
         """Return the texts before and after, or hypotheses by themselves.
 
         Args:
-            method: what changed the texts; may be empty.
+            method: the name of the method that changed the texts; may be empty.
             index: the source.
             rows: the rows to use; ``None`` for all.
         """
@@ -145,7 +145,7 @@ class Entailment(TextPairBenchmark):
         """Ask about texts, and return this benchmark.
 
         Args:
-            pairs: of each method.
+            pairs: the texts of each method, before and after.
 
         Raises:
             UserError: if methods have no texts in common, or a label is not one of the three.

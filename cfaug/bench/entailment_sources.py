@@ -46,7 +46,7 @@ def read_hypotheses(method: str, index: Index, rows: np.ndarray | None) -> TextP
         rows: the rows to use; ``None`` for all.
 
     Raises:
-        UserError: if there is none.
+        UserError: if there are no hypotheses.
     """
     chosen = np.arange(len(index)) if rows is None else np.sort(rows)
     if not len(chosen):
@@ -89,7 +89,7 @@ def find_photos(method: str, file: Path, index: Index) -> TextPairs:
     """Return the texts of a list, each with the photo of the same hypothesis in another source.
 
     Args:
-        method: what changed the texts; empty takes the file's name.
+        method: the name of the method that changed the texts; "" takes the file's name.
         file: a list of modified hypotheses.
         index: labelled hypotheses with their premises and photos.
 

@@ -62,8 +62,8 @@ def batch_keys(images: Sequence[bytes], texts: Sequence[bytes], size: int) -> li
 
     Args:
         images: the images' keys.
-        texts: the texts' keys, as many.
-        size: of a batch; the last one may be shorter.
+        texts: the texts' keys, one for each image.
+        size: pairs per batch; the last batch may be smaller.
     """
     found = []
     for start in range(0, len(images), size):
@@ -76,7 +76,7 @@ def place_keys(content: bytes, count: int) -> list[bytes]:
     """Return a key for each place of a batch.
 
     Args:
-        content: of the whole batch.
+        content: the concatenated keys of the whole batch.
         count: number of places in the batch.
     """
     batch = content_digest(content)
@@ -87,7 +87,7 @@ class Features:
     """One model's outputs for images, texts or pairs.
 
     Args:
-        folder: of the model; made when something is added.
+        folder: the model's folder, created when something is added.
         kind: ``image``, ``text``, ``rawtext``, ``score``, ``logit`` or ``answer``.
     """
 
@@ -142,7 +142,7 @@ def recall_or_compute(
 
     Args:
         features: the cache.
-        keys: any.
+        keys: the keys to look up, which may be duplicated.
         compute: yields the embeddings or scores of positions in ``keys``, batch by batch.
     """
     missing = features.missing(keys)
@@ -191,7 +191,7 @@ def explain_refusal(folder: Path) -> Iterator[None]:
     """Say what to do if the disk is full or not writable.
 
     Args:
-        folder: that is written to.
+        folder: the cache folder, for the error.
 
     Raises:
         UserError: if it cannot be written.

@@ -46,7 +46,7 @@ def label_frequencies(
 
     Args:
         pairs: the counterfactual source.
-        benchmarks: of any kind; only classification has classes.
+        benchmarks: benchmarks of any kind; those without classes are left out.
         compare: ``words`` as they are, as the paper does, or ``lemmas``, which treats singular and
             plural as the same word and needs WordNet.
 
@@ -67,9 +67,9 @@ def write_label_frequencies(
     """Count the pairs that alter a class of each classification benchmark, beside the results.
 
     Args:
-        folder: of the run.
-        benchmarks: of the run.
-        pairs: its counterfactual source.
+        folder: the folder of the run's results.
+        benchmarks: the benchmarks of the run; those without classes are left out.
+        pairs: the run's counterfactual source.
         compare: ``words`` or ``lemmas``.
 
     Raises:

@@ -14,8 +14,8 @@ def find_mistake(
     """Say why a set does not have one member per combination of its grid; ``None`` if it does.
 
     Args:
-        members: the attributes of each.
-        values: of the grid's attributes.
+        members: each member's attributes, {name: value}.
+        values: the grid's attributes, {name: its values}.
     """
     for member in members:
         if set(member) != set(values):

@@ -1,7 +1,7 @@
 """Sets of attribute grids as columns: each image's subject and the attributes in its caption.
 
-Whatever made the sets (``recipe=social``, the Hub's SocialCounterfactuals, the oracle), they
-describe themselves in the same way (``cfaug.grids``); benchmarks read only ``GridSets``.
+Sets from all origins (``recipe=social``, the Hub's SocialCounterfactuals, the oracle) describe
+themselves in the same way (``cfaug.grids``); benchmarks read only ``GridSets``.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class GridImages:
     """The images of one grid, set by set.
 
     Attributes:
-        name: of the grid.
-        attributes: values by name, both in the grid's order.
-        rows: of the index, int64 (images,), ascending.
-        sets: each image's set, its number in ``GridSets.set_names``, int64 (images,).
-        subjects: each image's subject, its number in ``GridSets.subjects``, int64 (images,).
-        values: for each attribute the number of its value, int64 (images, attributes).
+        name: the grid's name.
+        attributes: {attribute: its values}, both in the grid's order.
+        rows: the images' rows of the index, int64 (images,), ascending.
+        sets: the position of each image's set in ``GridSets.set_names``, int64 (images,).
+        subjects: the position of each image's subject in ``GridSets.subjects``, int64 (images,).
+        values: the position of each attribute's value among its values, int64 (images, attributes).
     """
 
     name: str
@@ -102,13 +102,13 @@ class GridSets:
 
     Attributes:
         index: the source.
-        grids: by name, in the order of the source.
-        subjects: in lower case, in the order of the source.
-        subject_types: of each subject.
+        grids: {name: images of the grid}, in the order of the source.
+        subjects: the subjects in lower case, in the order of the source.
+        subject_types: the type of each subject.
         set_names: the key of each set, the unit of a bootstrap.
         set_prompts: the neutral prompt of each set, its caption without attributes.
         set_prefixes: the prefix of each set's captions.
-        left_out: reasons why sets are left out, by key.
+        left_out: {key of a set that is left out: the reason}.
     """
 
     index: Index
@@ -128,8 +128,8 @@ class GridSets:
         """Return the neutral prompts of a subject, one for each prefix, in the source's order.
 
         Args:
-            grid: whose sets.
-            subject: its number.
+            grid: the grid of the sets to look at.
+            subject: the subject's position in ``subjects``.
         """
         sets = np.unique(grid.sets[grid.subjects == subject])
         return list(dict.fromkeys(self.set_prompts[number] for number in sets.tolist()))
@@ -143,11 +143,11 @@ def read_grid_sets(
     A grid's combinations are those of the composition that most of its sets have.
 
     Args:
-        index: of shards, of SocialCounterfactuals' parquet files, or of any other source of such
-            sets.
+        index: an index of shards, of SocialCounterfactuals' parquet files, or of any other source
+            of such sets.
         rows: the rows to use, of whole sets; ``None`` for all.
-        invalid: ``refuse`` sets that are incomplete, have a combination twice or one outside of
-            their grid; or ``leave_out`` these, with the reason.
+        invalid: ``refuse`` or ``leave_out`` (with the reason) sets that are incomplete, have a
+            duplicated combination, or one outside of their grid.
 
     Raises:
         UserError: if a row lacks valid columns of a grid; naming the sets, if some are refused or

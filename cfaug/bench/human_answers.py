@@ -18,8 +18,8 @@ class HumanAnswers:
     """The majority answer for each image.
 
     Attributes:
-        file: where it was read.
-        labels: by ``<set>_<member>``; an image on which no answer has a majority is absent.
+        file: the file that was read.
+        labels: {``<set>_<member>``: its majority answer}; images without a majority are absent.
         disputed: number of images without a majority.
         hash: sha256 of the file.
     """
@@ -45,15 +45,15 @@ class HumanAnswers:
 
 
 def read_human_answers(file: str | Path, choices: Collection[str]) -> HumanAnswers:
-    """Read ``labels.jsonl``.
+    """Read people's answers, such as those of ``labels.jsonl``.
 
     Args:
-        file: jsonl, csv or tsv with ``key``, ``member``, ``annotator`` and ``label``.
+        file: a jsonl, csv or tsv file with ``key``, ``member``, ``annotator`` and ``label``.
         choices: the valid answers.
 
     Raises:
-        UserError: naming file and line of an answer that is invalid or duplicated by one person; or
-            if there are no answers.
+        UserError: naming file and line of an answer that is invalid, or of one person's second
+            answer about an image; or if there are no answers.
     """
     path = Path(file).expanduser().resolve()
     given: dict[str, dict[str, str]] = {}

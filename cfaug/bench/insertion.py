@@ -6,7 +6,7 @@ the photos by its cosine to them. The items, one row per method and set, have th
 
 * ``image``: digest of the photo's bytes;
 * ``mrr_original``, ``mrr``: reciprocal rank of the photo for the text before and after, among all
-  photos, each counted once, ties by their mean; ``mrr_drop``: the first minus the second;
+  photos, each counted once, averaged over ties; ``mrr_drop``: the first minus the second;
   ``rank_original``, ``rank``: 1 + the photos that score higher;
 * ``mrr_original_batches``, ``mrr_batches``, ``mrr_drop_batches``: the same in shuffled batches, see
   ``cfaug.bench.insertion_ranks``; null for sets in no batch;
@@ -82,21 +82,22 @@ class Insertion(WritesModelPage, TextPairBenchmark):
         data: a folder of sets of two texts on one photo; several, ``{METHOD: FOLDER}`` or a list,
             are compared on the captions that all of them have. The original texts and the photos
             are embedded once.
-        name: its name in tables, "_insertion" added; ``None`` is the folder's name, or of several
-            ``insertion``.
+        name: its name in tables, "_insertion" added; ``None`` is the folder's name, or
+            ``insertion`` for several folders.
         batch_size: images or texts embedded at once.
         without_leaks: leave out sets of photos that the run was trained on.
         answers: people's answers about the texts (``annotate.question=caption_true``): a file, or
             ``{METHOD: FILE}`` for several folders; they take precedence over an oracle's.
-        prefix: put before every text that the model is given.
+        prefix: words put before every text that the model is given.
         pairs_per_batch: texts and photos that are ranked together in a batch, in addition to the
             ranking among all; 1,000 in the paper (section 4.1).
-        seed: of the batches.
+        seed: the seed of the shuffle into batches.
         compat: ``code`` makes and ranks the batches as the released notebook does: see
             ``cfaug.bench.insertion_ranks``; ``None`` has each photo once and drops nothing.
-        sentence_encoder: compares the two texts, all-mpnet-base-v2 in the paper (section 4.5);
-            ``None`` uses the model's own embeddings, with the prefix.
-        synonyms: for METEOR: ``wordnet``, or a folder of it; ``None`` leaves METEOR out.
+        sentence_encoder: the model that compares the two texts, all-mpnet-base-v2 in the paper
+            (section 4.5); ``None`` uses the model's own embeddings, with the prefix.
+        synonyms: the synonyms for METEOR: ``wordnet``, or a folder of WordNet; ``None`` leaves
+            METEOR out.
         page: number of texts per method that ``insertion.html`` shows, largest drops first;
             ``None`` writes no page.
 
@@ -120,7 +121,7 @@ class Insertion(WritesModelPage, TextPairBenchmark):
         """Ask about texts, and return this benchmark.
 
         Args:
-            pairs: of each method.
+            pairs: the texts of each method, before and after.
 
         Raises:
             UserError: if methods have no captions in common, or there are fewer than two photos.

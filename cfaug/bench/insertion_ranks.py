@@ -60,7 +60,7 @@ class Batches:
     Attributes:
         places: numbers of the sets in each batch.
         repeated: whether a photo is a candidate once for each of its texts in the batch.
-        ties: how equal scores count.
+        ties: the rank that equal scores take: ``min`` (the best), ``mean`` or ``max``.
     """
 
     places: tuple[np.ndarray, ...]
@@ -72,19 +72,19 @@ def make_batches(name: str, sets: int, size: int, seed: int, compat: Compat | No
     """Divide sets into shuffled batches.
 
     Args:
-        name: of the benchmark, for messages.
+        name: the benchmark's name, for messages.
         sets: number of sets.
-        size: of a batch: approximate, as batches have equal sizes; exact with ``code``, which drops
-            the remainder.
-        seed: of the shuffle.
-        compat: ``code`` follows the authors' notebook; ``None`` counts each photo once in a batch,
-            and ties by their mean.
+        size: sets per batch: approximate, as batches have equal sizes; exact with ``code``, which
+            drops the remainder.
+        seed: the seed of the shuffle.
+        compat: ``code`` follows the authors' notebook; ``None`` counts each photo once in a batch
+            and averages over ties.
 
     Raises:
         UserError: if ``code`` would drop all sets.
     """
     if compat == "code":
-        # Drawn as by pandas, on which the published numbers depend, not by our keyed randomness.
+        # The published numbers depend on pandas' order, so our keyed randomness is not used here.
         order = np.random.RandomState(seed).permutation(sets)
         whole = sets // size
         if not whole:

@@ -26,10 +26,10 @@ def describe_count(index: Index) -> str:
     """Say in a sentence how many items a source has, and the released number.
 
     Args:
-        index: of a compositional test.
+        index: the index of a compositional test.
 
     Returns:
-        "" for a test whose number is unknown, or if there is nothing to say.
+        The sentence; "" if the released number is unknown, or equal and without a remark.
     """
     known = RELEASED.get(index.kind)
     if known is None:

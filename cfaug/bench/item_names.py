@@ -15,7 +15,7 @@ def name_rows(index: Index, rows: np.ndarray) -> list[str]:
 
     Args:
         index: the source.
-        rows: distinct rows of it.
+        rows: distinct rows of the source, integers (rows,).
     """
     names = [index.key(int(row)) for row in rows]
     if len(set(names)) == len(names):
@@ -28,6 +28,6 @@ def cluster_rows(index: Index, rows: np.ndarray) -> list[str]:
 
     Args:
         index: the source.
-        rows: rows of it.
+        rows: rows of the source, integers (rows,).
     """
     return [f"{code:016x}" for code in np.asarray(index.groups)[rows].tolist()]

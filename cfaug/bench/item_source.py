@@ -36,7 +36,7 @@ class ItemSource(SourceBenchmark):
         images: the folder of the photos that are named in lists; ``None`` looks in the usual places
             in and beside ``data``.
         missing: whether items whose photo is missing or unreadable are refused or skipped.
-        form: which of several tests in one folder it is, such as ``aro_relation``; ``None``
+        form: the name of the test, if a folder holds several, such as ``aro_relation``; ``None``
             recognises it.
 
     Raises:

@@ -18,7 +18,7 @@ CATEGORY = "category"
 """The tag that macro averages are taken over."""
 
 Tags = Mapping[str, Sequence[tuple[str, ...]]]
-"""For each tag, the values of each item: usually one, none if the source gives no value."""
+"""{tag: the values of each item}: usually one value, () if the source gives none."""
 
 
 def read_tags(benchmark: str, index: Index, first: np.ndarray, names: Sequence[str]) -> Tags:
@@ -27,10 +27,10 @@ def read_tags(benchmark: str, index: Index, first: np.ndarray, names: Sequence[s
     A tag is an extra column of an item's first member: a text, or a list of texts.
 
     Args:
-        benchmark: its name, for messages.
+        benchmark: the benchmark's name, for messages.
         index: the source.
-        first: the row of the first member of each item.
-        names: of further tags.
+        first: the row of the first member of each item, int64 (items,).
+        names: names of further tags, each an extra column of the source.
 
     Raises:
         UserError: if the source has no such tag, or a value is neither a text nor a number.
@@ -47,9 +47,9 @@ def check_tags(tags: Collection[str], metrics: Collection[str], *beginnings: str
     """Refuse tags with the name of another column of the items or another part of a test.
 
     Args:
-        tags: their names.
-        metrics: of the benchmark.
-        beginnings: of its other columns.
+        tags: names of the tags.
+        metrics: names of the benchmark's metrics.
+        beginnings: prefixes of the names of the benchmark's other columns, such as ``text``.
 
     Raises:
         UserError: naming the tag.
@@ -66,10 +66,10 @@ def read_tag(benchmark: str, index: Index, rows: np.ndarray, name: str) -> list[
     """Return the values of one tag at some rows.
 
     Args:
-        benchmark: its name, for messages.
+        benchmark: the benchmark's name, for messages.
         index: the source.
-        rows: of it.
-        name: of the tag.
+        rows: rows of the source, integers (rows,).
+        name: the tag, an extra column of the source.
 
     Raises:
         UserError: if the source has no such tag, or a value is neither a text nor a number.
@@ -82,7 +82,7 @@ def read_tag(benchmark: str, index: Index, rows: np.ndarray, name: str) -> list[
 
 
 def only(values: Sequence[tuple[str, ...]]) -> list[str | None]:
-    """Return one value per item, several joined by commas, ``None`` without any: a column of items.
+    """Return a column of items: several values joined by commas, ``None`` for no value.
 
     >>> only([("add",), (), ("hard", "visual")])
     ['add', None, 'hard, visual']
@@ -91,7 +91,7 @@ def only(values: Sequence[tuple[str, ...]]) -> list[str | None]:
 
 
 def parts_by(tags: Tags) -> Iterator[tuple[dict[str, str], np.ndarray]]:
-    """Yield ``by`` of an outcome and which items it is about, bool (items,), tag by tag.
+    """Yield an outcome's ``by`` and a mask of its items, bool (items,), for every value of a tag.
 
     >>> [(by, own.tolist()) for by, own in parts_by({"tag": [("a",), ("b", "a")]})]
     [({'tag': 'a'}, [True, True]), ({'tag': 'b'}, [False, True])]

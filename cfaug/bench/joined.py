@@ -82,7 +82,7 @@ class JoinedBenchmark(SourceBenchmark):
         """Ask about open sources, and return this benchmark.
 
         Args:
-            sets: the main ones first.
+            sets: photos with their edits, one for each folder, the main folder first.
         """
 
     def settings_asked(self) -> list[Any]:

@@ -38,8 +38,8 @@ def read_right_answers(file: str, question: Question) -> HumanAnswers:
     Args:
         file: ``labels.jsonl``, with ``key``, ``member`` (0 before, 1 after), ``annotator`` and
             ``label``.
-        question: ``truth``: ``yes``, ``no`` or ``unsure``; ``entailment``: one of its labels, or
-            ``unsure``.
+        question: ``truth``, answered by ``yes``, ``no`` or ``unsure``; or ``entailment``, answered
+            by one of its labels or ``unsure``.
 
     Raises:
         UserError: as ``read_human_answers`` does.
@@ -59,7 +59,7 @@ def check_labels(
     Args:
         pairs: the texts before and after.
         question: ``truth`` for captions, ``entailment`` for hypotheses.
-        answers: people's answers.
+        answers: people's answers; ``None`` for the oracle's alone.
 
     Returns:
         ``kept``, ``changed`` or ``unknown`` for each set.

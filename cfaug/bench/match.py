@@ -23,10 +23,10 @@ class Asked:
     """The pairs to score for one kind of score.
 
     Attributes:
-        name: of the score.
+        name: the name of the score.
         index: the source of the images.
-        rows: of it, one per pair.
-        texts: what each image is scored with.
+        rows: the row of each pair's image in ``index``, integers (pairs,).
+        texts: the text of each pair.
     """
 
     name: str

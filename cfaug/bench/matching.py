@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 class Matching(SourceBenchmark):
     """Matching gaps of counterfactual pairs: ``benchmark=matching benchmark.data=FOLDER``.
 
-    Every pair is scored, and a random pair of photographs for the same anchor.
+    Every pair is scored, and so is a random pair of photographs for the same anchor.
 
     Args:
         data: the pairs, each of an original (C_o, I_o^s) and a counterfactual member.
@@ -44,7 +44,7 @@ class Matching(SourceBenchmark):
         real: the captions' real photographs (C_o, I_o), for the gaps between random pairs; ``None``
             measures the counterfactual gaps alone. A photograph is found by its caption within the
             pair's group, or by a caption that is unique.
-        seed: of the random pairs, keyed by pair.
+        seed: the seed of the random pairs, which are keyed by pair.
     """
 
     batch_size: Positive = 64
@@ -64,7 +64,7 @@ class Matching(SourceBenchmark):
 
         Args:
             pairs: sets of two members.
-            real: the captions' photographs.
+            real: the captions' photographs; ``None`` measures the counterfactual gaps alone.
             rows: the rows of ``pairs`` to use, of whole sets; ``None`` for all.
 
         Raises:
@@ -88,7 +88,7 @@ class Matching(SourceBenchmark):
 
     @property
     def data_hash(self) -> str:
-        """What was asked about, as a hash."""
+        """A hash of what was asked, so that a result is not taken for that of another test."""
         real = "" if self._real is None else self._real.hash
         asked = [] if self._rows is None else [self._rows]
         return fingerprint(self._pairs.hash, real, self.seed, *asked)

@@ -1,4 +1,4 @@
-"""Check the object that ``benchmark=`` names, which opens benchmarks, and what it opens."""
+"""Check the object that ``benchmark=`` names, and the benchmarks that it opens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Member(Protocol):
-    """One benchmark of a suite, as its YAML names it, such as a ``SourceBenchmark``."""
+    """An object that a suite's YAML names and that opens a benchmark: a ``SourceBenchmark``, ..."""
 
     def open(self, context: EvaluationContext) -> list[Benchmark]:
         """Open what the benchmark needs and return it, alone."""
@@ -28,8 +28,8 @@ def check_member(member: object, key: str = "benchmark") -> None:
     """Refuse an object that is not a member, before any of a suite is opened.
 
     Args:
-        member: what a YAML names.
-        key: its place in the settings.
+        member: the object that a suite's YAML names.
+        key: the setting that names it, for the error.
 
     Raises:
         UserError: naming the class.
@@ -42,11 +42,11 @@ def check_member(member: object, key: str = "benchmark") -> None:
 
 
 def open_member(member: Member, context: EvaluationContext) -> list[Benchmark]:
-    """Open a member, and check that what it returns are benchmarks.
+    """Open a member of a suite, and check that it returns benchmarks.
 
     Args:
-        member: as a YAML names it.
-        context: of the run.
+        member: the object that a suite's YAML names.
+        context: the run or checkpoint under test.
 
     Raises:
         UserError: as ``open`` does; naming a class that lacks a part of a benchmark, or a name that

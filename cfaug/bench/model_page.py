@@ -23,7 +23,7 @@ class WritesModelPage:
     (``model_page``), and where its pictures come from (``page_images``).
 
     Attributes:
-        page: how much is shown; ``None`` writes no page.
+        page: number of items to show; ``None`` writes no page.
     """
 
     name: str | None
@@ -39,7 +39,7 @@ class WritesModelPage:
 
     @property
     def page_files(self) -> tuple[str, ...]:
-        """What ``write_page`` writes beside a run's results."""
+        """Names of the files that ``write_page`` writes beside a run's results."""
         from cfaug.report.model_pages import page_file
 
         return () if self.page is None else (page_file(str(self.name)),)
@@ -48,8 +48,8 @@ class WritesModelPage:
         """Write the page of a run's answers, and that of all models of its experiment.
 
         Args:
-            folder: of the run; its items are written before.
-            title: what the page calls the model.
+            folder: the folder of the run, to which its items have been written.
+            title: the model's name on the page.
 
         Returns:
             The page; ``None`` if none was asked for.
@@ -63,8 +63,8 @@ class WritesModelPage:
         """Return a function that finds an image by name and refuses names that are not in the data.
 
         Args:
-            find: returns ``None`` for a name that is unknown.
-            source: the data, for the error.
+            find: returns the image of a name; ``None`` if the name is unknown.
+            source: the data that hold the images, for the error.
         """
         from cfaug.report.items import how_to_renew
 

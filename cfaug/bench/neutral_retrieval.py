@@ -45,9 +45,11 @@ if TYPE_CHECKING:
 class NeutralRetrieval(PhotoQuestion):
     """Whose photos does a caption without gender retrieve? Bias@K, MaxSkew@K, NDKL by occupation.
 
-    Attributes: those of ``PhotoQuestion``, and
-        ks: how many photos are retrieved.
-        zeros: how a gender counts that is not among them.
+    Its other attributes are those of ``PhotoQuestion``.
+
+    Attributes:
+        ks: numbers of photos to retrieve, K.
+        zeros: how a gender without any of the K photos counts, see ``cfaug.metrics.skew.Zeros``.
     """
 
     ks: tuple[int, ...]
@@ -55,7 +57,7 @@ class NeutralRetrieval(PhotoQuestion):
 
     @property
     def settings(self) -> tuple[Any, ...]:
-        """How many photos are retrieved, and how an absent gender counts."""
+        """The numbers of photos to retrieve, and how an absent gender counts."""
         return np.array(self.ks), self.zeros
 
     @cached_property
@@ -168,9 +170,9 @@ def measure_ranking(
 
     Args:
         ranked: number of each photo's gender, the best photo first, integers (photos,).
-        counts: of the genders in the pool, (2,).
-        k: how many photos are retrieved.
-        zeros: how a gender counts that is not among them.
+        counts: number of photos of each gender in the pool, integers (2,).
+        k: number of photos to retrieve.
+        zeros: how a gender without any of these photos counts.
     """
     top = count_top(ranked, len(GENDERS), [k])[0]
     share = float(bias(top))

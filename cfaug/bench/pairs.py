@@ -61,13 +61,13 @@ class PairMatching(ItemSource):
         images: the folder of the photos that are named in lists; ``None`` looks in the usual places
             in and beside ``data``.
         missing: whether items whose photo is missing or unreadable are refused or skipped.
-        form: which of several tests in one folder it is, such as ``aro_relation``; ``None``
+        form: the name of the test, if a folder holds several, such as ``aro_relation``; ``None``
             recognises it.
         details: add the group matching score and single directions, and report every score by the
             source's category and kind of image.
         tags: further columns of the source by whose values every score is reported.
-        question: the question to a model that answers questions: ``plain``, ``vqascore``,
-            ``caption``, or a YAML file with the same keys.
+        question: the wording for models that answer questions: ``plain``, ``vqascore``,
+            ``caption``, or a YAML file with the keys of these.
     """
 
     details: bool = False

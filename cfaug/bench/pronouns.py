@@ -54,8 +54,8 @@ class Photos:
 
     Attributes:
         index: the source.
-        rows: of it, int64 (photos,).
-        about: each photo's annotation, by ``COLUMNS``.
+        rows: the photos' rows of the source, int64 (photos,).
+        about: each photo's annotation, {column: value} for ``COLUMNS``.
     """
 
     index: Index
@@ -88,7 +88,7 @@ class Photos:
 
 
 def fill_template(template: str, about: Mapping[str, str], pronoun: str) -> str:
-    """Return a caption."""
+    """Return a template's caption about one photo, with a pronoun."""
     filled = template.replace("{pronoun}", pronoun)
     return filled.replace("{person}", about["occupation"]).replace("{other}", about["other"])
 
@@ -98,11 +98,11 @@ class PhotoQuestion:
     """A question about photos, asked by captions with a pronoun.
 
     Attributes:
-        name: its name in tables.
+        name: the benchmark's name in tables.
         photos: the photos to ask about.
-        templates: captions by the referent of the pronoun.
+        templates: {referent of the pronoun: template of the caption}.
         batch_size: images or captions embedded at once.
-        leaks: photos that the run was trained on.
+        leaks: the photos that the run was trained on; ``None`` if its training is unknown.
     """
 
     name: str
@@ -132,7 +132,9 @@ class PhotoQuestion:
 class PronounResolution(PhotoQuestion):
     """Whether the caption with the right pronoun is the most similar: accuracy and its gender gap.
 
-    Attributes: those of ``PhotoQuestion``, and
+    Its other attributes are those of ``PhotoQuestion``.
+
+    Attributes:
         neutral_choice: whether "their" can be chosen, which is never right.
     """
 

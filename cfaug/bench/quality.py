@@ -29,8 +29,8 @@ from cfaug.types import ORIGINAL, RECONSTRUCTION, Evaluation, Outcome
 class ImageQuality(JoinedBenchmark):
     """FID and KID of reconstructions and edits against the photos that were edited.
 
-    ``fid_halves``, the FID between two random halves of the photos, shows the bias: it is above
-    zero although nothing was changed.
+    ``fid_halves``, the FID between two random halves of the photos, shows the bias of the estimate:
+    it is above zero although nothing was changed.
 
     Args:
         data: shards of photos with their edits; the edits are the set ``edited``.
@@ -40,7 +40,7 @@ class ImageQuality(JoinedBenchmark):
         random: shards of edits of random words (LANCE-R), the set ``random``; ``None`` omits it.
         more: {name: shards} of further sets, such as the oracle's edits.
         control: the kind of edit that changes nothing: photos that are only inverted and redrawn.
-        seed: of the random halves.
+        seed: the seed of the random halves.
     """
 
     seed: int = 0
@@ -146,7 +146,7 @@ class CaptionPerplexity(JoinedBenchmark):
     Args:
         data: shards of photos with their edits; the edits are the set ``edited``.
         name: its name in tables, "_perplexity" added; ``None`` is the folder's name.
-        batch_size: without effect; the language model has its own setting.
+        batch_size: unused, as the language model has its own setting.
         without_leaks: leave out photos that the run was trained on, with everything made from them.
         random: shards of edits of random words (LANCE-R), the set ``random``; ``None`` omits it.
         more: {name: shards} of further sets, such as the oracle's edits.

@@ -17,12 +17,11 @@ from cfaug.questions import Answered
 from cfaug.types import CLUSTER, ITEM, Better, Outcome
 
 BLIND, PRIOR = "blind_", "prior_"
-"""Prefixes of columns and metrics: of the model without the image; of options alone."""
+"""Prefixes of columns and metrics about answers without the image, and without the question."""
 
 UNDEFINED = {"consistency": 0.0, "phi": 0.0}
-"""Their values if all basic answers are wrong, or all answers of a kind are alike: every model then
-has numbers that can be compared. scikit-learn's ``matthews_corrcoef``, which is phi, does the
-same."""
+"""Values of metrics if all basic answers are wrong, or all answers of a kind are equal, so that the
+numbers of all models can be compared; as in scikit-learn's ``matthews_corrcoef``, which is phi."""
 
 PAIRED = ("acc_b", "acc_c", "acc_plus")
 
@@ -32,12 +31,12 @@ class Reply:
     """An answer of a model.
 
     Attributes:
-        chosen: number of the option; ``None`` if options tie, nothing was understood, or the
-            question was left out.
+        chosen: number of the chosen option; ``None`` if options tie, a written answer names no
+            option, or the question was left out.
         left_out: the reason if the question was left out, else empty.
         answered: the options' scores; ``None`` for a written answer.
         text: the answer or rationale that the model wrote; ``None`` if it wrote nothing.
-        choices: number of the chosen option by reduction of scores.
+        choices: {reduction of scores: number of the option that it chooses, ``None`` for a tie}.
     """
 
     chosen: int | None
@@ -48,7 +47,7 @@ class Reply:
 
     @property
     def flips(self) -> float:
-        """1 if another reduction chooses another option, else 0; NaN without scores."""
+        """1 if the reductions choose different options, else 0; NaN without scores."""
         return float("nan") if not self.choices else float(len({*self.choices.values()}) > 1)
 
 
@@ -62,9 +61,9 @@ def rank_reply(
 
     Args:
         answered: scores of the options.
-        options: their texts.
-        reduction: the reduction that counts.
-        blind: scores without the image, for ``pmi``.
+        options: texts of the options.
+        reduction: the reduction of likelihoods that decides.
+        blind: scores of the options without the image, for ``pmi``; ``None`` if there are none.
     """
     if answered.left_out:
         return Reply(None, answered.left_out)
@@ -104,8 +103,8 @@ def reply_columns(
 
     Args:
         rows: the questions.
-        replies: one per question.
-        prefix: of the columns' names.
+        replies: the replies, one per question.
+        prefix: a prefix of the columns' names, such as ``blind_``.
     """
     right = np.array([
         float("nan") if one.left_out else float(one.chosen == row.question.answer)
@@ -129,7 +128,7 @@ def reply_columns(
 
 
 def choice_columns(rows: Sequence[QuestionRow], replies: Sequence[Reply]) -> dict[str, Any]:
-    """Return the option chosen by every reduction, flips between them, and ties."""
+    """Return the columns of the option that every reduction chooses, of flips and of ties."""
     kinds = dict.fromkeys(name for one in replies for name in one.choices or {})
 
     def text(row: QuestionRow, reply: Reply, kind: Reduction) -> str | None:
@@ -184,16 +183,16 @@ def _paired_columns(rows: Sequence[QuestionRow], right: np.ndarray) -> dict[str,
 def question_outcomes(
     name: str, rows: Sequence[QuestionRow], items: Mapping[str, Any]
 ) -> list[Outcome]:
-    """Return accuracies of all questions and by category and kind; totals, groups, those left out.
+    """Return accuracies overall, by category and by kind, totals, groups, and questions left out.
 
-    Accuracies of all categories together are micro averages; ``total_*`` is the plain sum of the
+    Accuracies over all categories are micro averages; ``total_*`` is the plain sum of the
     categories' percentages (CFMM, section 4.1). Without counterfactual questions they are
     ``right``, by category and kind, and the accuracies of groups of two questions about two images.
 
     Args:
-        name: of the benchmark.
+        name: the benchmark's name.
         rows: the questions.
-        items: the columns.
+        items: the columns of the items, one row per question.
     """
     found: list[Outcome] = []
     for prefix in ("", BLIND, PRIOR):

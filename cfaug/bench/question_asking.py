@@ -38,9 +38,9 @@ class Ask:
     """A question about an image.
 
     Attributes:
-        name: of the image, for messages.
-        image: ``None`` asks without an image.
-        question: as the model receives it.
+        name: the image's name, for messages.
+        image: the image; ``None`` asks without an image.
+        question: the question in the form that the model receives.
     """
 
     name: str
@@ -58,8 +58,8 @@ class Asker:
 
     Args:
         model: an answerer, cached or not.
-        batch_size: questions that go to the model together. All questions about one image go
-            together, even if they are more.
+        batch_size: questions that go to the model together; the questions about one image are never
+            divided, even if there are more of them.
     """
 
     def __init__(self, model: Answerer | CachedAnswerer, batch_size: int) -> None:
@@ -70,7 +70,7 @@ class Asker:
 
     @property
     def writes(self) -> bool:
-        """Whether the model can write answers; loads it."""
+        """Whether the model can write answers; the model is loaded to find out."""
         return isinstance(self._loaded, WritesAnswers)
 
     @property
@@ -123,7 +123,7 @@ class Asker:
             ]
 
         found = self._recall(asks, f"write {max_new_tokens}", answer)
-        # Older versions stored no reason: a prompt was too long.
+        # Older versions stored no reason: there a prompt was too long.
         return [
             Answered(text=one["text"])
             if one["text"] is not None
@@ -134,7 +134,7 @@ class Asker:
     def _recall(
         self, asks: Sequence[Ask], kind: str, answer: Callable[[Sequence[Ask]], list[Record]]
     ) -> list[Record]:
-        """Return the cached answer to every question; batches of uncached ones are asked."""
+        """Return the answer to every question; batches that are not in the cache are asked."""
         keys = [self._key(ask) for ask in asks]
         batches = list(_batches(asks, keys, self._size))
         kept = {

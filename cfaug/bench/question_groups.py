@@ -28,8 +28,8 @@ class QuestionRow:
 
     Attributes:
         image: the image the question is about.
-        question: with its right answer.
-        left_out: the reason if it is not asked, else empty.
+        question: the question, with its options and its right answer.
+        left_out: the reason if the question is not asked, else empty.
     """
 
     image: AskedImage
@@ -38,7 +38,7 @@ class QuestionRow:
 
     @property
     def name(self) -> str:
-        """Its name in the items."""
+        """The question's name in the items."""
         return f"{self.image.key}/{self.question.id}"
 
 
@@ -49,8 +49,8 @@ def group_columns(
 
     Args:
         rows: the questions.
-        right: 1, 0 or NaN for each.
-        prefix: of the columns' names.
+        right: 1 if a question is answered correctly, else 0; NaN if it was left out, (questions,).
+        prefix: a prefix of the columns' names, such as ``blind_``.
     """
     found = {}
     for metric in GROUP_METRICS:
@@ -74,10 +74,10 @@ def group_outcomes(
     Groups with a question that was left out do not count.
 
     Args:
-        name: of the benchmark.
+        name: the benchmark's name.
         rows: the questions.
-        right: 1, 0 or NaN for each.
-        prefix: of the metrics' names.
+        right: 1 if a question is answered correctly, else 0; NaN if it was left out, (questions,).
+        prefix: a prefix of the metrics' names, such as ``blind_``.
     """
     groups: dict[str, list[tuple[tuple[object, ...], float]]] = {}
     for row, value in zip(rows, right.tolist(), strict=True):

@@ -26,11 +26,11 @@ class QuestionProtocol:
 
     Attributes:
         protocol: ``rank`` ranks options; ``write`` parses a written answer.
-        reduction: of likelihoods.
+        reduction: the reduction of an option's token likelihoods to its score.
         wording: the prompts.
-        option_order: order of the options in a prompt.
-        order_seed: of their shuffle.
-        solved: examples by category.
+        option_order: order of the options in a prompt: ``given`` or ``shuffled``.
+        order_seed: the seed of the options' shuffle.
+        solved: solved examples by category.
         shots: number of examples before a question.
         chain_of_thought: ``one_stage`` shows rationales in examples; ``two_stage`` has the model
             write one before options are ranked.
@@ -56,7 +56,7 @@ class QuestionProtocol:
         """Return the examples before a category's questions, with all parts that the prompts need.
 
         Args:
-            category: of the questions.
+            category: the category of the questions.
 
         Raises:
             UserError: if there are too few, or one lacks its rationale or the options to show.
@@ -89,7 +89,7 @@ class QuestionProtocol:
 
         Args:
             row: the question.
-            blind: without any image.
+            blind: leave out all images, also those of examples.
             opening: the beginning of the answer, such as a rationale.
         """
         examples = []
@@ -118,10 +118,10 @@ class QuestionProtocol:
         """Return a reply to every question; one that is left out is not asked.
 
         Args:
-            asker: asks the model.
+            asker: the object that asks the model.
             rows: the questions.
             blind: ask without any image.
-            beside: replies without the image, for ``pmi``.
+            beside: replies to the same questions without the image, for ``pmi``; else ``None``.
         """
         if self.protocol == "write":
             return self._write(asker, rows, blind)
@@ -134,7 +134,7 @@ class QuestionProtocol:
         """Rank the options of every question after a prompt without the question.
 
         Args:
-            asker: asks the model.
+            asker: the object that asks the model.
             rows: the questions.
         """
         asks = [None if row.left_out else self._put_nothing(row) for row in rows]
@@ -210,8 +210,8 @@ def leave_out_too(replies: Sequence[Reply], seen: Sequence[Reply]) -> list[Reply
     """Leave out the questions left out with the image, so that both count the same questions.
 
     Args:
-        replies: without the image.
-        seen: with it, the same questions.
+        replies: replies without the image.
+        seen: replies with the image, to the same questions.
     """
     return [
         replace(one, chosen=None, left_out=one.left_out or other.left_out)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class Retrieval(SourceBenchmark):
     """Recall@1/5/10 in both directions: ``benchmark=retrieval benchmark.data=FOLDER``.
 
-    Rows that share an image are its captions, any number of them.
+    All rows that share an image are captions of it.
 
     Args:
         data: a folder in any form ``data.real`` takes, or ``shapescapes:PART``.
@@ -37,9 +37,8 @@ class Retrieval(SourceBenchmark):
         batch_size: images or captions embedded at once.
         without_leaks: leave out images that the run was trained on, or whose COCO photo it was
             trained on; otherwise they are only reported.
-        captions_per_image: use only this many captions of each image, the first ones; ``None`` uses
-            all. The COCO-Counterfactuals paper's Table 3 is consistent with 1, its Table 12 with
-            all.
+        captions_per_image: use only the first captions of each image, this many; ``None`` uses all.
+            The COCO-Counterfactuals paper's Table 3 is consistent with 1, its Table 12 with all.
         counterfactual_holdout: ask only about this share of the sets, which
             ``data.counterfactual_holdout`` kept out of training; 0.3 in the paper's Table 5.
         human_labels: ask only about the images that the annotators in this file matched to their

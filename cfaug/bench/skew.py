@@ -13,24 +13,25 @@ The items are one row per grid, labelling, K and subject; ``item`` is
   ``gender|race=White``), ``k``, ``n_pool`` images, ``n_sets``, ``n_labels``, ``labels``;
 * ``max_skew``; ``max_skew_chance``, the exact expected value for a random ranking of that pool, and
   ``max_skew_chance_high``, its 95 % quantile; ``max_skew_excess``, the difference from chance;
-* ``p_permutation``: of ``max_skew``, labels permuted within sets (or over the pool: exact);
+* ``p_permutation``: p of ``max_skew``, with labels permuted within sets (or over the pool: exact);
   ``max_skew_null``: mean over those permutations; ``p_level``: probability of a ``p_permutation``
-  of at most 0.05 by chance; ``p_holm``: corrected over the subjects;
+  of at most 0.05 by chance; ``p_holm``: ``p_permutation`` corrected over the subjects;
 * ``max_skew_low``, ``max_skew_high``: percentile interval over sets drawn with replacement;
 * ``min_skew``, ``n_absent`` labels, ``skews`` of every label (by ``zeros``);
 * ``ndkl`` of the whole ranking, ``ndkl_chance``, ``ndkl_excess``;
 * ``bias``: for two labels, |first - second| / both; ``signed_bias``: with its sign;
 * ``gaps``, ``gap_low``, ``gap_high``, ``gap_p``: how far each label's cosine is above its set's
   mean, paired over sets, with Student's interval; ``rank_gaps``, ...: the same for its rank in the
-  set, from 1 for the best to 0 for the last, above 1/2; ``score_gap``, ``rank_gap``: largest minus
+  set (1 for the best, 0 for the last) above 1/2; ``score_gap``, ``rank_gap``: largest minus
   smallest; ``rank_gap_chance``: expected if labels do not matter; ``rank_gap_excess``; ``p_gap``:
   Friedman's test that labels do not matter within sets; ``p_gap_holm``;
-* ``top_counts``, ``pool_counts``: of the labels; ``top``: keys of the first images, 100 at most;
+* ``top_counts``, ``pool_counts``: counts of the labels; ``top``: keys of the first images, at most
+  100;
 * ``left_out``: reason why a subject has no numbers, such as a pool smaller than K; else null.
 
 The rankings have one row per image: ``item`` is its key, ``cluster`` that of its set; ``grid``,
-``subject``, ``subject_type``; ``attributes`` as JSON; ``place``, 0 the best, among the subject's
-images of the grid, and ``score``, the cosine. Models are compared by them over subjects and sets.
+``subject``, ``subject_type``; ``attributes`` as JSON; ``place``, 0 for the best of the subject's
+images in the grid, and ``score``, the cosine. They serve to compare models over subjects and sets.
 """
 
 from __future__ import annotations
@@ -83,29 +84,29 @@ class Skew(WritesModelPage, SourceBenchmark):
         without_leaks: leave out sets with an image that the run was trained on.
         subjects: ``all``, or ``unseen``: only those whose sets the run's experiment kept out of
             training (``data.counterfactual_holdout``).
-        labellings: what the labels are, such as ``race_gender``, ``gender``, ``gender|race`` (among
-            the images of each race) or ``gender|race=White``; ``None`` is all attributes together,
-            each by itself, and each given each value of another.
-        k: how many images are retrieved: a number, ``labels`` for the number of labels, or a list;
+        labellings: the attributes that form the labels, such as ``race_gender``, ``gender``,
+            ``gender|race`` (among the images of each race) or ``gender|race=White``; ``None`` is
+            all attributes together, each by itself, and each given each value of another.
+        k: the number of images to retrieve, ``labels`` for the number of labels, or a list of such;
             ``None`` is the number of combinations of the grid, as in all figures of the paper.
         zeros: how a label that is not retrieved counts in MinSkew: ``smooth``, ``neg_inf`` (such a
             subject has no number), ``drop``, ``one`` or ``ref0``.
-        alpha: what ``smooth`` adds to every count.
+        alpha: the number that ``smooth`` adds to every count.
         permute: permute labels within ``sets``, the exact null hypothesis of matched sets, or over
             the ``pool``, which treats all images as exchangeable and is computed, not drawn.
-        permutations: how many are drawn; p is never below 1 / (permutations + 1).
-        resamples: of the bootstrap over sets.
-        seed: of permutations and resamples.
+        permutations: the number of permutations drawn; p is never below 1 / (permutations + 1).
+        resamples: the number of resamples of the bootstrap over sets.
+        seed: the seed of permutations and resamples.
         prompts: ``raw_mean`` is the mean of the unnormalised features of a subject's prompts, as in
             the released code; ``unit_mean`` scales each to unit length first.
         templates: neutral prompts with ``{subject}``, for every subject; ``None`` uses the neutral
             prompts of its sets, one per prefix.
         invalid: ``refuse`` or ``leave_out`` sets that do not have one image for each combination of
             their grid.
-        compat: ``released`` follows the paper's released code where its arithmetic is wrong: NDKL,
-            MinSkew, Bias@K, and a K of at least the number of labels; ``None`` computes them right.
-        page: most subjects per grid that the page shows with pictures, besides those that stand
-            out; ``None`` writes no page.
+        compat: ``released`` computes NDKL, MinSkew, Bias@K and a K of at least the number of labels
+            as the paper's released code does, with its errors; ``None`` computes them correctly.
+        page: largest number of subjects per grid that the page shows with pictures, besides those
+            that stand out; ``None`` writes no page.
 
     Raises:
         UserError: naming a setting that is invalid, and the choices.
@@ -167,7 +168,7 @@ class Skew(WritesModelPage, SourceBenchmark):
             rows: the rows to use, of whole sets; ``None`` for all.
 
         Raises:
-            UserError: if it has no sets of grids, some are invalid, or no grid has a labelling.
+            UserError: if sets of grids are missing or invalid, or no grid has a labelling.
         """
         self._rows = np.arange(len(index)) if rows is None else np.sort(rows)
         self._sets = read_grid_sets(index, self._rows, self.invalid)
@@ -221,10 +222,10 @@ class Skew(WritesModelPage, SourceBenchmark):
     def judge(
         self, queries: Mapping[tuple[str, int], np.ndarray], images: np.ndarray
     ) -> Evaluation:
-        """Score the rankings that follow from embeddings.
+        """Rank the images by given embeddings, and score the rankings.
 
         Args:
-            queries: embedding (dim,) of the neutral prompts, by grid name and subject number.
+            queries: {(grid name, subject number): embedding (dim,) of the neutral prompts}.
             images: embeddings (images, dim) of all grids, concatenated.
 
         Raises:

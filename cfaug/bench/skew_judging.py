@@ -23,7 +23,7 @@ LABELS = "labels"
 
 @dataclass(frozen=True)
 class Judging:
-    """How rankings are scored: these are settings of ``cfaug.bench.skew.Skew``."""
+    """How rankings are scored; the fields are settings of ``cfaug.bench.skew.Skew``."""
 
     k: tuple[int | str, ...] | None = None
     zeros: Zeros = "smooth"

@@ -27,8 +27,8 @@ def outcomes(benchmark: str, items: Mapping[str, Any]) -> list[Outcome]:
     """Return the mean over subjects of each metric, for every grid, labelling and K.
 
     Args:
-        benchmark: its name.
-        items: as ``cfaug.bench.skew`` describes them.
+        benchmark: the benchmark's name.
+        items: the columns that ``cfaug.bench.skew`` describes.
     """
     asked: dict[tuple[str, str, int], list[int]] = {}
     every = zip(items["grid"], items["labelling"], items["k"], strict=True)

@@ -24,11 +24,11 @@ def rank_subject(
     """Rank a subject's images; equal embeddings tie, ordered by a hash of the image's key.
 
     Args:
-        sets: whose subjects and names.
-        grid: whose images.
-        number: of the subject.
-        query: embedding (dim,) of its neutral prompts.
-        images: embeddings (images, dim) of the grid.
+        sets: the sets of all grids, with the subjects.
+        grid: the grid to rank images of.
+        number: the subject's position in ``sets.subjects``.
+        query: embedding (dim,) of the subject's neutral prompts.
+        images: embeddings (images, dim) of all images of the grid.
 
     Raises:
         UserError: if an embedding is NaN, infinite or zero, naming its image.
@@ -60,8 +60,9 @@ def label_grid(grid: GridImages, asked: Sequence[str] | None) -> list[GridLabels
     """Return every requested labelling of a grid's images.
 
     Args:
-        grid: whose images.
-        asked: as for ``find_labellings``.
+        grid: the grid of the images.
+        asked: the labellings, such as ``gender|race``, as for ``find_labellings``; ``None`` for the
+            usual ones.
 
     Raises:
         UserError: as ``find_labellings`` does.
@@ -81,8 +82,8 @@ def ranking_columns(sets: GridSets, ranked: Sequence[RankedSubject]) -> dict[str
     """Return the rankings of a skew benchmark, one row per image; see ``bench.skew``.
 
     Args:
-        sets: whose images are ranked.
-        ranked: every subject of every grid.
+        sets: the sets that the ranked images belong to.
+        ranked: the ranked images of every subject of every grid.
     """
     said: dict[str, list[list[str]]] = {name: [] for name in (ITEM, CLUSTER, ATTRIBUTES)}
     for one in ranked:

@@ -42,10 +42,10 @@ class RankedSubject:
 
     Attributes:
         grid: the grid's name.
-        members: combinations of the grid.
-        subject: in lower case.
-        subject_type: such as ``occupation``.
-        places: of each image among the grid's, int64 (images,).
+        members: number of combinations of the grid.
+        subject: the subject in lower case.
+        subject_type: the type of the subject, such as ``occupation``.
+        places: position of each image among the grid's images, int64 (images,).
         sets: number of each image's set, int64 (images,).
         scores: cosine to the neutral prompt, (images,), descending.
         names: unique name of each image.
@@ -66,10 +66,10 @@ class GridLabels:
     """One labelling of a grid's images.
 
     Attributes:
-        labelling: what the labels are.
+        labelling: the attributes that form the labels.
         codes: number of each image's label, int64 (images of the grid,).
-        labels: their names.
-        chosen: which images are asked about, bool (images of the grid,).
+        labels: names of the labels.
+        chosen: whether each image is asked about, bool (images of the grid,).
     """
 
     labelling: Labelling
@@ -82,9 +82,9 @@ def measure(subject: RankedSubject, by: GridLabels, how: Judging) -> list[dict[s
     """Return a row for each K.
 
     Args:
-        subject: its images in order of rank.
+        subject: the subject's images in order of rank.
         by: the labels of the grid's images.
-        how: settings.
+        how: the settings of the scores.
     """
     own = by.chosen[subject.places]
     places = subject.places[own]
@@ -257,14 +257,14 @@ ABOUT = ("item", "cluster", "subject", "subject_type", "grid", "labelling", "k",
 """Columns that every row has."""
 
 CORRECTED = {"p_holm": "p_permutation", "p_gap_holm": "p_gap"}
-"""Columns of p corrected over subjects, by the column that they correct."""
+"""{column of p corrected over subjects: the column that it corrects}."""
 
 
 def item_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return rows as columns, p corrected over the subjects of each grid, labelling and K.
 
     Args:
-        rows: as ``measure`` gives them.
+        rows: the rows that ``measure`` returns.
     """
     columns: dict[str, Any] = {name: [row[name] for row in rows] for name in ABOUT}
     columns |= {

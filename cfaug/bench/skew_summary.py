@@ -21,9 +21,9 @@ def summarise(benchmark: str, items: Mapping[str, Any], permutations: int) -> li
     Conditional labellings are only counted.
 
     Args:
-        benchmark: its name.
-        items: as ``cfaug.bench.skew`` describes them.
-        permutations: by which p was found; 0 where it was computed.
+        benchmark: the benchmark's name.
+        items: the columns that ``cfaug.bench.skew`` describes.
+        permutations: the number of permutations behind each p; 0 if p was computed exactly.
     """
     read = SkewItems(benchmark, Items(benchmark, "", "", items))
     told = [one for one in read.questions if one.condition is None and read.rows(one)]

@@ -1,4 +1,4 @@
-"""The common base of benchmarks of one source: settings of a YAML, and how to open them."""
+"""The common base of benchmarks of one source: settings of a YAML, and how to open the source."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class SourceBenchmark(ABC):
             trained on; otherwise they are only reported.
 
     Attributes:
-        kind: of the benchmark; its name ends in it.
+        kind: the kind of the benchmark, with which its name ends.
         needs: the protocol of the models that it takes.
-        whole_sets: whether sets are left out whole, as tests of pairs do.
-        leaks: the images that the run was trained on; ``None`` where that is not known.
+        whole_sets: whether sets are left out whole, as in tests of pairs.
+        leaks: the images that the run was trained on; ``None`` where that is unknown.
     """
 
     data: str | None = None
@@ -88,7 +88,7 @@ class SourceBenchmark(ABC):
         return self.data
 
     def choose_rows(self, context: EvaluationContext, source: str) -> np.ndarray | None:
-        """Return the rows of the source to ask about; ``None`` is all."""
+        """Return the rows of the source to ask about; ``None`` for all."""
         return None
 
     @abstractmethod
@@ -96,8 +96,8 @@ class SourceBenchmark(ABC):
         """Keep what ``run`` asks about; called once, on a copy of the node.
 
         Args:
-            context: of the run, for whatever else is opened.
-            index: the source.
+            context: the run or checkpoint under test, which opens further sources.
+            index: the open source.
             rows: the rows to use; ``None`` for all.
         """
 
@@ -121,7 +121,7 @@ def paired_rows(name: str | None, index: Index, rows: np.ndarray | None) -> np.n
     """Return rows set by set, int64 (2 * sets,), where every set has two members.
 
     Args:
-        name: of the benchmark, for the error.
+        name: the benchmark's name, for the error.
         index: the source.
         rows: the rows to use; ``None`` for all.
 

@@ -9,7 +9,7 @@ shards. The items, one row per image, contain all that pages and insights need:
 * ``photo``: item of the photo that it was made from; ``photos``: ``edited`` if its shards have an
   edit of that photo (the paper's 576 photos), else ``unedited``, also for photos with edits only in
   ``benchmark.random`` and ``more``;
-* ``kind``: of the edit: ``original``, ``reconstruction``, ``subject``, ``background``, ...;
+* ``kind``: kind of the edit: ``original``, ``reconstruction``, ``subject``, ``background``, ...;
 * ``class``: the label; ``class_name``: the model's name of it, in words; ``class_number``: its
   index in the logits;
 * ``before``, ``after``: words of the edit; ``text_before``, ``text``: captions of the photo and of
@@ -21,8 +21,8 @@ shards. The items, one row per image, contain all that pages and insights need:
 * ``photo_acc1``, ``photo_acc5``: hits of its photo; ``paired_drop1``, ``paired_drop5``: those minus
   its own hits; ``net_drop1``, ``net_drop5``: hits of the photo's reconstruction minus its own;
 * ``top1`` to ``top5``, ``top1_p`` to ``top5_p``: the most probable classes, as many as there are;
-* ``source``: the folder, as it was named; ``key``, ``member``: set and number of the image there;
-  ``image``: digest of its bytes; ``prompt``, ``f``: of the edit's ``extra``, where it has them;
+* ``source``: the folder, as it was given; ``key``, ``member``: set and number of the image there;
+  ``image``: digest of its bytes; ``prompt``, ``f``: from the edit's ``extra``, where it has them;
 * ``edit_group``, ``edit_centre``: where edits were clustered by their texts, the number of each
   edit's cluster, -1 for other images, and whether it is the edit that names the cluster.
 
@@ -95,12 +95,12 @@ class Stress(JoinedBenchmark):
         classes: the classes a dual encoder chooses among: ``None`` is the labels of the test,
             ``imagenet`` its 1,000 classes, or a file with a line for each class. A classifier uses
             its own classes.
-        templates: of a dual encoder's prompts, with ``{c}`` for the class name.
-        clusters: groups the edits of each class by their differences in text, for insights into
-            classes; ``None`` groups equal words.
-        page: most edits that ``stress.html`` shows.
-        apply: words of the command, shown on the page, that applies one intervention to a whole
-            class, with ``{kind}``, ``{before}``, ``{after}`` and ``{label}`` where they go.
+        templates: templates of a dual encoder's prompts, with ``{c}`` for the class name.
+        clusters: how to group the edits of each class by their differences in text, for insights
+            into classes; ``None`` groups equal words.
+        page: largest number of edits that ``stress.html`` shows.
+        apply: words of a command, shown on the page, that applies one intervention to a whole
+            class; ``{kind}``, ``{before}``, ``{after}`` and ``{label}`` are filled in.
     """
 
     parts: Sequence[Part] = ("kind",)
@@ -120,7 +120,7 @@ class Stress(JoinedBenchmark):
         """Ask about open sources, and return this benchmark.
 
         Args:
-            sets: the main ones first.
+            sets: photos with their edits, one for each folder, the main folder first.
         """
         self._sets = sets
         self._labels = sorted({label for one in sets for label in one.labels})

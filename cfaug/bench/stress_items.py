@@ -25,9 +25,9 @@ def item_columns(one: JoinedSets, answers: Answers, shown: np.ndarray) -> dict[s
     """Return the columns of the items of one folder.
 
     Args:
-        one: its photos and their edits.
-        answers: to all of them.
-        shown: mask of those that are items, bool (images,).
+        one: the folder's photos and their edits.
+        answers: the classifier's answers to all images of the folder, in the order of its rows.
+        shown: whether each image is an item, bool (images,).
     """
     photo = np.searchsorted(one.rows, one.photos)
     control = np.where(one.controls < 0, -1, np.searchsorted(one.rows, one.controls))
@@ -123,7 +123,7 @@ def choose(values: Any, shown: np.ndarray) -> Any:
 
 
 def concatenate_columns(pieces: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Concatenate items; ``None`` where one of them lacks a column."""
+    """Concatenate the columns of items; ``None`` where a piece lacks a column."""
     names = dict.fromkeys(name for piece in pieces for name in piece)
     found: dict[str, Any] = {}
     for name in names:

@@ -28,12 +28,12 @@ def outcomes(benchmark: str, items: Mapping[str, Any], parts: Sequence[Part]) ->
     """Return the means of each set and its parts, and the paper's unpaired drops.
 
     ``drop1`` and ``drop5`` are LANCE's equation 3 with the opposite sign, so that a fall is
-    positive: accuracy on the photos that have an edit, minus that on the images of a set. They
+    positive: accuracy on the photos that have an edit, minus accuracy on the images of a set. They
     compare means of two sets, so they are not means over items.
 
     Args:
-        benchmark: its name.
-        items: as ``cfaug.bench.stress`` describes them.
+        benchmark: the benchmark's name.
+        items: the columns that ``cfaug.bench.stress`` describes.
         parts: columns by which sets other than photos and reconstructions are also reported.
     """
     columns = {name: np.asarray(values) for name, values in items.items()}

@@ -26,12 +26,12 @@ class JoinedSets:
     """One folder of photos, each with its reconstruction and edits.
 
     Attributes:
-        name: of the part of the test that its edits form.
+        name: the name of its edits in results, such as ``edited`` or ``random``.
         index: the source.
-        rows: of it, int64 (images,), set by set.
-        photos: the row of each image's photo, which for a photo is its own, int64 (images,).
-        controls: the row of that photo's reconstruction, -1 where there is none, int64 (images,).
-        kinds: of the edit of each; ``original`` for a photo.
+        rows: the images' rows of the source, int64 (images,), set by set.
+        photos: the row of each image's photo, for a photo its own row, int64 (images,).
+        controls: the row of that photo's reconstruction, -1 if there is none, int64 (images,).
+        kinds: the kind of each image's edit, text (images,); ``original`` for a photo.
         control: the kind of a reconstruction.
     """
 
@@ -45,25 +45,25 @@ class JoinedSets:
 
     @cached_property
     def is_photo(self) -> np.ndarray:
-        """Which rows are photos, bool (images,)."""
+        """Whether each row is a photo, bool (images,)."""
         return self.rows == self.photos
 
     @cached_property
     def is_edit(self) -> np.ndarray:
-        """Which rows are edits, neither photos nor reconstructions, bool (images,)."""
+        """Whether each row is an edit, neither photo nor reconstruction, bool (images,)."""
         return ~self.is_photo & (self.kinds != self.control)
 
     @cached_property
     def has_edit(self) -> np.ndarray:
-        """Which rows belong to a photo with at least one edit, bool (images,)."""
+        """Whether each row belongs to a photo with at least one edit, bool (images,)."""
         return np.isin(self.photos, self.photos[self.is_edit])
 
     @cached_property
     def counted(self) -> list[str]:
         """``edited`` for images of a photo with an edit, else ``unedited``.
 
-        Photos of folders other than the main one are also ``unedited``: drops are measured against
-        the main one's.
+        Photos of folders other than the main one are also ``unedited``, as drops are measured
+        against the photos of the main folder.
         """
         counts = self.has_edit & ((self.name == EDITED) | ~self.is_photo)
         found: list[str] = np.where(counts, "edited", "unedited").tolist()
@@ -98,7 +98,7 @@ def read_joined(name: str, index: Index, rows: np.ndarray | None, control: str) 
     """Find in each set the photo, its reconstruction and its edits.
 
     Args:
-        name: of the part of the test that the edits form.
+        name: the name of its edits in results, such as ``edited`` or ``random``.
         index: the source; the first member of a set that is not edited is its photo.
         rows: the rows to use, of whole sets; ``None`` for all.
         control: the kind of a reconstruction.

@@ -38,13 +38,14 @@ class Suite:
     report members whose folder is missing, with its layout, and ask the others.
 
     Args:
-        world: {name: member} on the tests of the run's own world.
-        folders: {name: member} on the user's folders.
-        where: ``world``, ``folders``, or ``auto``: the world for a run on the world.
-        only: the names to ask; ``None`` is all.
-        skip: names to leave out.
-        absent: what to do if a member's folder is missing: ``refuse``, or ``say`` so and ask the
-            others; for members in ``only`` it is always refused.
+        world: {name: member} for the tests of the run's own world.
+        folders: {name: member} for the user's folders.
+        where: the members to ask: ``world``, ``folders``, or ``auto``, which is the world for a run
+            on the world.
+        only: names of members to ask; ``None`` for all.
+        skip: names of members to leave out.
+        absent: the treatment of members without their folder: ``refuse``, or ``say`` so and ask
+            the others; members in ``only`` are always refused.
         layouts: {name: where to get the data and how to lay them out}, for members without a
             ``layout`` of their own.
 
@@ -111,7 +112,7 @@ class Suite:
         return found
 
     def _absent(self, chosen: Mapping[str, Member]) -> dict[str, str]:
-        """Return a line for each member whose folder is missing and may be."""
+        """Return a line for each member whose missing folder is tolerated."""
         if self.absent == "refuse" or self.only is not None:
             return {}
         found = {}
@@ -145,16 +146,16 @@ class Suite:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What the experiment held out (``data.holdout``): the same for every arm.
+    """The rows that the experiment held out (``data.holdout``), the same for every arm.
 
     Retrieval between images and captions; zero-shot classification if the captions only name the
     class, as for class folders, where many images share each caption.
 
     Args:
         batch_size: images or captions embedded at once.
-        validation: for a run that held out nothing, use the rows it validated on, although they
-            differ from arm to arm and selected the run's checkpoint. Otherwise such a run is
-            refused.
+        validation: whether to ask a run that held out nothing about the rows it validated on,
+            although they differ between arms and selected the run's checkpoint; if false, such a
+            run is refused.
     """
 
     batch_size: int = 256
@@ -209,7 +210,7 @@ def _say_what_validation_is() -> None:
 
 @dataclass(frozen=True)
 class Auto:
-    """The world's tests for a run on the world; the test set held out for one on your own data.
+    """The world's tests for a run on the world; the held-out test set for a run on other data.
 
     Args:
         world: the suite for a run on the world.

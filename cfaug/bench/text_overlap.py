@@ -3,9 +3,9 @@
 XMAI (Ramshetty et al., 2023), Tables 1, 2, 4 and 5: BLEU-4, METEOR and inserted words. The items,
 one row per method and set:
 
-* ``item``: ``<method>/<set>``; ``cluster``: its photo; ``method``; ``key``: of the set, by which
+* ``item``: ``<method>/<set>``; ``cluster``: its photo; ``method``; ``key``: the set's key, by which
   methods are compared; ``source``: the folder or file, as given;
-* ``kind``: of the edit, null if nothing was changed; ``label``: the class, if there is one;
+* ``kind``: kind of the edit, null if nothing was changed; ``label``: the class, if there is one;
 * ``text_before``, ``text``; ``label_kept``: see ``cfaug.bench.label_check``;
 * ``bleu``, ``meteor``; ``inserted_words``: their number; ``novel``: 1 if there are any (Table 5,
   "r/i"); ``changed``: 1 if the texts differ at all ("any").
@@ -52,8 +52,9 @@ def overlap_columns(pairs: TextPairs, synonyms: str | None) -> dict[str, np.ndar
     """Return the columns about texts of one method, float64 (sets,).
 
     Args:
-        pairs: its texts.
-        synonyms: ``wordnet``, or a folder of it; ``None`` leaves METEOR out.
+        pairs: the method's texts, before and after.
+        synonyms: the synonyms for METEOR: ``wordnet``, or a folder of WordNet; ``None`` leaves
+            METEOR out.
 
     Raises:
         UserError: if there is no WordNet.
@@ -74,10 +75,11 @@ class TextOverlap(TextPairBenchmark):
             modified captions (csv, tsv, json, jsonl); several, ``{METHOD: FOLDER}`` or a list, are
             compared on the captions that all of them have.
         name: its name in tables, "_text_overlap" added; ``None`` is the folder's name.
-        batch_size: without effect.
+        batch_size: unused, as no model is run.
         without_leaks: leave out sets of photos that a run was trained on, if a run is given.
         answers: people's answers about the texts, a file or ``{METHOD: FILE}``.
-        synonyms: for METEOR: ``wordnet``, or a folder of it; ``None`` leaves METEOR out.
+        synonyms: the synonyms for METEOR: ``wordnet``, or a folder of WordNet; ``None`` leaves
+            METEOR out.
     """
 
     synonyms: str | None = WORDNET

@@ -38,11 +38,11 @@ METHOD, LABEL_KEPT = "method", "label_kept"
 
 @dataclass(frozen=True)
 class Metric:
-    """A mean over items.
+    """The direction and the unit of a mean over items.
 
     Attributes:
         better: whether higher or lower values are better.
-        unit: as of an ``Outcome``.
+        unit: the unit, as for ``cfaug.types.Outcome``: ``fraction``, ``words``, ``cosine``, ...
     """
 
     better: Better = "higher"
@@ -96,7 +96,8 @@ class TextPairBenchmark(SourceBenchmark):
         """Open the folders and return the benchmark, alone.
 
         Raises:
-            UserError: if no folder is given, one does not fit, or they have no captions in common.
+            UserError: if no folder is given, one does not fit, or the folders have no captions in
+                common.
         """
         sources = self.sources()
         opened = copy.copy(self)
@@ -109,11 +110,11 @@ class TextPairBenchmark(SourceBenchmark):
         return cast("list[Benchmark]", [opened.ask(*pairs)])
 
     def read(self, context: EvaluationContext, method: str, source: str) -> TextPairs:
-        """Return the texts of one folder; for the first one, find its leaks as well.
+        """Return the texts of one folder; for the first folder, find its leaks as well.
 
         Args:
-            context: of the run.
-            method: what changed the texts; may be empty.
+            context: the run or checkpoint under test.
+            method: the name of the method that changed the texts; may be empty.
             source: the folder.
 
         Raises:
@@ -137,7 +138,7 @@ class TextPairBenchmark(SourceBenchmark):
         """Return the texts of an open source.
 
         Args:
-            method: what changed the texts; may be empty.
+            method: the name of the method that changed the texts; may be empty.
             index: the source.
             rows: the rows to use; ``None`` for all.
         """
@@ -151,7 +152,7 @@ class TextPairBenchmark(SourceBenchmark):
         """Ask about texts, and return this benchmark.
 
         Args:
-            pairs: of each method.
+            pairs: the texts of each method, before and after.
 
         Raises:
             UserError: if methods have no captions in common, or people's answers do not fit.
@@ -228,11 +229,11 @@ class TextPairBenchmark(SourceBenchmark):
     def means(self, items: Mapping[str, Any], metrics: Mapping[str, Metric]) -> list[Outcome]:
         """Return the mean of each metric by method, for all items and for those with kept answers.
 
-        Then the shares of items whose right answer is kept, changed or unknown. Means over the kept
-        items are omitted if only equal texts are known to be kept.
+        The shares of items with a kept, changed or unknown right answer follow. Means over the kept
+        items are omitted if answers are known to be kept only for equal texts.
 
         Args:
-            items: with a column of each metric.
+            items: the columns of the items, among them one of each metric.
             metrics: {column: its direction and unit}.
         """
         methods, kept = (np.asarray(items[name], object) for name in (METHOD, LABEL_KEPT))
@@ -255,7 +256,7 @@ class TextPairBenchmark(SourceBenchmark):
         """Return the standard deviation of inserted words by method, over all texts (Table 4).
 
         Args:
-            items: with the column ``inserted_words``.
+            items: the columns of the items, with ``inserted_words``.
         """
         methods, counts = np.asarray(items[METHOD], object), np.asarray(items["inserted_words"])
         return [

@@ -1,7 +1,7 @@
 """Texts before and after a method changed them: sets of one photo, or lists.
 
 A set has two members on one image: the original text, and the changed one, which is equal if the
-method changed nothing. A list of modified captions (``cfaug.data.sources .modified_captions``) and
+method changed nothing. A list of modified captions (``cfaug.data.sources.modified_captions``) and
 captions that were only edited (``generate.py stage=captions``) have no images; benchmarks of texts
 alone accept them.
 """
@@ -39,18 +39,18 @@ class TextPairs:
     """Texts before and after one method changed them.
 
     Attributes:
-        method: its name in tables.
+        method: the method's name in tables.
         source: the folder or file, as given.
-        keys: of the sets: methods are compared on sets of the same key.
-        originals: the texts before.
-        changed: the texts after.
-        clusters: the photo of each.
-        kinds: of the edits; empty if nothing was changed.
-        labels: the class of each, empty where it has none.
-        index: of the sets; ``None`` for a list.
-        rows: of the index: of the original and of the changed text, int64 (sets, 2); (0, 2) for a
+        keys: the key of each set; methods are compared on sets of the same key.
+        originals: the texts before the change.
+        changed: the texts after the change.
+        clusters: the photo of each set.
+        kinds: the kind of each edit; "" if nothing was changed.
+        labels: the class of each set; "" for none.
+        index: the index of the sets; ``None`` for a list.
+        rows: the index's rows of each original and changed text, int64 (sets, 2); (0, 2) for a
             list.
-        hash: of the content.
+        hash: a hash of the content.
     """
 
     method: str
@@ -70,7 +70,7 @@ class TextPairs:
 
     @property
     def is_changed(self) -> np.ndarray:
-        """Which texts were changed, bool (sets,)."""
+        """Whether each text was changed, bool (sets,)."""
         pairs = zip(self.originals, self.changed, strict=True)
         return np.array([before != after for before, after in pairs], bool)
 
@@ -93,7 +93,7 @@ class TextPairs:
         """Return the given sets, in this order.
 
         Args:
-            places: numbers of the sets.
+            places: positions of the sets.
         """
 
         def pick(values: tuple[str, ...]) -> tuple[str, ...]:
@@ -117,9 +117,9 @@ def read_text_pairs(method: str, index: Index, rows: np.ndarray | None = None) -
     """Read sets of two texts on one image.
 
     Args:
-        method: name, in tables, of the method that changed them; empty takes the kind of its edits,
-            or the folder's name if there are several kinds.
-        index: of the sets.
+        method: the method's name in tables; "" takes the kind of its edits, or the folder's name if
+            there are several kinds.
+        index: the index of the sets.
         rows: the rows to use, of whole sets; ``None`` for all.
 
     Raises:
@@ -149,8 +149,9 @@ def read_caption_list(method: str, file: Path) -> TextPairs:
     """Read a list of modified captions: texts without images.
 
     Args:
-        method: the method's name in tables; empty takes the file's name.
-        file: as ``read_modified_captions`` reads it; duplicated rows are left out with a message.
+        method: the method's name in tables; "" takes the file's name.
+        file: a list in a form that ``read_modified_captions`` reads; duplicated rows are left out
+            with a message.
 
     Raises:
         UserError: as ``read_modified_captions`` does.
@@ -186,12 +187,12 @@ def read_edited_captions(method: str, folder: Path) -> TextPairs:
     """Read captions before and after an editor changed them: texts without images.
 
     Args:
-        method: the method's name in tables; empty takes the kind of its edits, or the folder's name
-            if there are several kinds.
-        folder: of ``generate.py stage=captions``; captions that were rejected are left out.
+        method: the method's name in tables; "" takes the kind of its edits, or the folder's name if
+            there are several kinds.
+        folder: a folder that ``generate.py stage=captions`` wrote; rejected captions are left out.
 
     Raises:
-        UserError: if there is no proposal, or one does not have two texts.
+        UserError: if no caption was edited, or an edit does not have two texts.
     """
     found = [one for _, edited in read_all_edits(folder) for one in edited.proposals]
     wrong = [one.key for one in found if len(one.texts) != 2]

@@ -1,8 +1,8 @@
 """VisoGender (Hall et al., 2023): pronoun resolution and neutral retrieval for people at work.
 
-``benchmark=visogender`` is two questions about the same photos: ``PronounResolution``, whether a
-caption with "his" or one with "her" is more similar to a photo, and ``NeutralRetrieval``, whose
-photos a caption with "their" retrieves first. The labels are annotators' perceptions of gender
+``benchmark=visogender`` asks two questions about the same photos: whether a caption with "his" or
+one with "her" is more similar to a photo (``PronounResolution``), and whose photos a caption with
+"their" retrieves first (``NeutralRetrieval``). The labels are annotators' perceptions of gender
 presentation, in two categories; they do not say what somebody's gender is.
 """
 
@@ -54,9 +54,9 @@ class VisoGender:
             ``{pronoun}`` and ``{other}`` (the object or participant).
         neutral_choice: offer "their" as a third caption to choose, as the released code does; it is
             never right.
-        ks: how many photos are retrieved.
-        zeros: how a gender counts that is not among them, see ``cfaug.metrics.skew.Zeros``; ``one``
-            is the paper's rule, as if one photo showed it.
+        ks: numbers of photos to retrieve, K.
+        zeros: how a gender without any of the K photos counts, see ``cfaug.metrics.skew.Zeros``;
+            ``one`` is the paper's rule, as if one photo showed it.
 
     Raises:
         UserError: if a template lacks a part, or a number is invalid.

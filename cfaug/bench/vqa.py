@@ -7,14 +7,14 @@ row per question:
 * ``category``, ``kind``, ``question``; ``options``: JSON; ``answer``: the right option;
 * ``chosen``: the model's option, null on a tie or if the answer was not understood; ``right``: 1 if
   that is the answer, else 0; null where the question was left out;
-* ``left_out``: the reason for that: ``demonstration`` (its image is in a solved example),
+* ``left_out``: why a question was left out: ``demonstration`` (its image is in a solved example),
   ``no_answer``, ``one_option``, ``equal_options``, ``context`` (longer than the model reads),
   ``special_token`` (a text holds one of the model's, such as ``<image>``), ``no_token`` (an option
   has no token after the prompt), ``rationale`` (the model wrote no rationale), ``blind_left_out``
   (only with ``pmi``); otherwise empty;
-* ``nll``, ``tokens``: of each option, JSON; ``chosen_token_mean``, ``chosen_sum``,
-  ``chosen_char_norm``, ``chosen_pmi``; ``flips``: 1 if these differ; ``ties``: 1 if the most likely
-  option is not alone, which counts as wrong;
+* ``nll``, ``tokens``: numbers for each option, JSON; ``chosen_token_mean``, ``chosen_sum``,
+  ``chosen_char_norm``, ``chosen_pmi``; ``flips``: 1 if these differ; ``ties``: 1 if several options
+  are the most likely, which counts as wrong;
 * ``blind_*``: the same model asked without the image; ``prior_*``: options alone, after a prompt
   without the question;
 * ``acc_b``, ``acc_c``, ``acc_plus``, ``strict``: see ``cfaug.metrics.answering``, where there are
@@ -22,8 +22,8 @@ row per question:
 * ``q_acc``, ``f_acc``: for sets with such groups, whether all answers to a question about several
   images, or about a figure, are right, in the row of the first question: see
   ``cfaug.question_sets.GROUPS``;
-* ``written``, and ``unparsed``: 1 if no option was understood, which counts as wrong: for written
-  answers (``protocol: write``); ``rationale``: its chain of thought.
+* for written answers (``protocol: write``), ``written``, and ``unparsed``: 1 if no option was
+  understood, which counts as wrong; ``rationale``: the model's chain of thought.
 """
 
 from __future__ import annotations
@@ -88,18 +88,18 @@ class VisualQuestions(WritesModelPage):
         data: a question set in any form that ``cfaug.data.sources.question_sets`` reads.
         name: its name in tables, "_vqa" added; ``None`` is the file's name. "_icl" is added where
             solved examples are shown, "_cot" with thoughts, "_written" for written answers.
-        protocol: ``rank`` ranks the options by likelihood; ``write`` has the model write, and reads
-            which option that is.
-        reduction: of likelihoods: ``token_mean``, ``sum``, ``char_norm``, or ``pmi`` against the
-            blind model. With ``pmi``, blind and prior answers are ranked by ``token_mean``.
-        wording: prompts: ``plain``, ``short``, ``listed``, or a YAML file with the same keys.
+        protocol: ``rank`` ranks the options by likelihood; ``write`` reads a written answer.
+        reduction: the reduction of an option's token likelihoods: ``token_mean``, ``sum``,
+            ``char_norm``, or ``pmi`` against the blind model. With ``pmi``, blind and prior answers
+            are ranked by ``token_mean``.
+        wording: the prompts: ``plain``, ``short``, ``listed``, or a YAML file with the same keys.
         option_order: order of the options in a prompt: ``given``, or ``shuffled``.
-        order_seed: of the shuffle.
-        demonstrations: YAML file of solved examples by category. No questions are asked about their
-            images, whatever ``shots`` is.
-        shots: solved examples before each question.
-        chain_of_thought: ``one_stage`` shows rationales in solved examples and ranks right after
-            the question; ``two_stage`` lets the model write one first, and ranks after that.
+        order_seed: the seed of the options' shuffle.
+        demonstrations: a YAML file of solved examples by category. No questions are asked about
+            their images, whatever ``shots`` is.
+        shots: number of solved examples before each question.
+        chain_of_thought: ``one_stage`` shows rationales in solved examples; ``two_stage`` also has
+            the model write one before options are ranked; ``None`` shows no rationales.
         max_new_tokens: the most tokens of a written answer or rationale.
         blind: ask the model without the image, too.
         prior: rank the options without a question, too.
@@ -196,7 +196,7 @@ class VisualQuestions(WritesModelPage):
         """Return the question set.
 
         Raises:
-            UserError: if none is given, or it cannot be read.
+            UserError: if no set is given, or it cannot be read.
         """
         if self.data is None:
             raise UserError("benchmark=vqa needs benchmark.data=FILE")
@@ -255,8 +255,8 @@ class VisualQuestions(WritesModelPage):
         """Ask the model, and return accuracies with and without the image.
 
         Raises:
-            UserError: if the model cannot answer in words and is asked to, as ``Answerer.answer``
-                does, or if an image cannot be read.
+            UserError: if the model has to write text and cannot, if ``Answerer.answer`` raises it,
+                or if an image cannot be read.
         """
         asker, asked_as = Asker(model, self.batch_size), self._asked_as
         if asked_as.writes and not asker.writes:

@@ -29,7 +29,7 @@ class WorldClassification(ZeroShot):
         data: ``shapescapes:PART``, a test, or ``shapescapes:PART@STYLE``.
         name: its name in tables, "_classification" added.
         batch_size: images or prompts embedded at once.
-        without_leaks: without effect: the world's tests are drawn apart from its training scenes.
+        without_leaks: unused, as the world's tests are drawn separately from its training scenes.
         factor: the factor to predict: ``subject``, ``colour`` or ``background``.
         among: the values to choose from; images with other values are left out. ``None`` uses all.
 
@@ -81,6 +81,6 @@ def _subjects(index: Index) -> list[str | None]:
 
 
 def _shown(index: Index, said: Mapping[str, str]) -> list[str | None]:
-    """Return the value whose words each caption has; the captions of the tests have one."""
+    """Return the value that each caption names; the captions of the tests name one."""
     texts = [index.text(row) for row in range(len(index))]
     return [next((v for v, words in said.items() if words in text), None) for text in texts]

@@ -39,11 +39,11 @@ class ZeroShotClassifier:
 
     @property
     def transform(self) -> ImageTransform:
-        """The encoder's own."""
+        """The encoder's own image transform."""
         return self._encoder.transform
 
     def classify(self, pixels: Tensor) -> Tensor:
-        """Map uint8 pixels (n, 3, size, size) to logits, float32 (n, classes)."""
+        """Return the logits of uint8 pixels (n, 3, size, size), float32 (n, classes)."""
         import torch
 
         found = self._encoder.encode_image(pixels).float().cpu().numpy()

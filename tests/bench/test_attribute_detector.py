@@ -203,7 +203,7 @@ def test_a_majority_is_more_than_half(tmp_path):
         ({"grids": ["colour_background"]}, "attribute=gender is invalid"),
         ({"grids": []}, r"grids=\[\] is invalid: name some, or null for all"),
         ({"prompts": {"male": "a man"}}, "'female' has no prompt; gender has male, female"),
-        ({"prompts": {"male": "a", "female": "b", "man": "c"}}, "'man' is no value"),
+        ({"prompts": {"male": "a", "female": "b", "man": "c"}}, "'man' is not a value"),
         ({"prompts": {"male": "a man", "female": []}}, "prompt of 'female' is empty"),
         ({"labels": "x.jsonl"}, "answers is invalid, it is empty"),
         ({"labels": "x.jsonl", "answers": {"good": "boy"}}, "good is 'boy'"),
