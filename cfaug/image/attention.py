@@ -3,7 +3,7 @@
 Copying a row's attention map is the same as copying its queries and keys (in exact arithmetic, when
 the map is taken whole from one row): values, output projection and residual stay the row's own.
 Every row has the index of the row whose map it uses, so that pairs, sets and different p fit in one
-batch, and nothing depends on the order of rows (InstructPix2Pix asserts a batch of four).
+batch, and results do not depend on the order of rows (InstructPix2Pix asserts a batch of four).
 
 Control of cross-attention folds into the values: after the softmax every prompt-to-prompt edit is
 linear in the columns of the map, so ``(A @ W) @ V`` is computed as ``A @ (W @ V)``.
@@ -34,9 +34,10 @@ class CrossRows:
 
     Attributes:
         rows: the rows whose maps are changed.
-        source: the row from which each takes the other map; may point past the call's own rows.
-        from_source: folds the source's map, ``W_b``.
-        from_own: folds the row's own map, ``W_e``.
+        source: the row that lends the other map to each of these rows; a number after the call's
+            own rows is a row of an earlier call.
+        from_source: the matrices ``W_b`` for the maps of the sources.
+        from_own: the matrices ``W_e`` for the rows' own maps.
     """
 
     rows: Tensor
@@ -51,12 +52,12 @@ class Rows:
 
     Attributes:
         source: (rows,) the row whose queries and keys a row uses in self-attention; its own index
-            if nothing is shared. ``rows`` and ``rows + 1`` are the two rows lent by an earlier
+            if it shares no attention. ``rows`` and ``rows + 1`` are the two rows lent by an earlier
             call.
-        text: (rows,) index of a row's text among the call's distinct texts.
-        lend: (2,) the rows that later calls of the same step will borrow, or ``None``.
-        borrow: whether this call uses rows lent by an earlier one.
-        cross: control of cross-attention, or ``None``.
+        text: (rows,) the index of a row's text among the call's distinct texts.
+        lend: (2,) the rows that later calls of the same step borrow; ``None`` if they borrow none.
+        borrow: whether this call uses rows lent by an earlier call.
+        cross: the control of cross-attention; ``None`` for no control.
     """
 
     source: Tensor
@@ -72,8 +73,8 @@ class SharedAttention:
     The sampler sets ``rows`` before each call; no layer counts steps or calls.
 
     Args:
-        max_tokens: self-attention over more tokens than this is never shared; ``None`` is no limit
-            (prompt-to-prompt: 32 * 32 or 16 * 16; InstructPix2Pix shares every resolution).
+        max_tokens: the largest number of tokens up to which self-attention is shared; ``None`` for
+            no limit (prompt-to-prompt: 32 * 32 or 16 * 16; InstructPix2Pix: no limit).
         cross: whether cross-attention is controlled, so that its maps are lent too.
     """
 
@@ -86,7 +87,7 @@ class SharedAttention:
         """Replace the UNet's attention processors.
 
         Raises:
-            UserError: if its attention differs from Stable Diffusion's.
+            UserError: if the UNet's attention differs from Stable Diffusion's.
         """
         layers = {name: module for name, module in unet.named_modules() if hasattr(module, "to_q")}
         for name, layer in layers.items():
@@ -102,7 +103,7 @@ class SharedAttention:
         unet.set_attn_processor({f"{name}.processor": _Processor(self, name) for name in layers})
 
     def pool(self, name: str, heads: Heads, rows: Rows) -> Heads:
-        """Return the call's queries and keys, followed by lent ones; lend the requested rows."""
+        """Return the call's queries and keys, then the borrowed ones; lend the requested rows."""
         query, key = heads
         if rows.borrow:
             lent_query, lent_key = self.lent[name]
@@ -169,5 +170,5 @@ class _Processor:
 
 
 def _heads(flat: Tensor, heads: int) -> Tensor:
-    """(rows, tokens, heads * width) to (rows, heads, tokens, width)."""
+    """Map (rows, tokens, heads * width) to (rows, heads, tokens, width)."""
     return flat.unflatten(-1, (heads, -1)).transpose(1, 2)

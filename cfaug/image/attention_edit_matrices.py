@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Folds:
-    """Cross-attention control of the texts of one tree.
+    """The matrices of cross-attention control for the texts of one tree.
 
     Attributes:
-        control: what is asked for.
-        tokens: of each text of the tree.
-        steps: of the sampler.
-        device: where matrices go.
-        dtype: of the UNet.
+        control: the settings of the control.
+        tokens: the tokens of each text of the tree.
+        steps: the number of the sampler's steps.
+        device: the device of the matrices.
+        dtype: the number format of the matrices, the UNet's own.
     """
 
     control: CrossAttention
@@ -58,7 +58,10 @@ class Folds:
         return found
 
     def __call__(self, base: int, edited: int, step: int) -> Tensor | None:
-        """Return (2, tokens, tokens), source's and own matrix; ``None`` if nothing is edited."""
+        """Return the matrices for source and edited text, (2, tokens, tokens); ``None`` for none.
+
+        Maps are not edited at a step without active tokens.
+        """
         active = self._schedule(edited)[step]
         if not active.any():
             return None

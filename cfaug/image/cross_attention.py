@@ -1,10 +1,10 @@
 """Prompt-to-prompt's control of cross-attention, as two small matrices per edit.
 
-With ``A_b`` and ``A_e`` the softmaxed maps (pixels x tokens) of the base and the edited image, all
-edits of Hertz et al. (2022) read ``A_b @ from_source + A_e @ from_own``: *replace* moves the
-columns of the base's map to the new places of its words, *refine* keeps the base's columns for
+Let ``A_b`` and ``A_e`` be the softmaxed maps (pixels x tokens) of the base and the edited image.
+All edits of Hertz et al. (2022) have the form ``A_b @ from_source + A_e @ from_own``: *replace*
+moves the columns of the base's map to the new places of its words, *refine* keeps the base's columns for
 common words and the edited image's own columns for new words, and a weight scales the columns of
-edited words. Nothing is renormalised, as in the reference. Two errors of the reference are not
+edited words. Maps are not renormalised, as in the reference. Two errors of the reference are not
 repeated: after an edit that changed the number of tokens, *replace* took shifted columns for all
 later words; and if the base is longer, *refine* used real words of the base as padding.
 """
@@ -29,8 +29,8 @@ Matrix = NDArray[np.float64]
 Share = float | Sequence[float]
 KINDS = ("replace", "refine", "auto")
 UNEQUAL, MISSING = "words_unequal", "words_missing"
-"""Reasons why a control does not apply to an edit: words are not exchanged one for one; words with
-their own share of the steps or weight are not in the text, or are truncated."""
+"""Reasons why a control does not apply to an edit: the texts have different numbers of words; words
+with their own share of the steps or their own weight are not in the text, or are truncated."""
 
 DEFAULT = "default_"
 
@@ -40,10 +40,10 @@ class Tokens:
     """A text as the encoder sees it: padded and truncated to the encoder's length.
 
     Attributes:
-        text: as it was given.
+        text: the text before tokenization.
         ids: all token ids, padding included.
         spans: the characters (start, end) of each token; (0, 0) for special tokens.
-        length: number of tokens without padding, including start and end of text.
+        length: the number of tokens without padding, including start and end of text.
     """
 
     text: str
@@ -82,7 +82,7 @@ def find_phrase(tokens: Tokens, phrase: str) -> list[int]:
 def replace_matrix(base: Tokens, edited: Tokens) -> Matrix:
     """Return M (tokens of base x tokens of edited): the edited map is ``A_b @ M``.
 
-    Words correspond one to one. Equal words, and changed ones of equally many tokens, map token by
+    Words correspond one to one. If two words have the same number of tokens, they map token by
     token; otherwise each token of the new word gets an equal share of every token of the old one.
 
     Raises:
@@ -116,8 +116,8 @@ def replace_matrix(base: Tokens, edited: Tokens) -> Matrix:
 def refine_alignment(base: Tokens, edited: Tokens) -> NDArray[np.int64]:
     """Return, for each token of ``edited``, the equal token of ``base``, or -1 for a new one.
 
-    Needleman and Wunsch's alignment with the reference's scores (match 1, mismatch -1, gap 0): a
-    gap is cheaper than a mismatch, so a swapped word counts as new. Padding maps to padding.
+    It is the alignment of Needleman and Wunsch with the reference's scores (match 1, mismatch -1,
+    gap 0): a gap is cheaper than a mismatch, so a swapped word is new. Padding maps to padding.
     """
     x, y = base.ids[: base.length], edited.ids[: edited.length]
     score = np.zeros((len(x) + 1, len(y) + 1))
@@ -148,10 +148,10 @@ class CrossAttention:
         kind: ``replace`` (a new word takes the place of the old one), ``refine`` (a new word finds
             its own place), or ``auto``: replace if the texts differ by the exchange of one word,
             otherwise refine.
-        steps: share of the steps, from the first, during which maps are edited: a number, or
+        steps: the share of the steps, from the first, during which maps are edited: a number, or
             ``{words of the edited text: number or [from, to], default_: ...}``.
-        edited_weight: factor on the maps of the words that were changed (LANCE: 2).
-        weights: factors on the maps of other words of the edited text.
+        edited_weight: the factor on the maps of the changed words (LANCE: 2).
+        weights: {words of the edited text: factor on their maps}.
 
     Raises:
         UserError: for an unknown kind, or shares outside [0, 1].
@@ -188,7 +188,7 @@ class CrossAttention:
         return table[:steps]
 
     def factors(self, base: Tokens, edited: Tokens) -> Matrix:
-        """Return the factor on each token's map."""
+        """Return the factor on the map of each token of ``edited``, (tokens,)."""
         found = np.ones(len(edited.ids))
         for change in caption_changes(base.text, edited.text):
             found[edited.covering(*change.after)] = self.edited_weight
@@ -204,7 +204,7 @@ class CrossAttention:
         return all(len(word_spans(side)) == 1 for side in sides)
 
     def misfit(self, base: Tokens, edited: Tokens) -> str:
-        """Return the reason in one word why an edit cannot be controlled; empty if it can."""
+        """Return the reason, in one word, why an edit cannot be controlled; empty if it can."""
         sides = [len(word_spans(text)) for text in (base.text, edited.text)]
         if self._replaces(base.text, edited.text) and sides[0] != sides[1]:
             return UNEQUAL
@@ -221,7 +221,7 @@ class CrossAttention:
         Args:
             base: the unedited text.
             edited: the edited text.
-            active: (tokens,), the row of ``schedule`` for a step.
+            active: the row of ``schedule`` for a step, (tokens,).
         """
         size = len(edited.ids)
         if self._replaces(base.text, edited.text):

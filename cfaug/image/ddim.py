@@ -26,10 +26,10 @@ class Schedule:
     """The noise levels of the steps.
 
     Attributes:
-        timesteps: int64 (steps,), descending: the model's timestep at each step.
-        kept: float64 (steps + 1,): share of the clean latent's variance at each level. Step i leads
-            from level i to level i + 1; the last level is the clean image's.
-        prediction: what the model predicts, ``epsilon`` or ``v_prediction``.
+        timesteps: the model's timestep at each step, int64 (steps,), descending.
+        kept: the share of the clean latent's variance at each level, float64 (steps + 1,). Step i
+            leads from level i to level i + 1; the last level is that of the clean image.
+        prediction: the type of the model's prediction, ``epsilon`` or ``v_prediction``.
     """
 
     timesteps: NDArray[np.int64]
@@ -48,12 +48,12 @@ class Schedule:
         """Convert the model's output at ``timesteps[step]`` to noise.
 
         A velocity is converted with the scales of the model's timestep, even in DDIM inversion,
-        where the latents are of the level below.
+        where the latents belong to the level below.
 
         Args:
-            predicted: the model's answer, of the latents' shape.
-            latents: what the model was shown.
-            step: at whose timestep it was asked.
+            predicted: the model's output, of the latents' shape.
+            latents: the model's input.
+            step: the step with the timestep that the model was called with.
         """
         if self.prediction == "epsilon":
             return predicted
@@ -66,7 +66,7 @@ class Schedule:
         return to_a * ((latents - s * noise) / a) + to_s * noise
 
     def mean(self, latents: Tensor, noise: Tensor, step: int, eta: float) -> Tensor:
-        """Return latents after a step, before the noise of ``spread(step, eta)`` is added."""
+        """Return the latents after a step, without the noise of ``spread(step, eta)``."""
         if eta == 0:
             return self.move(latents, noise, step, step + 1)
         (a, s), (to_a, to_s) = self.scales(step), self.scales(step + 1)
@@ -77,8 +77,8 @@ class Schedule:
         """Return the standard deviation of the noise that a step adds (equation 16).
 
         Args:
-            step: index of the step.
-            eta: 0 adds none, 1 is DDPM.
+            step: the index of the step.
+            eta: the share of DDPM's noise: 0 for no noise, 1 for DDPM.
         """
         kept, after = float(self.kept[step]), float(self.kept[step + 1])
         return float(eta * ((1 - after) / (1 - kept) * (1 - kept / after)) ** 0.5)
@@ -95,7 +95,7 @@ def ddim_schedule(config: Mapping[str, Any], steps: int) -> Schedule:
     Args:
         config: a diffusers scheduler's configuration: betas, ``steps_offset`` (default 0),
             ``set_alpha_to_one`` (default false, as in null-text inversion).
-        steps: at least 2, and at most the number of training timesteps.
+        steps: the number of steps: at least 2, and at most the number of training timesteps.
 
     Raises:
         UserError: if the number of steps, the betas or the prediction are invalid.

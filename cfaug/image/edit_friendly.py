@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EditFriendly:
-    """Adds independent noise to the photo for every level, and keeps the noise between levels.
+    """Inverts a photo with independent noise at each level; keeps the noise between the levels.
 
     The levels are independent, so that all of them form one batch. With the text and the guidance
-    of the inversion the noise reconstructs the photo exactly. The noise is keyed by the photo's
-    content, so that all edits of a photo share its inversion. Two departures: the authors' code
-    omits the noise of the last step, which loses a little of the photo; and it counts the share of
-    steps with the source's attention over all steps, while here, as for every other inversion, it
-    is a share of the steps taken.
+    of the inversion, the noise that leads from level to level reconstructs the photo exactly. It is
+    keyed by the photo's content, so that all edits of a photo share its inversion. There are two
+    departures. The authors' code omits the noise of the last step, which loses a little of the
+    photo; and it counts the share of steps with the source's attention over all steps, while here,
+    as for every other inversion, it is a share of the steps taken.
 
     Args:
-        skipped: share of the steps that are skipped, the noisiest first (the paper: 36 of 100).
-        guidance: guidance scale of the inversion (the paper: 3.5; 15 for edits). At 1 it needs half
-            the rows.
-        seed: seed of the noise.
+        skipped: the share of the steps to skip, the noisiest first (the paper: 36 of 100).
+        guidance: the guidance scale of the inversion (the paper: 3.5; 15 for edits); a scale of 1
+            needs half the rows.
+        seed: the seed of the noise.
 
     Raises:
-        UserError: if the share is invalid, or guidance negative.
+        UserError: if the share is invalid, or the guidance negative.
     """
 
     skipped: PartialShare = 0.36
@@ -51,10 +51,10 @@ class EditFriendly:
         check_fields(self, "recipe.image_editor.inversion")
 
     def skip(self, steps: int) -> int:
-        """Return how many of the first, noisiest steps are skipped.
+        """Return the number of skipped steps, which are the first and noisiest ones.
 
         Raises:
-            UserError: if fewer than two would be left.
+            UserError: if fewer than two steps would be left.
         """
         skipped = round(self.skipped * steps)
         if steps - skipped < 2:

@@ -3,9 +3,9 @@
 An edit of a photo starts from the first latents of its inversion, and uses the source's attention
 at each step. Every backend returns the same data about a photo: its latents at each level, the
 embedding of the empty text, the noise added by each step, and the source's attention at each step.
-So the sampler is independent of the backend. The source's latents are known beforehand, so that it
-needs no row without text; and if the inversion has already run the model on the latents, timestep
-and text of an edit's source, its queries and keys are stored and the source needs no row at all.
+Therefore the sampler is independent of the backend. The source's latents are known beforehand, so
+that it needs no row without text. If the inversion has already run the model on the latents,
+timestep and text of an edit's source, its queries and keys are stored and it needs no row at all.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ Attention = Mapping[str, Heads]
 
 @dataclass(frozen=True)
 class Photos:
-    """Photos that are inverted in one batch; each result is the same as alone, up to rounding.
+    """Photos to invert in one batch; each result is the same as alone, up to rounding.
 
     Attributes:
-        latents: (n, channels, height, width), the autoencoder's mean, scaled.
-        texts: (n, tokens, width), embeddings of their captions.
-        empty: (tokens, width), embedding of the empty text.
-        guidance: of each photo.
-        digests: of each photo's file, by which random numbers are keyed.
-        remember: whether the inversions are to hold the source's attention.
+        latents: the autoencoder's scaled means, (n, channels, height, width).
+        texts: the embeddings of the captions, (n, tokens, width).
+        empty: the embedding of the empty text, (tokens, width).
+        guidance: the guidance scale of each photo's edits.
+        digests: the digest of each photo's file, by which random numbers are keyed.
+        remember: whether the inversions store the source's attention.
     """
 
     latents: Tensor
@@ -71,11 +71,12 @@ class Inversion:
     """The inversion of one photo; ``taken`` steps lead from its first level to the clean one.
 
     Attributes:
-        latents: (taken + 1, channels, height, width): the source at every level. Edits start as a
-            copy of the first; the last one, decoded, is the reconstruction.
-        empty: (taken, tokens, width): the unconditional embedding at each step; ``None`` is the
-            empty text's.
-        noise: (taken, channels, height, width): noise added by each step; ``None`` for no noise.
+        latents: the source at every level, (taken + 1, channels, height, width). Edits start as a
+            copy of the first one; the last one, decoded, is the reconstruction.
+        empty: the unconditional embedding at each step, (taken, tokens, width); ``None`` is that of
+            the empty text.
+        noise: the noise added by each step, (taken, channels, height, width); ``None`` for no
+            noise.
         attention: the source's queries and keys at each step, one row, by the name of the layer;
             ``None`` if they are not stored.
     """
@@ -91,15 +92,15 @@ class Inverter(Protocol):
     """Finds the inversions of photos.
 
     Attributes:
-        name: for the card.
-        eta: share of DDPM's noise in the steps of the edit; 0 where none is added.
+        name: the name of the method on the card.
+        eta: the share of DDPM's noise in the steps of the edit; 0 for no noise.
         depends_on_guidance: whether a photo's inversion depends on the guidance of its edits.
         remembers: whether the inversion runs the model on the inputs that edits use for the source.
     """
 
     @property
     def name(self) -> str:
-        """Return its name on the card."""
+        """Return the name of the method on the card."""
         ...
 
     @property
@@ -118,10 +119,10 @@ class Inverter(Protocol):
         ...
 
     def skip(self, steps: int) -> int:
-        """Return how many of the schedule's first, noisiest steps are skipped.
+        """Return the number of skipped steps, which are the schedule's first and noisiest ones.
 
         Raises:
-            UserError: if none would be left.
+            UserError: if too few steps would be left.
         """
         ...
 
@@ -129,8 +130,8 @@ class Inverter(Protocol):
         """Return the inversion of each photo, in order.
 
         Args:
-            photos: which; with ``remember`` only if the inverter ``remembers``.
-            model: whom to ask.
+            photos: the photos to invert; ``remember`` is set only if the inverter ``remembers``.
+            model: the model that predicts noise.
         """
         ...
 
@@ -141,10 +142,10 @@ class Predictor:
 
     Attributes:
         unet: a UNet2DConditionModel, or its compiled form.
-        shared: attached to that UNet.
+        shared: the shared attention that is attached to that UNet.
         schedule: the levels of noise.
-        dtype: dtype of the UNet's input; outputs have the dtype of the latents.
-        max_rows: limit of rows in a call; more are split into several calls.
+        dtype: the number format of the UNet's input; outputs have the one of the latents.
+        max_rows: the largest number of rows in a call; more rows are split into several calls.
     """
 
     unet: UNet2DConditionModel
@@ -157,10 +158,10 @@ class Predictor:
         """Return the model's noise prediction for latents.
 
         Args:
-            latents: (n, channels, height, width).
-            texts: (n, tokens, width), one a row.
-            steps: at whose timestep the model is asked; one for all rows, or one a row. The number
-                of steps stands for the clean level, timestep 0.
+            latents: the model's input, (n, channels, height, width).
+            texts: the embedding of each row's text, (n, tokens, width).
+            steps: the step whose timestep the model is called with, one for all rows or one for
+                each row. The length of the schedule stands for the clean level, timestep 0.
         """
         return self.look(latents, texts, steps, remember=False)[0]
 
@@ -217,8 +218,8 @@ def pick_attention(attention: Attention, row: int) -> Attention:
 def ddim_inversion(photos: Photos, model: Predictor) -> Tensor:
     """Return the latents from noise to the photos: (n, steps + 1, channels, height, width).
 
-    DDIM's steps backwards at guidance 1, with text; the model gets the timestep to which a step
-    leads (Mokady et al., 2023, section 3.1).
+    They are DDIM's steps backwards at guidance 1, with text; the model gets the timestep to which a
+    step leads (Mokady et al., 2023, section 3.1).
     """
     latents = photos.latents
     found = [latents]
@@ -231,18 +232,17 @@ def ddim_inversion(photos: Photos, model: Predictor) -> Tensor:
 
 @dataclass(frozen=True)
 class DirectInversion:
-    """DDIM inversion, with the source reset to it at each step (Ju et al., 2024).
+    """DDIM inversion; at each step of an edit, the source is reset to it (Ju et al., 2024).
 
-    At every step Direct Inversion adds the difference to the inverted latents to the source's
-    latents, so that these equal the inverted ones and only their attention is computed. It needs
-    one row of the model for each step and no optimisation, and the reconstruction is the
-    autoencoder's.
+    At every step, Direct Inversion corrects the source's latents by their difference to the
+    inverted latents, so that they equal these and only their attention is computed. It needs one
+    row of the model for each step and no optimisation, and the reconstruction is the autoencoder's.
 
     Args:
-        timestep: the model's timestep on the way to noise: ``own``, that of its latents, as in
-            DDIM's equations; or ``next``, that of the level to which a step leads, as in the code
-            of null-text and direct inversion. With ``own`` the model gets exactly the inputs of
-            later edits, so that the source is not computed again.
+        timestep: the model's timestep on the way to noise: ``own``, the timestep of its latents, as
+            in DDIM's equations; or ``next``, the timestep of the level to which a step leads, as in
+            the code of null-text and direct inversion. With ``own`` the model gets exactly the
+            inputs of later edits, so that the source is not computed again.
 
     Raises:
         UserError: for an invalid choice.

@@ -32,13 +32,13 @@ class Diffusion:
     """A loaded model, on its device, in evaluation mode.
 
     Attributes:
-        unet: predicts noise or velocity.
-        vae: latents to images and back.
-        text_encoder: its last hidden state is what the UNet attends to.
-        tokenizer: pads and truncates to ``model_max_length``.
-        scheduler: configuration of the training noise.
-        device: where all of it lies.
-        dtype: of weights and activations.
+        unet: the network that predicts noise or velocity.
+        vae: the autoencoder between images and latents.
+        text_encoder: the encoder whose last hidden state the UNet attends to.
+        tokenizer: the tokenizer, which pads and truncates to ``model_max_length``.
+        scheduler: the configuration of the training noise.
+        device: the device of all parts.
+        dtype: the number format of weights and activations.
     """
 
     unet: UNet2DConditionModel
@@ -52,8 +52,8 @@ class Diffusion:
     def encode(self, text: str) -> Tensor:
         """Return the embedding (tokens, width) of one text.
 
-        One text at a time, so that results do not depend on other texts; each text is encoded only
-        once anyway.
+        One text is encoded at a time, so that results do not depend on other texts; callers encode
+        each text only once anyway.
         """
         found = self.tokenizer(
             text,
@@ -67,14 +67,14 @@ class Diffusion:
 
     @property
     def pixels_per_latent(self) -> int:
-        """Return the number of pixels of a side for each latent."""
+        """Return the side of the square of pixels that one place of the latents stands for."""
         return int(2 ** (len(self.vae.config.block_out_channels) - 1))
 
     def encode_image(self, image: Tensor) -> Tensor:
         """Map an image float32 (3, H, W) in [0, 1] to latents (channels, height, width).
 
-        The autoencoder's mean, scaled for the UNet; one image at a time, so that results do not
-        depend on other images. Float32, or float64 for a float64 model.
+        The latents are the autoencoder's mean, scaled for the UNet, in float32, or in float64 for a
+        float64 model. One image is encoded at a time, so that results do not depend on others.
         """
         config = self.vae.config
         pixels = (image * 2 - 1)[None].to(self.device, self.dtype)
@@ -93,20 +93,21 @@ class Diffusion:
 
 @dataclass(frozen=True)
 class DiffusionWeights:
-    """A Stable Diffusion model, and how it is run.
+    """A Stable Diffusion model, its number format and its device.
 
     Args:
-        weights: a folder in ``StableDiffusionPipeline.save_pretrained`` form, ``zoo:NAME``, or a
+        weights: a folder written by ``StableDiffusionPipeline.save_pretrained``, ``zoo:NAME``, or a
             Hub id.
-        revision: commit of a Hub id.
-        vae: another AutoencoderKL in place of the pipeline's own, named the same way
-            (COCO-Counterfactuals: ft-MSE).
-        vae_revision: commit of its Hub id.
+        revision: the commit of a Hub id.
+        vae: the folder, ``zoo:NAME`` or Hub id of another AutoencoderKL (COCO-Counterfactuals:
+            ft-MSE); ``None`` is the pipeline's own.
+        vae_revision: the commit of the autoencoder's Hub id.
         dtype: ``fp32``, ``bf16`` or ``fp16``; latents and the sampler's arithmetic stay float32.
             ``fp64`` is for comparing with a reference.
-        device: ``auto`` (CUDA where there is one), or as ``cfaug.devices.choose_device`` has them.
-        channels_last: memory layout of the convolutions.
-        compile: compile the UNet; the first calls take minutes.
+        device: ``auto`` (CUDA where there is one), or another name that
+            ``cfaug.devices.choose_device`` knows.
+        channels_last: whether convolutions use the memory layout with channels last.
+        compile: whether the UNet is compiled; the first calls then take minutes.
 
     Raises:
         UserError: for an invalid dtype or device.
@@ -170,7 +171,7 @@ class DiffusionWeights:
         )
 
     def describe(self) -> dict[str, str]:
-        """Return names with the Hub's revision, or a hash of local files."""
+        """Return the names of the weights with their Hub revision, or a hash of local files."""
         return dict(self._described)
 
     @cached_property
@@ -182,7 +183,7 @@ class DiffusionWeights:
 
 
 def _scheduler(file: Path) -> dict[str, Any]:
-    """Return the settings of the noise as plain numbers and names."""
+    """Return the scheduler's configuration: plain numbers and names."""
     found = read_json(file)
     if not isinstance(found, dict):
         raise UserError(f"{file} is no scheduler's configuration")
@@ -193,7 +194,7 @@ def load_tools(kind: Any, folder: Path) -> Any:
     """Load a tokenizer or an image processor of a pipeline.
 
     Raises:
-        UserError: if it is missing, or needs code to be executed.
+        UserError: if it is missing, or would execute code of its folder.
     """
     try:
         return from_folder(kind, folder)
@@ -208,7 +209,7 @@ def load_part(kind: Any, folder: Path, dtype: torch.dtype) -> Any:
     """Load one part of a pipeline from safetensors.
 
     Raises:
-        UserError: if it is missing, or only available as a pickle.
+        UserError: if it is missing, or available only as a pickle.
     """
     options: dict[str, Any] = {"use_safetensors": True, "dtype": dtype}
     if kind.__module__.startswith("diffusers.models"):

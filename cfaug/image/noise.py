@@ -1,8 +1,8 @@
 """Keyed noise: a candidate's noise depends only on its seed and the step.
 
-One tensor serves all images of a set (as in InstructPix2Pix), independent of the batch and its
-order; the initial latent and each step have separate streams, so that a tree, an early exit or a
-restart gets the same noise.
+One tensor serves all images of a set (as in InstructPix2Pix), whatever the batch and its order. The
+initial latent and each step have separate streams, so that a tree, an early exit or a restart gets
+the same noise.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def draw(seed: int, step: int, image: int, shape: tuple[int, ...]) -> NDArray[np
     """Return standard normal float32 noise of ``shape`` for one step of one candidate.
 
     Args:
-        seed: the candidate's.
-        step: 0-based, or ``INITIAL``.
+        seed: the seed of the candidate.
+        step: the index of the step, from 0, or ``INITIAL``.
         image: 0 for noise shared by a set; ``k`` for the own noise of image ``k`` of a set.
-        shape: (channels, height, width).
+        shape: the shape of a latent, (channels, height, width).
     """
     return generator(seed, "noise", image, step).standard_normal(shape, dtype=np.float32)
 
@@ -45,8 +45,8 @@ def batch(
 ) -> Tensor:
     """Return the noise of ``step`` for each (seed, image): float32 (addresses, *shape).
 
-    ``on_device`` draws with the device's own generator: no copy, but different numbers from a
-    CPU's.
+    ``on_device`` draws with the device's own generator, which saves a copy, but its numbers differ
+    from those of a CPU.
     """
     import torch
 

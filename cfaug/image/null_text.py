@@ -22,22 +22,23 @@ EPSILON = 1e-8
 class NullText:
     """Optimises the unconditional embedding at each step until guidance reconstructs the photo.
 
-    As in the authors' code, which LANCE uses: the pivots are DDIM's inversion at guidance 1; the
-    embedding starts from that of the step before; Adam is reset at each step i, with a learning
-    rate of ``learning_rate * (1 - i / 100)``; and it stops after the update at which the loss was
-    below ``tolerance + growth * i``, or after ``inner_steps``.
+    The method is that of the authors' code, which LANCE uses. The pivots are DDIM's inversion at
+    guidance 1. The embedding of a step starts from that of the step before. Adam is reset at each
+    step i, with a learning rate of ``learning_rate * (1 - i / 100)``, and stops after the update
+    for which the loss was below ``tolerance + growth * i``, or after ``inner_steps``.
 
     Photos are optimised in one batch and each stops independently: Adam is elementwise, so that a
-    photo's embeddings are the same as alone, up to rounding. Two unnecessary computations of the
-    code are omitted: gradients of the weights, and the row with text, which does not depend on the
-    embedding.
+    photo's embeddings are the same as alone, up to rounding. Two unnecessary computations of that
+    code are omitted: the gradients of the weights, and the row with text, which does not depend on
+    the embedding.
 
     Args:
-        inner_steps: most updates at each step.
-        learning_rate: of Adam at the first step.
-        tolerance: of the mean square error at the first step.
-        growth: of the tolerance with each step.
-        max_rows: most photos that are optimised together; each needs the model's activations.
+        inner_steps: the largest number of updates at each step.
+        learning_rate: Adam's learning rate at the first step.
+        tolerance: the mean squared error below which the first step's updates stop.
+        growth: the increase of the tolerance from step to step.
+        max_rows: the largest number of photos optimised together; each needs the memory of the
+            model's activations.
 
     Raises:
         UserError: if a number is not positive.
@@ -97,7 +98,7 @@ class NullText:
         ]
 
     def _optimise(self, task: _Step, empty: Tensor) -> Tensor:
-        """Return the embeddings of a step; photos that have stopped are no longer computed."""
+        """Return the embeddings of a step; later updates leave out photos that have stopped."""
         rate = self.learning_rate * (1 - task.step / 100)
         limit = self.tolerance + self.growth * task.step
         found = empty.clone()
@@ -121,12 +122,12 @@ class _Step:
     """One step of all photos.
 
     Attributes:
-        model: predicts noise.
-        step: which.
-        latents: before it.
-        target: the pivots after it.
-        guidance: (n, 1, 1, 1).
-        with_text: the model's noise prediction with text.
+        model: the model that predicts noise.
+        step: the index of the step.
+        latents: the latents before the step, (n, channels, height, width).
+        target: the pivots after the step, of the same shape.
+        guidance: the guidance scale of each photo, (n, 1, 1, 1).
+        with_text: the model's noise prediction with text, of the latents' shape.
     """
 
     model: Predictor
@@ -142,7 +143,7 @@ class _Step:
         return self.model.schedule.move(self.latents[rows], noise, self.step, self.step + 1)
 
     def differentiate(self, empty: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the loss of some photos, (n,), and its gradient by their embeddings."""
+        """Return the loss of each of some photos, (n,), and its gradient by their embeddings."""
         with torch.enable_grad():
             empty = empty.detach().requires_grad_()
             after = self.follow(self.model.noise(self.latents[rows], empty, self.step), rows)

@@ -1,4 +1,4 @@
-"""Edits photos by text: inversion, then generation under prompt-to-prompt's control (LANCE)."""
+"""Edits of photos by text: inversion, then generation with prompt-to-prompt's control (LANCE)."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def _direct() -> Inverter:
 
 @dataclass(frozen=True)
 class InvertAndEdit:
-    """Edits photos: the image of a job's first text is the photo, that of every other text an edit.
+    """Edits photos: the image of a job's first text is the photo, those of other texts are edits.
 
-    A text that equals the first one is shown by the photo's reconstruction. ``Draw.p`` is LANCE's
-    f, the share of the steps taken during which edits use the source's self-attention, and
+    The image of a text that equals the first one is the photo's reconstruction. ``Draw.p`` is
+    LANCE's f, the share of the steps taken during which edits use the source's self-attention, and
     ``Draw.cfg`` their guidance (7.5, Table 6). Jobs of one call share all common computations: a
     photo is inverted once and its source denoised once, and edits that differ only in p are the
     same until they diverge. Each job's result is the same as alone, up to rounding.
@@ -57,20 +57,20 @@ class InvertAndEdit:
 
     Args:
         model: the diffusion model (LANCE: Stable Diffusion 1.4, Table 6).
-        inversion: how photos are inverted; the default is ``DirectInversion``.
-        steps: number of DDIM's steps (Table 6: 50).
-        cross: control of cross-attention; ``null`` is none. The default is that of LANCE's released
-            code: new words find their own place, edited words have weight 2, during 0.8 of the
-            steps (Table 6).
-        self_max_tokens: self-attention over more tokens is not shared (prompt-to-prompt's notebook
-            for photos: 32 x 32); ``null`` is no limit.
-        remember: store a source's queries and keys from its inversion, if that has computed them
-            (Stable Diffusion, 50 steps, bf16: about 2 GiB a photo while it is edited); otherwise
-            each source is an additional row.
-        max_rows: most rows of one UNet call.
-        decode_rows: latents decoded together.
-        photos: how photos are cropped and resized, and which are rejected.
-        safety: optional safety checker.
+        inversion: the method that inverts photos; the default is ``DirectInversion``.
+        steps: the number of DDIM's steps (Table 6: 50).
+        cross: the control of cross-attention; ``null`` for no control. The default is that of
+            LANCE's released code: new words find their own place, and edited words have weight 2,
+            during 0.8 of the steps (Table 6).
+        self_max_tokens: the largest number of tokens up to which self-attention is shared
+            (prompt-to-prompt's notebook for photos: 32 x 32); ``null`` for no limit.
+        remember: whether a source's queries and keys are kept from an inversion that has computed
+            them (Stable Diffusion, 50 steps, bf16: about 2 GiB for each photo while it is edited);
+            otherwise each source is an additional row.
+        max_rows: the largest number of rows in one UNet call.
+        decode_rows: the number of latents decoded at once.
+        photos: the preparation of photos: cropping, resizing and rejection.
+        safety: the safety checker; ``null`` for no checker.
 
     Raises:
         UserError: for invalid row counts or steps.
@@ -148,8 +148,8 @@ class InvertAndEdit:
     def edit(self, jobs: Sequence[ImageJob]) -> list[Images]:
         """Return, for each job, the photo as the model saw it, and the image of every other text.
 
-        A photo that cannot be edited, and an edit that ``cross`` cannot control, give ``Images``
-        without images and with the reason (``Images.rejected``), without affecting others.
+        For a photo that cannot be edited and for an edit that ``cross`` cannot control, it returns
+        ``Images`` without images and with the reason (``Images.rejected``). Others are unaffected.
 
         Raises:
             UserError: if an example has no image, or for a p outside [0, 1].
@@ -191,7 +191,7 @@ class InvertAndEdit:
     def _why_not(
         self, job: ImageJob, photos: Mapping[str, NDArray[np.uint8] | UnfitPhotoError]
     ) -> str:
-        """Return the reason in one word why a job is not done, empty if it is."""
+        """Return the reason, in one word, why a job is rejected; empty if it is not."""
         photo = photos[_photo_of(job).digest]
         if isinstance(photo, UnfitPhotoError):
             return photo.reason
@@ -208,8 +208,8 @@ class InvertAndEdit:
         """Return the tree of jobs and its final latents.
 
         Args:
-            jobs: what is to be made.
-            photos: as they are shown to the model, by their digest.
+            jobs: the images to make.
+            photos: {digest: prepared photo, uint8 (side, side, 3)}.
         """
         import torch
 
@@ -238,7 +238,7 @@ class InvertAndEdit:
         latents: Tensor,
         photos: Mapping[str, NDArray[np.uint8]],
     ) -> list[Images]:
-        """Decode the images of jobs, each latent once."""
+        """Return the decoded images of jobs; each latent is decoded once."""
         import torch
 
         wanted = sorted({latent for places in tree.jobs for latent in places[1:]})
@@ -268,7 +268,7 @@ class InvertAndEdit:
 
         predictor, _ = self._engine
         loaded = self._diffusion
-        # One by one, so that a photo's latents do not depend on other photos of the call.
+        # Photos are encoded one by one, so that their latents do not depend on the others.
         pixels = {name: torch.from_numpy(np.array(one)) for name, one in photos.items()}
         latents = {
             name: loaded.encode_image(one.permute(2, 0, 1).float() / 255)
@@ -287,7 +287,7 @@ class InvertAndEdit:
         )
 
     def _controlled(self, text: str) -> int:
-        """Return during how many first steps a text's cross-attention uses the source."""
+        """Return the number of first steps in which a text's cross-attention uses the source."""
         if self.cross is None:
             return 0
         import numpy as np

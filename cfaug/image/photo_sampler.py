@@ -1,4 +1,4 @@
-"""The sampler of edited photos: DDIM or DDPM over a tree of edits that use their sources."""
+"""The sampler for edits of photos: DDIM or DDPM over a tree of edits that use their sources."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class PhotoSampler:
 
     Attributes:
         unet: a UNet2DConditionModel, or its compiled form.
-        shared: attached to that UNet.
-        schedule: the levels of noise; the last steps of it are taken, as many as the tree has.
-        dtype: of the UNet's input; latents and the sampler's own sums are float32, or float64 for
-            a float64 UNet.
-        batching: how rows are cut into calls.
-        eta: share of DDPM's noise in each step.
+        shared: the shared attention that is attached to that UNet.
+        schedule: the levels of noise; a tree with fewer steps takes the last ones.
+        dtype: the number format of the UNet's input; latents and the sampler's own sums are
+            float32, or float64 for a float64 UNet.
+        batching: the rules by which rows are split into calls.
+        eta: the share of DDPM's noise in each step.
     """
 
     unet: UNet2DConditionModel
@@ -48,10 +48,10 @@ class PhotoSampler:
         """Return the final latents, (latents, channels, height, width); a source's are unchanged.
 
         Args:
-            tree: what to denoise.
-            texts: embeddings (1 + tree's texts, tokens, width), the empty text first.
-            inversions: of the tree's sources.
-            folds: cross-attention control.
+            tree: the plan of the latents to denoise.
+            texts: the embeddings (1 + tree's texts, tokens, width), the empty text first.
+            inversions: the inversion of each of the tree's sources.
+            folds: the matrices of cross-attention control; ``None`` for no control.
         """
         device = texts.device
         way = torch.stack([one.latents for one in inversions])
@@ -86,7 +86,7 @@ class PhotoSampler:
     def _texts(
         self, tree: PhotoTree, texts: Tensor, inversions: Sequence[Inversion], step: int
     ) -> Tensor:
-        """Return the embeddings for rows at a step: unconditional ones, then the texts."""
+        """Return the embeddings for the rows of a step: unconditional ones, then those of texts."""
         if tree.empty_texts == 1 and inversions[0].empty is None:
             return texts
         empty = [texts[0] if one.empty is None else one.empty[step] for one in inversions]

@@ -2,8 +2,8 @@
 
 All edits of a photo use one source. Edits by the same text that differ in the share of steps with
 the source's self-attention are the same until the smaller share ends, so that they form a tree, as
-in ``cfaug.image.tree``; nothing is approximated. The source is computed only as long as an edit
-uses it.
+in ``cfaug.image.tree``, without approximation. The source is computed only as long as an edit uses
+it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Source:
     """The key of an inversion; jobs with equal sources share it.
 
     Attributes:
-        digest: of the photo's file.
-        text: its caption.
-        guidance: of the edits; ``None`` where the inversion does not depend on it.
+        digest: the digest of the photo's file.
+        text: the caption of the photo.
+        guidance: the guidance scale of the edits; ``None`` if the inversion does not depend on it.
     """
 
     digest: str
@@ -38,12 +38,12 @@ class PhotoTree(Branches):
     """Latents that start from the inversion of a photo.
 
     Attributes:
-        sources: one for each photo, caption and, if it matters, guidance.
-        source: number of each latent's source.
-        cfg: guidance of each latent, float64; that of a source is not used.
-        end: first step at which a latent is no longer denoised.
-        steps: how many are taken.
-        empty_texts: number of unconditional embeddings: one, or one for each source.
+        sources: the distinct sources of the tree.
+        source: the number of each latent's source.
+        cfg: the guidance scale of each latent, float64; it is not used for sources.
+        end: the first step at which a latent is no longer denoised.
+        steps: the number of steps taken.
+        empty_texts: the number of unconditional embeddings: one, or one for each source.
         remembered: whether the sources' attention is stored, so that no source is computed.
     """
 
@@ -62,12 +62,12 @@ class PhotoTree(Branches):
 
     @property
     def empty_text(self) -> Integers:
-        """Number of the unconditional embedding for each latent."""
+        """The number of each latent's unconditional embedding."""
         return self.source if self.empty_texts > 1 else self.source * 0
 
     @property
     def lent(self) -> Integers:
-        """Place of the source's row among lent rows: stored sources are lent in order."""
+        """The place of the source's row among lent rows; stored sources are lent in order."""
         return self.source if self.remembered else super().lent
 
     def active(self, step: int) -> Integers:
@@ -91,16 +91,17 @@ def plan_edits(
     remembered: bool = False,
     controlled: Callable[[str], int] = lambda _: 0,
 ) -> PhotoTree:
-    """Return the tree of jobs, each with a photo; its first text describes the photo.
+    """Return the tree of jobs with photos; the first text of each job describes the photo.
 
     The image of a text that equals the first is the source itself, the reconstruction.
 
     Args:
-        jobs: what is to be made.
-        steps: how many are taken.
-        by_guidance: whether an inversion depends on the guidance.
-        remembered: whether the sources' attention is remembered.
-        controlled: how many first steps an edited text's cross-attention looks at the source.
+        jobs: the images to make.
+        steps: the number of steps taken.
+        by_guidance: whether an inversion depends on the guidance of its edits.
+        remembered: whether the sources' attention is stored.
+        controlled: a function that returns the number of first steps in which an edited text's
+            cross-attention uses the source.
 
     Raises:
         UserError: for a p outside [0, 1].

@@ -1,4 +1,4 @@
-"""Prepares a photo for a diffusion model: checks, decodes, crops to a square, resizes."""
+"""Preparation of photos for a diffusion model: checks, decoding, square crop, resizing."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class UnfitPhotoError(Exception):
     """A photo that is not edited.
 
     Args:
-        reason: in one word, for counts.
-        why: in full.
+        reason: the reason in one word, which cards and candidate logs count.
+        why: the explanation in full.
     """
 
     def __init__(self, reason: str, why: str) -> None:
@@ -41,15 +41,16 @@ class UnfitPhotoError(Exception):
 class PhotoPreparation:
     """Converts photos to squares, as in LANCE's released code.
 
-    The centre is cropped to a square, which is resized with Pillow's default filter, bicubic.
+    The central square is cropped and resized with Pillow's default filter, bicubic.
 
     Args:
-        grey: photos without colour: ``take`` gives them three equal channels; ``reject``, as in the
-            released code, rejects them.
-        animated: ``take`` takes the first frame.
-        smallest: least shorter side of a photo, as a share of the model's side; smaller photos have
-            too little detail to be enlarged.
-        max_pixels: limit of a photo's pixels, by its header; larger photos are not decoded.
+        grey: the treatment of photos without colour: ``take`` gives them three equal channels;
+            ``reject``, as in the released code, rejects them.
+        animated: the treatment of photos with several frames: ``take`` uses the first frame;
+            ``reject`` rejects them.
+        smallest: the smallest length of a photo's shorter side, as a share of the model's side;
+            smaller photos have too little detail to be enlarged.
+        max_pixels: the largest number of pixels by a photo's header; larger photos are not decoded.
 
     Raises:
         UserError: for an invalid choice or number.
@@ -68,11 +69,11 @@ class PhotoPreparation:
 
         Args:
             data: the encoded file.
-            side: side of the model's square, in pixels.
-            name: names the photo in an error.
+            side: the side of the model's square in pixels.
+            name: the name of the photo in errors.
 
         Raises:
-            UnfitPhotoError: if it is broken, too large, too small, or of a kind that is rejected.
+            UnfitPhotoError: if the photo is broken, too large, too small, or of a rejected kind.
         """
         try:
             header = open_image(data, name, self.max_pixels)

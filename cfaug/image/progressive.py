@@ -1,4 +1,4 @@
-"""Runs a progressive editor in one go: sample, decode, check."""
+"""A complete run of a progressive editor: sample, decode, check."""
 
 from __future__ import annotations
 

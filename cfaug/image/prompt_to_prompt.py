@@ -39,24 +39,26 @@ class PromptToPrompt:
     """Draws the images of a set with shared noise and shared self-attention.
 
     The model is loaded at the first call. All methods may be called from several threads: one
-    samples at a time, and ``decode`` and ``unsafe`` run in parallel to it.
+    thread samples at a time, while others run ``decode`` and ``unsafe``.
 
     Args:
         model: the diffusion model.
-        steps: denoising steps (InstructPix2Pix: 100).
-        max_rows: limit of rows in one UNet call; a latent is two rows, without and with its text.
-        row_multiple: rows of a call are padded to a multiple of this; worth it only with
-            ``model.compile``, which compiles once for every shape.
-        mode: ``ip2p`` shares attention with and without text and while p > i / (steps - 1);
-            ``p2p`` with text only, during int(p * steps) steps.
-        self_max_tokens: limit of tokens above which self-attention is not shared (prompt-to-prompt:
-            1024 or 256); ``null`` shares every resolution, as InstructPix2Pix does.
-        cross: control of cross-attention; ``null`` is none, as in InstructPix2Pix.
+        steps: the number of denoising steps (InstructPix2Pix: 100).
+        max_rows: the largest number of rows in one UNet call; a latent is two rows, without and
+            with its text.
+        row_multiple: the number to a multiple of which the rows of a call are padded; worth it only
+            with ``model.compile``, which compiles once for every shape.
+        mode: ``ip2p`` shares attention with and without text, while p > i / (steps - 1); ``p2p``
+            shares it with text only, during int(p * steps) steps.
+        self_max_tokens: the largest number of tokens up to which self-attention is shared
+            (prompt-to-prompt: 1024 or 256); ``null`` for no limit, as in InstructPix2Pix.
+        cross: the control of cross-attention; ``null`` for no control, as in InstructPix2Pix.
         noise: ``shared`` within a set, or ``independent`` for every image (an ablation).
-        noise_on_device: draw noise with the device's generator: no copying, but different images.
-        eta: 1 is Euler-ancestral, 0 is Euler (DDIM).
-        decode_rows: number of latents decoded at once.
-        safety: optional safety checker, for ``unsafe``.
+        noise_on_device: whether noise is drawn with the device's generator: it is not copied, but
+            the images differ.
+        eta: the share of the ancestral noise: 1 is Euler-ancestral, 0 is Euler (DDIM).
+        decode_rows: the number of latents decoded at once.
+        safety: the safety checker for ``unsafe``; ``null`` for no checker.
 
     Raises:
         UserError: for an invalid mode or noise, or row counts that do not fit each other.
@@ -128,7 +130,7 @@ class PromptToPrompt:
         """Return the images of each job, one for each text, all decoded.
 
         Raises:
-            UserError: as ``sample``.
+            UserError: for the reasons of ``sample``.
             FloatingPointError: if a latent is not finite.
         """
         return edit_at_once(self, jobs)
@@ -148,23 +150,23 @@ class PromptToPrompt:
     def sample_halving(
         self, jobs: Sequence[ImageJob], rounds: int, keep: Keep
     ) -> dict[int, Tensor]:
-        """Draw jobs, and drop some on the way: an approximation.
+        """Draw jobs, and drop some of them on the way: an approximation.
 
-        The steps are cut into ``rounds + 1`` equal parts. After each part except the last, ``keep``
-        gets predictions of the final latents, and only the jobs that it returns continue, with the
-        same results as alone. Whether a dropped job would have become better remains unknown.
+        The steps are split into ``rounds + 1`` equal parts. After each part except the last,
+        ``keep`` gets predictions of the final latents, and only the jobs that it returns continue,
+        with the same results as alone. Whether a dropped job would have become better is unknown.
 
         Args:
-            jobs: what to draw.
-            rounds: how often ``keep`` is asked.
-            keep: maps the numbers of the remaining jobs and their predictions (texts, channels,
-                height, width) to the numbers of those that continue, in order.
+            jobs: the images to draw.
+            rounds: the number of calls of ``keep``.
+            keep: a function that maps the numbers of the remaining jobs and their predictions
+                (texts, channels, height, width) to the numbers of those that continue, in order.
 
         Returns:
             Final latents, float32 (texts, channels, height, width), by number of the job.
 
         Raises:
-            UserError: as ``sample``, and for fewer steps than parts.
+            UserError: for the reasons of ``sample``, and for fewer steps than parts.
             FloatingPointError: if a latent is not finite.
         """
         import torch
@@ -209,13 +211,13 @@ class PromptToPrompt:
             return torch.cat([self._diffusion.decode(x) for x in latents.split(self.decode_rows)])
 
     def unsafe(self, images: Tensor) -> list[bool]:
-        """Return which images the safety checker flags; none without a checker."""
+        """Return whether the safety checker flags each image; false without a checker."""
         if self.safety is None:
             return [False] * len(images)
         return self.safety.flag(images)
 
     def same_text(self, texts: Sequence[str]) -> bool:
-        """Return whether an edited text equals the base text for the model, as when truncated.
+        """Return whether an edited text equals the base for the model, for example when truncated.
 
         The first text is the base. Such a set would show the same image twice.
         """

@@ -19,10 +19,11 @@ class SafetyChecker:
     """Flags images whose CLIP embedding is close to concepts that the checker's authors chose.
 
     Args:
-        weights: a StableDiffusionPipeline folder, or its Hub id, with ``safety_checker`` and
-            ``feature_extractor`` in it.
-        revision: commit of a Hub id.
-        device: ``auto`` (CUDA where there is one), or as ``cfaug.devices.choose_device`` has them.
+        weights: the folder or Hub id of a StableDiffusionPipeline that contains a
+            ``safety_checker`` and a ``feature_extractor``.
+        revision: the commit of a Hub id.
+        device: ``auto`` (CUDA where there is one), or another name that
+            ``cfaug.devices.choose_device`` knows.
 
     Raises:
         UserError: for an invalid device.
@@ -49,7 +50,7 @@ class SafetyChecker:
         return checker.to(choose_device(self.device, "image.safety.device")).eval(), processor
 
     def flag(self, images: Tensor) -> list[bool]:
-        """Return which images, float32 (n, 3, H, W) in [0, 1], are flagged."""
+        """Return whether each image, float32 (n, 3, H, W) in [0, 1], is flagged."""
         import torch
 
         checker, processor = self._parts

@@ -1,4 +1,4 @@
-"""No generation: the source image is the image of every text of a proposal."""
+"""An image editor that generates nothing: the source image serves every text of a proposal."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ WRITTEN = ("PNG", "JPEG", "WEBP")
 
 @dataclass(frozen=True)
 class SameImage:
-    """An image editor for methods that change texts only: the source's own file, byte by byte.
+    """An image editor for methods that change only texts: it returns the source's file unchanged.
 
     Args:
-        max_pixels: limit of an image's pixels, by its header; larger images are not decoded.
+        max_pixels: the largest number of pixels by an image's header; larger images are invalid.
     """
 
     max_pixels: int = MAX_PIXELS
@@ -29,7 +29,7 @@ class SameImage:
         """Return the source image of each job, once for each of its texts.
 
         Raises:
-            UserError: if an example has no image, or one that cannot be read or is too large.
+            UserError: if an example has no image, or its image is unreadable or too large.
         """
         return [Images((self._read(job),), (0,) * len(job.texts)) for job in jobs]
 

@@ -1,7 +1,7 @@
 """The Euler-ancestral sampler of InstructPix2Pix over a tree of candidates, in float32.
 
 Diffusers' ``EulerAncestralDiscreteScheduler.step`` draws noise for every row, which destroys the
-pairing of a set; here noise is shared within a set, and guidance and p are set for each candidate.
+pairing of a set. Here, noise is shared within a set, and each candidate has its guidance and p.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Noise:
     """The source of a candidate's noise.
 
     Attributes:
-        independent: every image of a set has its own noise (an ablation).
-        on_device: draw noise with the device's generator instead of the CPU's.
+        independent: whether every image of a set has its own noise (an ablation).
+        on_device: whether noise is drawn with the device's generator instead of the CPU's.
     """
 
     independent: bool = False
@@ -40,7 +40,7 @@ class Noise:
     def of(
         self, tree: Tree, shape: tuple[int, ...], device: torch.device
     ) -> Callable[[int], Tensor]:
-        """Return a function of the step that draws (latents, *shape), float32.
+        """Return a function that draws the noise of a step, float32 (latents, *shape).
 
         Latents that share their noise have equal rows.
         """
@@ -62,14 +62,14 @@ class Sampler:
 
     Attributes:
         unet: a UNet2DConditionModel, or its compiled form.
-        shared: attached to that UNet.
-        levels: sigmas and timesteps.
-        shape: (channels, height, width) of a latent.
-        dtype: of the UNet's input; latents and the sampler's own sums are float32, or float64 for
-            a float64 UNet.
-        batching: how rows are cut into calls.
-        noise: where noise comes from.
-        eta: 1 adds noise at every step (ancestral), 0 none.
+        shared: the shared attention that is attached to that UNet.
+        levels: the noise levels: sigmas and timesteps.
+        shape: the shape of a latent, (channels, height, width).
+        dtype: the number format of the UNet's input; latents and the sampler's own sums are
+            float32, or float64 for a float64 UNet.
+        batching: the rules by which rows are split into calls.
+        noise: the source of the noise.
+        eta: the share of the ancestral noise at every step: 1 is Euler-ancestral, 0 adds no noise.
     """
 
     unet: UNet2DConditionModel
@@ -93,15 +93,15 @@ class Sampler:
         """Denoise during some steps.
 
         Args:
-            tree: what to denoise.
-            texts: embeddings (1 + tree's texts, tokens, width), the empty text first.
-            folds: cross-attention control.
-            latents: as they are before the first of the steps, (latents, *shape).
-            steps: which, one after the other.
+            tree: the plan of the latents to denoise.
+            texts: the embeddings (1 + tree's texts, tokens, width), the empty text first.
+            folds: the matrices of cross-attention control; ``None`` for no control.
+            latents: the latents before the first of the steps, (latents, *shape).
+            steps: the consecutive steps to take.
 
         Returns:
-            The latents after the last step, and its prediction of the clean ones; a branch that has
-            not started by then has neither.
+            The latents after the last step, and its prediction of the clean latents; both are
+            meaningless for a branch that has not started by then.
         """
         device, exact = texts.device, latents.dtype
         latents = latents.clone()

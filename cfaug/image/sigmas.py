@@ -1,8 +1,9 @@
 """Noise levels spaced as in k-diffusion's wrapper of the CompVis models (InstructPix2Pix).
 
-``n`` points linear in the training timestep from the last to 0, sigma log-linear between the
-trained levels, and a final 0; the model gets fractional timesteps. These are not Karras' sigmas,
-and diffusers' ``EulerAncestralDiscreteScheduler`` interpolates sigma itself, not its log.
+The levels are ``n`` points linear in the training timestep from the last to 0, with sigma
+log-linear between the trained levels, and a final 0; the model gets fractional timesteps. These are
+not Karras' sigmas, and diffusers' ``EulerAncestralDiscreteScheduler`` interpolates sigma itself,
+not its log.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ class NoiseLevels:
     """The noise levels of the sampler.
 
     Attributes:
-        sigmas: float64 (steps + 1,), descending, the last one 0.
-        timesteps: float64 (steps,), fractional, of the model's calls.
-        prediction: what the model predicts, ``epsilon`` or ``v_prediction``.
+        sigmas: the noise levels, float64 (steps + 1,), descending to 0.
+        timesteps: the fractional timesteps of the model's calls, float64 (steps,).
+        prediction: the type of the model's prediction, ``epsilon`` or ``v_prediction``.
     """
 
     sigmas: NDArray[np.float64]
@@ -67,7 +68,7 @@ def trained_sigmas(config: Mapping[str, Any]) -> NDArray[np.float64]:
     """Return sigma = sqrt((1 - a) / a) of each training timestep, with a from ``trained_alphas``.
 
     Raises:
-        UserError: as ``trained_alphas``.
+        UserError: for the reasons of ``trained_alphas``.
     """
     kept = trained_alphas(config)
     return np.sqrt((1 - kept) / kept)
@@ -77,7 +78,7 @@ def read_prediction(config: Mapping[str, Any]) -> str:
     """Return the type of prediction of a model trained with ``config``.
 
     Raises:
-        UserError: if that is not one of ``PREDICTIONS``.
+        UserError: if the type is not one of ``PREDICTIONS``.
     """
     prediction = str(config.get("prediction_type", "epsilon"))
     if prediction not in PREDICTIONS:
@@ -106,9 +107,10 @@ def noise_levels(config: Mapping[str, Any], steps: int) -> NoiseLevels:
 
 
 def ancestral(sigma: float, following: float, eta: float = 1.0) -> tuple[float, float]:
-    """Split the step from ``sigma`` to ``following`` into (down, up): denoise to down, add up.
+    """Split the step from ``sigma`` to ``following`` into (down, up).
 
-    ``eta`` 1 is Euler-ancestral, 0 is Euler, which in these variables is DDIM without noise.
+    The step denoises to the level ``down`` and adds noise of the standard deviation ``up``. ``eta``
+    1 is Euler-ancestral, 0 is Euler, which in these variables is DDIM without noise.
     """
     variance = following**2 * (sigma**2 - following**2) / sigma**2
     up = min(following, eta * variance**0.5)

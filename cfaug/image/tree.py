@@ -1,9 +1,9 @@
 """The plan of latents and steps, as plain data.
 
-Candidates with the same texts, seed and guidance differ only in how long attention is shared: the
-base image does not depend on p, and two edits are the same until the smaller p ends. So they form a
-tree: one base, one trunk that shares longest, and a branch for every other p that starts as a copy
-of the trunk. Nothing is approximated: every candidate is the same as alone.
+Candidates with the same texts, seed and guidance differ only in the number of steps that share
+attention: the base image does not depend on p, and two edits are the same until the smaller p ends.
+Therefore they form a tree: one base, one trunk that shares longest, and a branch for every other p
+that starts as a copy of the trunk. Every candidate is the same as if it were drawn alone.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Integers = NDArray[np.int64]
 
 
 def shared_steps(p: float, steps: int, mode: str = "ip2p") -> int:
-    """Return during how many first steps attention is shared.
+    """Return the number of first steps during which attention is shared.
 
-    ``ip2p``: step i shares iff p > i / (steps - 1), strictly, so never the last step for p <= 1
-    (InstructPix2Pix, generate_img_dataset.py). ``p2p``: the first int(p * steps) steps
-    (prompt-to-prompt's ``self_replace_steps``).
+    In the mode ``ip2p``, step i shares attention iff p > i / (steps - 1), so that the last step
+    never does (InstructPix2Pix, generate_img_dataset.py). In the mode ``p2p``, the first
+    int(p * steps) steps do (prompt-to-prompt's ``self_replace_steps``).
 
     >>> [shared_steps(p, 5) for p in (0, 0.25, 0.26, 0.5, 1)]
     [0, 1, 2, 2, 4]
@@ -44,13 +44,13 @@ class Branches:
     Latents of one base are adjacent, the base first.
 
     Attributes:
-        texts: distinct texts.
-        text: number of the latent's text.
-        image: number of the image in its set; 0 is the base.
-        base: latent whose attention it shares; itself for a base.
-        parent: latent from which it is copied; itself if it has none.
-        birth: first step at which it differs from its parent; 0 if it has none.
-        shared: number of first steps whose attention comes from ``base``.
+        texts: the distinct texts.
+        text: the number of each latent's text.
+        image: the number of each latent's image in its set; 0 is the base.
+        base: the latent that lends its attention; a base's own number for a base.
+        parent: the latent that each latent starts as a copy of; its own number if it has no parent.
+        birth: the first step at which a latent differs from its parent; 0 if it has no parent.
+        shared: the number of first steps in which attention comes from ``base``.
         jobs: the latents of each job's images, the base first.
     """
 
@@ -85,17 +85,17 @@ class Branches:
 
     @property
     def empty_text(self) -> Integers:
-        """Number of the unconditional embedding for each latent."""
+        """The number of each latent's unconditional embedding."""
         return np.zeros(len(self), dtype=np.int64)
 
     @property
     def lent(self) -> Integers:
-        """Place of the base's row with text among lent rows, if it is not in the call itself."""
+        """The place of the base's row with text among lent rows, if another call computed it."""
         return np.ones(len(self), dtype=np.int64)
 
     @property
     def empty_texts(self) -> int:
-        """Number of unconditional embeddings."""
+        """The number of unconditional embeddings."""
         return 1
 
 
@@ -104,9 +104,9 @@ class Tree(Branches):
     """Latents that start from noise: jobs of equal texts, seed and guidance are a family.
 
     Attributes:
-        seeds: of each family.
-        cfg: guidance of each family, float64.
-        family: number of each latent's family.
+        seeds: the seed of each family.
+        cfg: the guidance scale of each family, float64.
+        family: the number of each latent's family.
     """
 
     seeds: tuple[int, ...]
@@ -165,14 +165,14 @@ def plan(jobs: Sequence[ImageJob], steps: int, mode: str = "ip2p") -> Tree:
 
 
 def find_parents(old: Tree, new: Tree, kept: Sequence[int], step: int) -> Integers:
-    """Return, for each latent of a smaller tree, the latent of a tree from which it continues.
+    """Return, for each latent of a smaller tree, the latent of the larger one to continue from.
 
     A branch that has not diverged yet continues from its parent, even if the parent is dropped.
 
     Args:
-        old: what was denoised up to ``step``.
-        new: the plan of some of its jobs.
-        kept: their numbers in ``old``, in the order of ``new``'s jobs.
+        old: the tree that was denoised up to ``step``.
+        new: the tree of some of its jobs.
+        kept: the numbers of these jobs in ``old``, in the order of ``new``'s jobs.
         step: the first step of ``new``.
     """
     latents = np.empty(len(new), dtype=np.int64)

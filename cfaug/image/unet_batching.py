@@ -1,9 +1,9 @@
-"""Splits a step's latents into calls of the UNet: rows, attention sources, texts.
+"""The split of a step's latents into calls of the UNet: rows, attention sources, texts.
 
-A guided latent is two rows, without and with its text; one that is not guided needs no row without
-text. A call has all rows without text, then all rows with text. Latents of a family are adjacent,
-so that at most one family spans two calls: its base is computed in the first and lends its queries
-and keys to the next.
+A guided latent is two rows, without and with its text; a latent without guidance needs only the row
+with text. A call has all rows without text, then all rows with text. Latents of a family are
+adjacent, so that at most one family spans two calls: its base is computed in the first and lends
+its queries and keys to the next.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Call:
     """Rows of the UNet that are computed together.
 
     Attributes:
-        latents: (n,) which latents, padding included.
-        real: how many of them are not padding.
-        guided: (g,) places of those with a row without text.
-        texts: (m,) distinct texts of the call, the empty ones first.
-        rows: information for the attention layers; g + n rows.
+        latents: (n,) the numbers of the latents, padding included.
+        real: the number of latents without padding.
+        guided: (g,) the places in the call of latents with a row without text.
+        texts: (m,) the numbers of the call's distinct texts, the empty ones first.
+        rows: the information for the attention layers about g + n rows.
     """
 
     latents: Tensor
@@ -44,12 +44,12 @@ class Call:
 
 @dataclass(frozen=True)
 class Batching:
-    """How a step is split into calls.
+    """The rules by which a step is split into calls.
 
     Attributes:
-        max_rows: limit of rows in a call; a multiple of ``multiple``.
-        multiple: rows of a call are padded to a multiple of this even number, so that few shapes
-            occur.
+        max_rows: the largest number of rows in a call; a multiple of ``multiple``.
+        multiple: the even number to a multiple of which the rows of a call are padded, so that few
+            shapes occur.
         both_halves: whether the rows without text share attention too (InstructPix2Pix does,
             prompt-to-prompt does not).
     """
@@ -66,14 +66,14 @@ class Batching:
         return list(np.array_split(active, count))
 
     def padding(self, latents: int) -> int:
-        """Return by how many latents a call of ``latents`` is padded."""
+        """Return the number of latents of padding for a call of ``latents``."""
         return -(2 * latents) % self.multiple // 2
 
 
 def calls(
     tree: Branches, step: int, batching: Batching, device: torch.device, folds: Folds | None = None
 ) -> list[Call]:
-    """Return the calls of one step, in the order in which they must be made."""
+    """Return the calls of one step, in the order in which they have to be made."""
     pieces = batching.pieces(tree.active(step))
     made = []
     for number, piece in enumerate(pieces):
@@ -97,7 +97,7 @@ def _call(
     guided = np.flatnonzero(tree.guided[latents])
     g = len(guided)
     where = {int(latent): at for at, latent in reversed(list(enumerate(latents)))}
-    # Rows of each latent; an unguided one uses its only row for both when it is shared.
+    # Rows of each latent; a latent without guidance uses its only row for both.
     with_text = g + np.arange(n)
     without_text = with_text.copy()
     without_text[guided] = np.arange(g)

@@ -1,4 +1,4 @@
-"""Location and identity of a diffusion model's weights, without torch."""
+"""Location and identity of a diffusion model's weights; no torch."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def resolve(name: str, revision: str | None, parts: tuple[str, ...]) -> Path:
 
     Args:
         name: the name in the configuration.
-        revision: commit of a Hub id.
-        parts: required subfolders; empty for a folder of one model.
+        revision: the commit of a Hub id.
+        parts: the required subfolders; empty for a folder of one model.
 
     Raises:
-        UserError: if it does not exist, with the remedy.
+        UserError: if the folder or a part of it does not exist.
     """
     folder = weights.resolve(
         name, revision, [f"{part}/{pattern}" for part in parts for pattern in WANTED] or WANTED

@@ -72,7 +72,7 @@ def stack_rows(rows: Sequence[OptionRow], fill: int) -> dict[str, Any]:
     """Return rows of equal ``shapes`` as one batch, texts padded on the right.
 
     Args:
-        rows: at least one row, all with equal ``shapes``.
+        rows: the rows of a batch, at least one, all with equal ``shapes``.
         fill: the token with which texts are padded.
 
     Returns:

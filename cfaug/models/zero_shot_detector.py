@@ -101,7 +101,7 @@ class HFZeroShotDetector(Wrapped):
 
         Args:
             images: RGB images of any size.
-            names: for each image, the names to detect; the list may be empty.
+            names: the names to detect in each image; the list may be empty.
         """
         given = [
             self.processor.image_processor(images=image, return_tensors="pt") for image in images
