@@ -2,11 +2,11 @@
 
 Let ``A_b`` and ``A_e`` be the softmaxed maps (pixels x tokens) of the base and the edited image.
 All edits of Hertz et al. (2022) have the form ``A_b @ from_source + A_e @ from_own``: *replace*
-moves the columns of the base's map to the new places of its words, *refine* keeps the base's columns for
-common words and the edited image's own columns for new words, and a weight scales the columns of
-edited words. Maps are not renormalised, as in the reference. Two errors of the reference are not
-repeated: after an edit that changed the number of tokens, *replace* took shifted columns for all
-later words; and if the base is longer, *refine* used real words of the base as padding.
+moves the columns of the base's map to the new places of its words, *refine* keeps the base's
+columns for common words and the edited image's own columns for new words, and a weight scales the
+columns of edited words. Maps are not renormalised, as in the reference. Two errors of the reference
+are not repeated: after an edit that changed the number of tokens, *replace* took shifted columns
+for all later words; and if the base is longer, *refine* used real words of the base as padding.
 """
 
 from __future__ import annotations
