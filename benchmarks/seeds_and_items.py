@@ -30,9 +30,9 @@ SPREADS = {
     "as much of each": (1 / 3, 1 / 3, 1 / 3),
     "mostly items": (0.2, 0.7, 0.1),
     "items alone": (0.0, 1.0, 0.0),
-    "neither's own": (0.0, 0.0, 1.0),
+    "interaction": (0.0, 0.0, 1.0),
 }
-"""Shares of the squared standard error of the difference: seeds, items, neither's own."""
+"""Shares of the squared standard error of the difference: seeds, items, interaction."""
 
 METHODS = ("t over seeds", "bootstrap over items", "bootstrap over both", "decomposition")
 

@@ -20,7 +20,7 @@ SHOWN = 500
 
 COLUMNS = (
     "difference", "95 % interval", "p", "p_holm", "bootstrap 95 %", "p bootstrap",
-    "standard error", "seeds", "items", "neither's own",
+    "standard error", "seeds", "items", "interaction",
 )  # fmt: skip
 
 
@@ -84,19 +84,19 @@ def _cells(one: JointComparison) -> tuple[Entry, ...]:
 def _explain(comparisons: Sequence[JointComparison]) -> list[str]:
     count = sum(not math.isnan(one.p_holm) for one in comparisons)
     said = [
-        "Whether another training and other items of this kind would give the same. Interval and "
-        "p (one-sided: the arm is better; Holm over "
-        f"{count} comparison{'s' * (count > 1)}) are Student's, from what seeds and clusters of "
-        "items add to the squared standard error of the difference; the bootstrap draws seeds and "
-        "clusters, and is too short with few seeds where seeds add the most. Metrics that are not "
-        "means over items are left out.",
+        "Would training again, tested on other items of this kind, give the same result? Interval "
+        "and p (one-sided: the arm is better; Holm over "
+        f"{count} comparison{'s' * (count > 1)}) are Student's, with the squared standard error "
+        "that seeds and clusters of items add up to. The bootstrap draws seeds and clusters; its "
+        "intervals are too narrow where a few seeds cause most of the variance. Metrics that are "
+        "not means over items are left out.",
     ]
     if any(one.parts.truncated for one in comparisons):
-        said.append("*: estimated below 0 and cut to 0.")
+        said.append("*: estimated below 0 and set to 0.")
     if any(one.own_tests for one in comparisons):
         said.append(
-            "Where every seed has items of its own, items hold what is neither's own (–), and the "
-            "bootstrap counts items twice."
+            "Where every seed has items of its own, the interaction (–) is part of the items, and "
+            "the bootstrap counts items twice."
         )
     return said
 

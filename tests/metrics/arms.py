@@ -12,7 +12,7 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 
 def layout(seed=0.0, item=0.0, rest=0.0, shape=(5, 80), draw=0) -> np.ndarray:
-    """Differences with these standard deviations of seeds, items and what is neither's own."""
+    """Differences with these standard deviations of seeds, items and their interaction."""
     at = rng(draw)
     return (
         0.3 + at.normal(0, seed, (shape[0], 1)) + at.normal(0, item, (1, shape[1]))

@@ -184,7 +184,7 @@ def test_the_table_and_the_csv_hold_it(experiment, tmp_path):
     [part] = seeds_and_items_parts(found, {"good": "Good"}, ["A sentence."])
     assert part.rows[0][0] == ("Good", "base", "own", "acc1")
     cells = dict(zip(part.columns, (cell.text for cell in part.rows[0][1]), strict=True))
-    shares = [int(cells[name].rstrip("*")) for name in ("seeds", "items", "neither's own")]
+    shares = [int(cells[name].rstrip("*")) for name in ("seeds", "items", "interaction")]
     assert sum(shares) in (99, 100, 101)
     assert float(cells["difference"]) == pytest.approx(100 * found[0].row.diff, abs=0.01)
     assert part.notes[-1] == "A sentence."
