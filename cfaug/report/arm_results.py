@@ -1,4 +1,4 @@
-"""The results of arms under ``paths.runs``, by ``experiment/arm``, and missing ones."""
+"""Read the results of arms under ``paths.runs`` by ``experiment/arm``, and name missing ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COUNTS = ("train", "counterfactual")
 """The counts of a run that tables print."""
 
 NAMED = 8
-"""Missing things that one message names."""
+"""Most missing runs and results that one message names."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class ArmResults:
 
     Attributes:
         name: ``experiment/arm``.
-        rows: every result.
-        records: ``run.json`` by seed; empty for a checkpoint that was only evaluated.
+        rows: results of all seeds.
+        records: content of ``run.json`` by seed; empty for a checkpoint that was only evaluated.
         left_out: one sentence for each run that differs from the others of the arm.
     """
 
@@ -89,7 +89,7 @@ class ArmResults:
 
 
 class Runs:
-    """Reads arms, each only once."""
+    """A reader of arms under a folder of runs, which reads each arm only once."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -97,7 +97,7 @@ class Runs:
 
     @property
     def left_out(self) -> list[str]:
-        """Which runs of the arms read so far differ from the others of their arm."""
+        """A sentence for each run read so far that differs from the others of its arm."""
         return [line for arm in self._arms.values() for line in arm.left_out]
 
     def arm(self, name: str) -> ArmResults:

@@ -1,4 +1,4 @@
-"""The record of an experiment's arm: what its runs were trained on, read from ``run.json``.
+"""The record of an experiment's arm: the training data of its runs, read from ``run.json``.
 
 An arm's name is for people, and is the name of its folder; it is never parsed.
 """
@@ -26,20 +26,21 @@ ORIGINALS = "originals"
 
 @dataclass(frozen=True)
 class Arm:
-    """What the runs of an arm have in common.
+    """The properties that the runs of an arm have in common.
 
     Attributes:
-        name: of the arm's folder.
+        name: name of the arm's folder.
         trained: whether any of its runs took a step.
         cf_ratio: share of counterfactual examples in training; ``None`` if the record lacks it.
-        source: where the counterfactual examples came from, as ``data.counterfactual`` names it;
-            empty if there were none.
-        control: what the arm is a control for: ``real`` or ``counterfactual``, the source that
-            replaces a plan's examples (``data.control``); ``singles`` for single images in place of
-            pairs; ``shuffled`` for captions permuted within their sets; ``originals`` for the
-            originals of pairs in place of both members; ``None`` for no control.
+        source: source of the counterfactual examples, the value of ``data.counterfactual``; empty
+            if there were none.
+        control: kind of control: ``real`` or ``counterfactual``, the source that replaces a plan's
+            examples (``data.control``); ``singles`` for single images in place of pairs;
+            ``shuffled`` for captions permuted within their sets; ``originals`` for the originals of
+            pairs in place of both members; ``None`` for no control.
         pairs_in_batch: whether the members of a set were kept in one batch.
-        settings: that define the arm, by their dotted names, without those that depend on the seed.
+        settings: settings that define the arm, by dotted name, without those that depend on the
+            seed.
         train_sizes: numbers of training examples over the runs.
     """
 
@@ -75,7 +76,8 @@ def read_arms(runs: Iterable[Run]) -> dict[str, Arm]:
     """Return the arms of an experiment by name, in order of appearance.
 
     Args:
-        runs: of any arms, those of one arm of one identity (``records.same_identity``).
+        runs: runs of any arms; all runs of an arm have one identity, see
+            ``identities.same_identity``.
     """
     found: dict[str, list[Run]] = {}
     for run in runs:

@@ -48,12 +48,14 @@ def grouped_bars(
     """Draw groups of horizontal bars from zero, with intervals as lines over them.
 
     Args:
-        groups: {group: its bars}, at least one; bars of equal place have equal colours.
-        title: below the axis.
-        measure: how values are printed.
+        groups: bars of each group, by its name; at least one group. Bars at the same position have
+            the same colour.
+        title: title of the x axis.
+        measure: unit and format of printed values.
         legend: names of the bars of a group, printed above; empty for no legend.
-        chance: {group: values by chance}, drawn behind the bars of that group.
-        logarithmic: use a logarithmic axis: bars start from the power of ten below all values.
+        chance: values by chance, drawn behind the bars of their group, by its name.
+        logarithmic: whether the axis is logarithmic; bars then start from the power of ten below
+            all values.
 
     Raises:
         UserError: if an axis is logarithmic and a value is not above 0.

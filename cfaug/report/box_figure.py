@@ -48,7 +48,7 @@ class Box:
     Attributes:
         low: end of the lower whisker.
         first: lower quartile.
-        median: of all values.
+        median: median of all values.
         third: upper quartile.
         high: end of the upper whisker.
         far: names of the values beyond the whiskers, in their order.
@@ -101,10 +101,10 @@ def box_plot(
     """Draw one box per row: quartiles, whiskers, outliers; the extremes are named.
 
     Args:
-        rows: {row: {name: value}}, at least one value per row.
-        title: below the axis.
-        measure: how values are printed; the largest is red, the smallest green.
-        chance: {row: values by chance}, drawn behind that row.
+        rows: values of each row by name, at least one value per row.
+        title: title of the x axis.
+        measure: unit and format of printed values; the largest is red, the smallest green.
+        chance: values by chance, drawn behind their row, by its name.
     """
     chance = chance or {}
     height = max(ROW, LINE * lines_of(list(rows)) + 10)

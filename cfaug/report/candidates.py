@@ -41,7 +41,7 @@ BINS = 200
 
 COSINE = (-1.0, 1.0)
 ROUNDING = 1e-3
-"""By how much a cosine may exceed 1."""
+"""Largest excess of a cosine over 1 that counts as rounding error."""
 
 P_BINS = 20
 """Bins of p, from 0 to 1."""
@@ -55,10 +55,10 @@ class Tally:
     """Counts of the candidates in the logs.
 
     Attributes:
-        ranges: the lowest and the highest bound of each score that is counted, by its column.
-        scored: candidates by score and bin; edits of a larger set count one by one.
-        accepted: those of them that were accepted.
-        by_p: candidates by bin of p and reason, "" for accepted.
+        ranges: lowest and highest bound of each counted score, by its column.
+        scored: number of candidates by score and bin; edits of a larger set count one by one.
+        accepted: number of accepted candidates, in the same form.
+        by_p: number of candidates by bin of p and reason, with "" for accepted.
         has_p: whether candidates have a p; otherwise all are in the first bin.
     """
 
@@ -123,8 +123,8 @@ def find_ranges(logs: Sequence[Path], names: Sequence[str]) -> dict[str, tuple[f
     """Return the bounds between which each score is drawn: a cosine's, or its extremes.
 
     Args:
-        logs: the files.
-        names: the scores, columns of each.
+        logs: paths of the candidate logs.
+        names: names of the scores, which are columns of every log.
 
     Raises:
         UserError: if a file is not a candidate log.
@@ -151,8 +151,8 @@ def tally(logs: Sequence[Path], names: Sequence[str]) -> Tally:
     """Count the candidates of several logs.
 
     Args:
-        logs: the files.
-        names: the scores to count, columns of each.
+        logs: paths of the candidate logs.
+        names: names of the scores to count, which are columns of every log.
     """
     counts = Tally(find_ranges(logs, names))
     for file in logs:
@@ -166,9 +166,9 @@ def write_candidates(
     """Draw ``candidates.svg`` of a folder of shards and return its path.
 
     Args:
-        folder: with ``NNNNN.parquet`` beside the shards.
+        folder: folder of shards with their candidate logs, ``NNNNN.parquet``.
         meanings: the scores to draw, with a description of each, which may be empty.
-        thresholds: the least acceptable value of some of them; ``None`` for none.
+        thresholds: smallest acceptable value of some scores; ``None`` for no threshold.
 
     Raises:
         UserError: if there is no log, or one cannot be read.

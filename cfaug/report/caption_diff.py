@@ -1,4 +1,4 @@
-"""Which words of a caption an edit changed."""
+"""Mark the words of a caption that an edit changed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Span = tuple[int, int]
 
 
 def mark_changes(members: Sequence[Member], i: int) -> list[str]:
-    """Return a caption in pieces, changed words at the odd places.
+    """Return a caption in pieces, with the changed words at odd positions.
 
-    The words are those of the edit, where they stand at what differs from the unedited caption; if
-    the caption does not have them, whatever differs. In the unedited caption, what any edit
-    replaced is marked. Captions of one image are not edits of each other.
+    The words are those of the edit where the caption differs from the unedited one; if the caption
+    lacks them, all differences are marked. In the unedited caption, the words that any edit
+    replaced are marked. Captions of one image are not edits of each other.
 
     >>> from cfaug.types import Edit
     >>> cat = Member("a cat and a cat", "0", "s")

@@ -18,8 +18,8 @@ class Collected:
     """The runs of one experiment for its table.
 
     Attributes:
-        runs: finished ones; those of an arm have the same identity.
-        rows: their results.
+        runs: finished runs; those of an arm have the same identity.
+        rows: results of these runs.
         left_out: a sentence for each run that was left out, with the reason.
     """
 
@@ -36,11 +36,11 @@ class Collected:
 def collect(folders: Iterable[Path]) -> Collected:
     """Read the runs and the results for a table.
 
-    Left out are runs that are not finished or cannot be read, and those that differ from the other
-    runs of their arm. Runs without results are skipped.
+    Runs that are not finished, cannot be read, or differ from the other runs of their arm are left
+    out. Runs without results are skipped.
 
     Args:
-        folders: of runs.
+        folders: folders of runs, each with a ``run.json``.
 
     Raises:
         UserError: naming two folders with the same arm and seed: two experiments in one table would

@@ -57,7 +57,7 @@ def values(found: Answers) -> dict[int, float]:
 
 
 def obstacle(ours: Answers, theirs: Answers) -> str:
-    """Say why two arms cannot be compared on a benchmark and metric; empty if they can.
+    """Return why two arms cannot be compared on a benchmark and metric; empty if they can.
 
     A seed's test data must be the same in both arms; arms with different seeds must share the same
     set of tests. Rows without hashes of data or weights count as comparable.
@@ -101,7 +101,7 @@ def different_tests(rows: Iterable[Result], labels: Mapping[str, str] | None = N
 
     Args:
         rows: results of all arms.
-        labels: {arm: as printed}.
+        labels: label of each arm in tables, by its name.
     """
     names = labels or {}
     said: dict[str, str] = {}
@@ -139,7 +139,7 @@ def equal_weights(
     Args:
         rows: results of all arms.
         baselines: the arms that others are compared with.
-        labels: {arm: as printed}.
+        labels: label of each arm in tables, by its name.
     """
     names, found, said = labels or {}, answers(rows), {}
     for base in baselines:
@@ -156,7 +156,7 @@ def equal_weights(
 
 
 def same_weights_say(arm: str, other: str, same: Iterable[int], *, every: bool) -> str:
-    """Say what follows if two arms have the same weights at some or all of their common seeds."""
+    """Return a sentence on two arms with the same weights at some or all of their common seeds."""
     both = f"{arm} and {other} have the same weights"
     if every:
         return f"{both} at every seed: no comparison."

@@ -22,16 +22,17 @@ class Comparison:
             before fine-tuning.
         tested: arms under test, the main one first. If none of them exists, the arm with the
             largest share of counterfactual examples, with captions unshuffled and all images.
-        control_sources: counterfactual sources without pairs: arms that were trained on them are
-            controls for the pairing, as are those of ``data.counterfactual_members=singles`` and
-            of ``data.counterfactual_captions=shuffled``, and those of ``data.negatives`` that show
-            only the originals.
-        headlines: {benchmark: metric} for the first line of a report, of which the first with
-            results is used. If there is none, the first metric of the first benchmark.
-        in_distribution: [part of a benchmark's name, its replacement in the name of the
-            in-distribution counterpart]; the counterpart shows the cost of a gain.
-        labels: {arm: its name in tables}.
-        seeds_and_items: also compare arms over seeds and items at once, if items were saved.
+        control_sources: counterfactual sources without pairs; arms trained on them are controls for
+            the pairing. So are arms with ``data.counterfactual_members=singles`` or
+            ``data.counterfactual_captions=shuffled``, and those whose ``data.negatives`` show only
+            the originals.
+        headlines: metric for the first line of a report, by benchmark; the first with results is
+            used, or else the first metric of the first benchmark.
+        in_distribution: part of a benchmark's name, and its replacement in the name of the
+            in-distribution counterpart, which shows the cost of a gain.
+        labels: label of each arm in tables, by its name.
+        seeds_and_items: whether arms are also compared over seeds and items at once, if items were
+            saved.
     """
 
     baselines: Sequence[str] = ()
@@ -59,9 +60,9 @@ class Comparison:
         """Return the arms that others are compared with, the main one first.
 
         Args:
-            arms: those that have results.
-            asked: their names or labels, as given by the user; ``None`` for the default.
-            labels: {arm: as printed}.
+            arms: arms that have results, by name.
+            asked: names or labels of arms, as given by the user; ``None`` for the default.
+            labels: label of each arm in tables, by its name.
 
         Raises:
             UserError: if a given name is not that of an arm.
@@ -85,13 +86,13 @@ class Comparison:
         baseline: str,
         labels: Mapping[str, str],
     ) -> Headline:
-        """Return what a report of these results is about.
+        """Return the topic of a report of these results.
 
         Args:
             rows: results of all arms.
             arms: records of the arms, by name.
-            baseline: the main one.
-            labels: {arm: as printed}.
+            baseline: name of the main baseline.
+            labels: label of each arm in tables, by its name.
         """
         cells = cells_of(rows)
         benchmark, metric = next(

@@ -19,7 +19,7 @@ from cfaug.json_records import from_json
 from cfaug.report.numbers import FRACTION
 
 NUMBERS = ("value", "sd", "n", "p_independent", "p_paired", "p_holm")
-"""The numbers that a cell may have besides its text; the CSV's columns."""
+"""Names of the numbers that a cell may have besides its text; the CSV's columns."""
 
 DAGGER = ("†",)
 """Superscript of a value that is better by the paired test, corrected over the table (Holm)."""
@@ -27,17 +27,17 @@ DAGGER = ("†",)
 
 @dataclass(frozen=True)
 class Entry:
-    """One cell.
+    """One cell of a table.
 
     Attributes:
-        text: as printed.
+        text: printed text.
         sub: standard deviation, printed after ± or as a subscript; empty for none.
         bold: whether it is the best of its column.
         underlined: whether it is better than its baseline by the paper's test.
-        signs: printed directly after the text.
+        signs: signs printed directly after the text.
         above: superscripts.
-        small: printed small after all else, such as an interval.
-        numbers: the known ones of ``NUMBERS``, in full precision.
+        small: text printed small after all else, such as an interval.
+        numbers: known numbers, by their names in ``NUMBERS``, in full precision.
     """
 
     text: str
@@ -55,14 +55,14 @@ class Part:
     """One table.
 
     Attributes:
-        title: where its numbers come from; empty for none.
+        title: source of its numbers, printed above; empty for none.
         labels: headers of the leading columns, which name a row.
-        groups: header above the value columns: (text, how many columns it spans), in order.
+        groups: headers above the value columns, each with the number of columns it spans, in order.
         columns: headers of the value columns.
-        rows: labels and cells of each, as many as ``labels`` and ``columns``.
+        rows: labels and cells of each row, as many as ``labels`` and ``columns``.
         rules: rows above which a line is drawn.
-        notes: printed below.
-        ours: False for a paper's own numbers.
+        notes: sentences printed below.
+        ours: whether the numbers are ours and not a paper's.
         accents: rows that stand out.
         ranked: whether bold and underlined mean best and second best of a column rather than a
             test.
@@ -114,8 +114,8 @@ def plain_part(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Part:
     """Return a table of texts without marks.
 
     Args:
-        head: of every column; the first column names a row.
-        rows: as many texts each.
+        head: header of every column; the first column names a row.
+        rows: texts of each row, one per column.
     """
     first, *columns = head or ("",)
     found = tuple(((name,), tuple(map(Entry, cells))) for name, *cells in rows)
@@ -131,7 +131,7 @@ class Grouped(Protocol):
 
 
 def groups_of(columns: Sequence[Grouped]) -> tuple[tuple[str, int], ...]:
-    """Return the headers above: each run of columns of one group, with its length."""
+    """Return the headers of groups, each with the number of consecutive columns it spans."""
     spans: list[tuple[str, int]] = []
     for column in columns:
         if spans and spans[-1][0] == column.group:
@@ -151,13 +151,13 @@ class Curve:
     """Means over x with the seeds and an interval; drawn by ``cfaug.report.figures.curve``.
 
     Attributes:
-        title: above the picture.
-        x_title: what x is.
-        y_title: what y is, with its unit.
-        series: {name: {x: {seed: value}}}.
-        note: below the picture.
-        unit: of the values, as in ``cfaug.types.Outcome``.
-        chance: (low, mean, high) of what chance gives, drawn behind the lines; ``None`` is not.
+        title: title above the figure.
+        x_title: title of the x axis.
+        y_title: title of the y axis, with its unit.
+        series: values of each series by x and seed, {name: {x: {seed: value}}}.
+        note: sentence below the figure.
+        unit: unit of the values, see ``cfaug.types.Outcome``.
+        chance: low end, mean and high end by chance, drawn behind the lines; ``None`` for no band.
     """
 
     title: str
@@ -184,14 +184,14 @@ class BarPlot:
     """Groups of bars, as ``cfaug.report.figures.grouped_bars`` draws them.
 
     Attributes:
-        title: above the picture.
-        axis: what the bars show, with its unit.
-        groups: {group: [(name, value, low, high)]}; ``null`` where there is no value or interval.
+        title: title above the figure.
+        axis: title of the value axis, with its unit.
+        groups: bars of each group, (name, value, low, high); ``null`` for no value or interval.
         legend: names of the bars of a group.
-        note: below the picture.
-        unit: of the values, as in ``cfaug.types.Outcome``.
-        chance: {group: (low, mean, high)} of what chance gives, drawn behind the bars.
-        logarithmic: whether the axis is; every value must be above 0.
+        note: sentence below the figure.
+        unit: unit of the values, see ``cfaug.types.Outcome``.
+        chance: low end, mean and high end by chance for each group, drawn behind its bars.
+        logarithmic: whether the axis is logarithmic; every value must then be above 0.
     """
 
     title: str
@@ -206,15 +206,15 @@ class BarPlot:
 
 @dataclass(frozen=True)
 class BoxPlot:
-    """Distributions over named things, as ``cfaug.report.box_figure.box_plot`` draws them.
+    """Distributions over named items, as ``cfaug.report.box_figure.box_plot`` draws them.
 
     Attributes:
-        title: above the picture.
-        axis: what the values are, with its unit.
-        rows: {row: {name: value}}, at least one value a row; the extremes are named.
-        note: below the picture.
-        unit: of the values, as in ``cfaug.types.Outcome``.
-        chance: {row: (low, mean, high)} of what chance gives, drawn behind the row.
+        title: title above the figure.
+        axis: title of the value axis, with its unit.
+        rows: values of each row by name, at least one value a row; the extremes are named.
+        note: sentence below the figure.
+        unit: unit of the values, see ``cfaug.types.Outcome``.
+        chance: low end, mean and high end by chance for each row, drawn behind it.
     """
 
     title: str
@@ -230,12 +230,12 @@ class Tradeoff:
     """Gains against costs, as ``cfaug.report.tradeoff_figure.tradeoff_plot`` draws them.
 
     Attributes:
-        title: above the picture.
-        x_title: what x is, with its unit.
-        y_title: what y is, with its unit.
-        series: {name: [(point, {seed: x}, {seed: y})]}, the points in the order of the line.
-        note: below the picture.
-        units: of x and y, as in ``cfaug.types.Outcome``.
+        title: title above the figure.
+        x_title: title of the x axis, with its unit.
+        y_title: title of the y axis, with its unit.
+        series: points of each series in the order of its line, (name, x by seed, y by seed).
+        note: sentence below the figure.
+        units: units of x and y, see ``cfaug.types.Outcome``.
     """
 
     title: str
@@ -259,16 +259,16 @@ class Document:
     """Tables, curves and pictures that belong together.
 
     Attributes:
-        name: of its files, such as ``coco_cf_3``.
-        title: printed above; empty for none.
+        name: stem of its files' names, such as ``coco_cf_3``.
+        title: heading printed above; empty for none.
         parts: tables, in order.
-        notes: printed below everything.
-        curves: drawn on the page, tables in text formats.
-        gaps: drawn on the page only.
-        pictures: shown on the page only.
-        bars: drawn on the page only.
-        boxes: drawn on the page only.
-        tradeoffs: drawn on the page only.
+        notes: sentences printed below everything.
+        curves: curves, drawn on the page and printed as tables in text formats.
+        gaps: matching gaps, drawn on the page only.
+        pictures: images, shown on the page only.
+        bars: bar charts, drawn on the page only.
+        boxes: box plots, drawn on the page only.
+        tradeoffs: gains against costs, drawn on the page only.
     """
 
     name: str
@@ -303,10 +303,10 @@ def _drop_unused(found: dict[str, Any], *names: str) -> None:
 
 
 def read_document(path: Path) -> Document:
-    """Read what ``Document.to_json`` wrote.
+    """Read a document that ``Document.to_json`` wrote.
 
     Raises:
-        UserError: naming the file, if it is something else.
+        UserError: naming the file, if it is not a document.
     """
     try:
         found = json.loads(require_regular(path).read_text(encoding="utf-8"))

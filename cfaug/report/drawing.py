@@ -1,9 +1,9 @@
 """A figure that matplotlib drew, as SVG on a page and as a PDF beside a table.
 
-A figure is drawn once, in the light colours of ``templates/theme.css``. On a page it is SVG whose
-colours are the theme's variables, so that it turns dark with the page, whose text is text, and
-which has no ids, so that any number of figures can stand on a page. Its PDF embeds its fonts. What
-names in a figure hold is shown letter by letter: neither markup nor mathematics is read.
+A figure is drawn once, in the light colours of ``templates/theme.css``. On a page it is SVG: its
+colours are the theme's variables, so that it turns dark with the page, its text stays text, and it
+has no ids, so that a page can hold any number of figures. Its PDF embeds its fonts. Names in a
+figure are shown literally: neither markup nor mathematics is interpreted.
 
 matplotlib takes half a second to import, so it is imported only where a figure is drawn.
 """
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 THEME = (TEMPLATES / "theme.css").read_text(encoding="utf-8")
 
 COLOURS = dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", THEME.partition("}")[0]))
-"""{variable of the theme: its value in the light}."""
+"""{variable of the theme: its value in the light theme}."""
 
 STYLE: Any = {
     "figure.dpi": 72,  # a pixel is a point
@@ -78,11 +78,11 @@ def style() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure, laid out; templates show it as SVG.
+    """A figure after its layout; templates show it as SVG.
 
     Attributes:
-        figure: matplotlib's, drawn under :func:`style`.
-        label: what screen readers call it.
+        figure: matplotlib's figure, drawn under :func:`style`.
+        label: description for screen readers.
     """
 
     figure: Figure
@@ -119,7 +119,7 @@ class Drawing:
 
     @style()
     def pdf(self) -> bytes:
-        """Return the figure as a PDF of one page, whose bytes tell nothing of when or where."""
+        """Return the figure as a PDF of one page, with the same bytes at any time and place."""
         file = io.BytesIO()
         self.figure.savefig(
             file, format="pdf", metadata={"CreationDate": None, "Title": self.label}
@@ -163,7 +163,7 @@ def write_pdfs(drawings: Sequence[Drawing], folder: Path, stem: str) -> list[Pat
 
 
 def overhang(text: Text, area: Figure | Axes) -> float:
-    """Return by how many pixels to move a text to the right that it stays inside an area."""
+    """Return by how many pixels to move a text to the right so that it stays inside an area."""
     place, bounds = text.get_window_extent(), area.get_window_extent()
     return max(0.0, bounds.x0 - place.x0) or min(0.0, bounds.x1 - place.x1)
 
@@ -184,13 +184,13 @@ def _shrink_wide_texts(figure: Figure) -> None:
 
 
 def _clean(node: ElementTree.Element, markers: Mapping[str, str]) -> Iterator[ElementTree.Element]:
-    """Yield what a page needs of matplotlib's SVG: no ids and what refers to them, short numbers.
+    """Yield the parts of matplotlib's SVG that a page needs: no ids, no references, short numbers.
 
     Clipping goes with the ids: axes reach around all that they show. All markers are circles.
 
     Args:
-        node: of matplotlib's SVG.
-        markers: {reference: path} of its markers.
+        node: element of matplotlib's SVG.
+        markers: path of each marker, by its reference.
     """
     tag = node.tag.rpartition("}")[2]
     if tag == "defs":

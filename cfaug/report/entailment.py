@@ -1,9 +1,9 @@
 """An entailer's answers before and after texts were changed: tables and tests of its items.
 
-Accuracy is a mean over texts: McNemar's exact test and a permutation of whole photos. Macro scores
-are not means over texts: ``cfaug.metrics.macro_drop`` resamples the confusion matrices of photos.
-Holm's correction runs over the methods of a table. Texts whose right answer is known to be kept are
-also tested separately: a drop on them is the model's fault and not the text's.
+Accuracy is a mean over texts, tested by McNemar's exact test and a permutation of whole photos.
+Macro scores are not means over texts: ``cfaug.metrics.macro_drop`` resamples the confusion matrices
+of photos. Holm's correction runs over the methods of a table. Texts whose right answer is known to
+be kept are also tested separately: a drop on them is the model's fault and not the text's.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ AXIOM = "axiom_violations"
 
 
 class EntailmentItems(TextPairItems):
-    """One model's answers to texts before and after methods changed them, and the right ones."""
+    """One model's answers to texts before and after methods changed them, and the right answers."""
 
     NEEDED: ClassVar[tuple[str, ...]] = (
         *PAIRS, "label", "label_kept", f"predicted{BEFORE}", f"accuracy{BEFORE}",
@@ -71,8 +71,8 @@ class EntailmentItems(TextPairItems):
         """Return a column as numbers of ``ENTAILMENT``, int64.
 
         Args:
-            name: ``label``, ``predicted_original`` or ``predicted``.
-            rows: which.
+            name: name of the column: ``label``, ``predicted_original`` or ``predicted``.
+            rows: rows to return, integers (rows,).
         """
         found: np.ndarray = self._numbers[name][rows]
         return found
@@ -81,8 +81,8 @@ class EntailmentItems(TextPairItems):
         """Return the counts of answers to each label, int64 (3, 3), rows the labels.
 
         Args:
-            method: its name.
-            before: count the original texts, else the changed ones.
+            method: name of the method.
+            before: whether the original texts are counted instead of the changed ones.
         """
         rows = self.rows(method)
         said = self.answers(f"predicted{BEFORE if before else ''}", rows)
@@ -92,8 +92,8 @@ class EntailmentItems(TextPairItems):
         """Return accuracy and macro scores before and after, each tested; empty without texts.
 
         Args:
-            method: its name.
-            kept_only: use only texts whose right answer is known to be kept.
+            method: name of the method.
+            kept_only: whether only texts whose right answer is known to be kept are used.
         """
         rows = self.rows(method, kept_only)
         if not len(rows):
@@ -108,7 +108,7 @@ class EntailmentItems(TextPairItems):
         )
 
     def tells_kept(self, method: str) -> bool:
-        """Return whether for any changed text it is known if its right answer was kept."""
+        """Return whether the right answer of any changed text is known to be kept or changed."""
         changed = self.items.metric("changed")
         return any(
             self.label_kept[row] != UNKNOWN and changed[row] for row in self.rows(method).tolist()
@@ -190,7 +190,7 @@ def _axiom(answers: EntailmentItems, rows: np.ndarray) -> str:
 
 
 def _checks_part(answers: EntailmentItems, methods: Sequence[str]) -> Part:
-    """Return how many right answers were kept, and the answers to texts whose were not."""
+    """Return how many right answers were kept, and the answers to texts that lost theirs."""
     rows = []
     accuracy = answers.items.metric("accuracy")
     for method in methods:
@@ -278,8 +278,8 @@ def write_entailment(folder: Path, answers: EntailmentItems) -> Path:
     """Write the tables of a model as Markdown beside its results, and return the file.
 
     Args:
-        folder: of the run.
-        answers: the model's.
+        folder: folder of the run, where ``entailment.md`` is written.
+        answers: the model's answers to the items of ``benchmark=entailment``.
 
     Raises:
         UserError: if it cannot be written.

@@ -47,7 +47,7 @@ def family_of(rows: Iterable[Result], primary: Primary | None) -> frozenset[Cell
 def describe_family(
     rows: Iterable[Result], family: Collection[Cell], primary: Primary | None
 ) -> str:
-    """Say which benchmarks are corrected only over some of their metrics; empty without any.
+    """Return a sentence on benchmarks that are corrected over some metrics only; empty without any.
 
     Args:
         rows: all results.

@@ -49,10 +49,11 @@ def strip_plot(
     The bar is the mean; the band around it is Student's 95 % interval for the mean.
 
     Args:
-        arms: {name as shown: {seed: value}}, from top to bottom; each has at least one seed.
-        title: of the x axis.
-        highlight: the arms in the accent colour.
-        measure: how values are printed.
+        arms: values of each arm by seed, from top to bottom, by its printed name; each has at least
+            one seed.
+        title: title of the x axis.
+        highlight: names of the arms drawn in the accent colour.
+        measure: unit and format of printed values.
     """
     row = max(38, 10 + LINE * lines_of(list(arms)))
     middle = {name: row * (i + 0.5) for i, name in enumerate(arms)}
@@ -102,10 +103,10 @@ def curve(
     """Draw means over x with Student's 95 % intervals and the seeds as dots, a line per series.
 
     Args:
-        series: {name: {x: {seed: value}}}.
-        x_title: of the x axis.
-        y_title: of the y axis, with its unit.
-        measure: how values are printed.
+        series: values of each series by x and seed, {name: {x: {seed: value}}}.
+        x_title: title of the x axis.
+        y_title: title of the y axis, with its unit.
+        measure: unit and format of printed values.
         chance: values by chance at every x, drawn behind the lines; ``None`` for no band.
     """
     axes = new_axes(300 + 18 * len(series))

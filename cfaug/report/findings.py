@@ -44,7 +44,7 @@ class Finding:
 
     @property
     def gain(self) -> float:
-        """How much better the arm is, in the metric's own direction; ``nan`` if not compared."""
+        """The improvement by the arm, in the metric's own direction; ``nan`` if not compared."""
         return math.nan if self.found is None else self.measure.gain(self.found.diff)
 
     @property
@@ -74,9 +74,9 @@ def findings(
 ) -> list[Finding]:
     """Compare arms, by seed where they share their seeds, else by Welch's test.
 
-    If one of them has only one seed, they are compared over items, if both have these. One-sided
-    tests whether the first of a pair is better. ``found`` is ``None`` and p is ``nan`` where an arm
-    has no results, or where the two cannot be compared.
+    If an arm has only one seed, the two are compared over items, if both have them. The one-sided
+    test asks whether the first of a pair is better. ``found`` is ``None`` and p is ``nan`` where an
+    arm has no results, or where the two cannot be compared.
     """
     made, known, printed = [], answers(rows), measures(rows)
     for arm, other, cell in pairs:

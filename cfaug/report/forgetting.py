@@ -1,4 +1,4 @@
-"""What fine-tuning cost: every result compared with that of the weights it started from.
+"""The cost of fine-tuning: every result compared with that of the weights it started from.
 
 A fine-tuned CLIP that gains on one test and loses its zero-shot accuracy elsewhere is the usual
 accident. The results before fine-tuning are found by the hashes of weights and data: in runs of 0
@@ -69,7 +69,7 @@ def initial_values(experiment: Path) -> dict[Asked, float]:
     """Return the known results of weights before fine-tuning.
 
     Args:
-        experiment: the folder of its arms; its sibling ``weights`` is searched as well.
+        experiment: folder of the experiment's arms; its sibling ``weights`` is searched as well.
     """
     found: dict[Asked, float] = {}
     for file in sorted((experiment.parent / WEIGHTS).glob(f"*/seed=*/{RESULTS}")):
@@ -104,8 +104,8 @@ def changes(folder: Path, initial: Mapping[Asked, float]) -> list[Change]:
     """Return every watched metric of a run that is also known for its initial weights.
 
     Args:
-        folder: of the run.
-        initial: result of ``initial_values``.
+        folder: folder of the run, with its ``run.json`` and ``results.jsonl``.
+        initial: results of weights before fine-tuning, from ``initial_values``.
     """
     run = read_run(folder)
     if run.record.get("steps") == 0:
@@ -123,7 +123,7 @@ def falls(found: Iterable[Change], threshold: float) -> list[Fall]:
 
     Args:
         found: changes of any number of runs.
-        threshold: a fraction, 0.02 for two points.
+        threshold: largest fall that is not reported, as a fraction: 0.02 for two points.
     """
     groups: dict[tuple[str, str, str], list[Change]] = {}
     for change in found:
@@ -152,7 +152,7 @@ def _describe(some: Sequence[Fall]) -> str:
 
 
 def sentences(found: Sequence[Change], threshold: float | None) -> list[str]:
-    """Report what fell, that nothing fell, or that nothing is known; empty without a threshold."""
+    """Return sentences on metrics that fell, or why there are none; empty without a threshold."""
     if threshold is None:
         return []
     if not found:

@@ -68,9 +68,9 @@ def write_gallery(
     Args:
         sets: the sets to show, read one at a time; at most ``limit`` are held in memory.
         file: destination; its folder is created if missing.
-        title: of the page.
-        limit: most sets to show. From more, a random sample that depends only on the keys is shown,
-            in their order; ``None`` shows all.
+        title: title of the page.
+        limit: most sets to show. If there are more, a random sample that depends only on the keys
+            is shown, in their order; ``None`` shows all.
 
     Raises:
         UserError: naming the set and image, if an image cannot be decoded; if there is no set, or
@@ -138,12 +138,12 @@ def show_picture(encoded: bytes, what: str, side: int) -> ShownPicture:
     """Return a small copy of an image.
 
     Args:
-        encoded: the image.
-        what: names it, for the error.
+        encoded: encoded bytes of the image.
+        what: name of the image in error messages.
         side: longest side of the copy, in pixels.
 
     Raises:
-        UserError: if it cannot be decoded.
+        UserError: if the image cannot be decoded.
     """
     image = decode_image(encoded, what)
     about = small_picture(image, side)

@@ -14,7 +14,7 @@ class Headline:
 
     Attributes:
         benchmark: the benchmark of the verdict.
-        metric: its metric.
+        metric: the metric of the verdict.
         order: the other arms, from worst to best expected.
         tested: the arms under test, the main one first; each was expected above all of ``order``.
         in_distribution: the benchmark that shows the cost of a gain; ``None`` if the verdict is not

@@ -50,9 +50,9 @@ def write_report(
 
     Args:
         folder: destination; created if missing.
-        title: of the page.
+        title: title of the page.
         rows: results of all runs.
-        runs: that they are from.
+        runs: runs that the results are from.
         samples: sets to show, in order.
         config_text: the configuration, shown as it is.
         table: the comparisons of these rows, with its notes.

@@ -1,4 +1,4 @@
-"""Which runs make up an arm: those with the same identity apart from what depends on the seed."""
+"""Group runs into arms: by identity, apart from the settings that depend on the seed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONTENT = {
     "data.control_source": "content.control", "data.human_labels": "content.labels",
     "model.name_or_path": "content.weights", "model.pretrained": "content.weights",
 }  # fmt: skip
-"""What an identity contains in place of a path."""
+"""The content hash that an identity contains in place of each setting that is a path."""
 
 
 INDEXED = ("content.real", "content.counterfactual", "content.control")
@@ -33,7 +33,7 @@ def same_identity(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     """Keep each arm's runs with its most frequent identity; on a tie, that of the lowest seed.
 
     Args:
-        runs: of any arms of one experiment.
+        runs: runs of any arms of one experiment.
 
     Returns:
         The runs that are kept, in their order, and a sentence for each of the others.
@@ -68,15 +68,15 @@ def _identities(runs: Sequence[Run]) -> dict[Path, dict[str, Any]]:
 
 
 def arm_identity(record: Mapping[str, Any], *, guess: bool = False) -> dict[str, Any]:
-    """Return the identity that an arm's runs share, without what depends on the seed.
+    """Return the identity that an arm's runs share, without settings that depend on the seed.
 
     A run records in ``by_seed`` which of its settings depend on the seed and how: the weights of
     ``model=tiny_clips``, or a world without a seed of its own.
 
     Args:
         record: the content of ``run.json``.
-        guess: leave out what may depend on the seed, for older runs that did not record it: the
-            weights, and data of a world without a seed of its own.
+        guess: whether to leave out everything that may depend on the seed, for older runs that did
+            not record it: the weights, and data of a world without a seed of its own.
     """
     identity = record.get("identity") or {}
     by_seed = record.get("by_seed") or {}

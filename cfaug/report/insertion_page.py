@@ -44,7 +44,7 @@ class MethodTests:
     """One model's answers with their tests, each computed once.
 
     Attributes:
-        answers: of the model.
+        answers: the model's answers to the items of ``benchmark=insertion``.
     """
 
     answers: InsertionItems
@@ -56,7 +56,7 @@ class MethodTests:
 
     @cached_property
     def kept_drops(self) -> list[PairedTest]:
-        """The same for texts whose right answer is known to be kept."""
+        """The drop of each method over texts whose right answer is known to be kept."""
         return compare_changes([self.answers], "mrr_original", "mrr", kept_only=True)
 
     @cached_property
@@ -71,10 +71,10 @@ class MethodTests:
 
 
 def insertion_page(limit: int = LIMIT) -> ModelPage[InsertionItems]:
-    """Return how to make the page.
+    """Return the definition of the page.
 
     Args:
-        limit: most texts per method that are shown, 1 or more.
+        limit: most texts per method to show, 1 or more.
     """
 
     def make(answers: Sequence[InsertionItems]) -> _Page:

@@ -37,16 +37,16 @@ class ShownInsight:
     """An insight as tables print it.
 
     Attributes:
-        label: the class.
-        kind: of the edit that names it.
+        label: name of the class.
+        kind: kind of the edit that names it.
         words: the intervention in words.
         edits: number of its edits.
-        photos: number of photos they were made from.
-        mean: of how far the probability of the true class moves.
-        low: lower end of its 95 % interval; ``None`` without one.
-        high: upper end of it.
-        p_holm: one-sided, corrected over all insights of the model; ``None`` without a control.
-        png: photos above, their edits below, base64.
+        photos: number of photos that were edited.
+        mean: mean change of the probability of the true class.
+        low: lower end of the 95 % interval of the mean; ``None`` without one.
+        high: upper end of the interval; ``None`` without one.
+        p_holm: one-sided p, corrected over all insights of the model; ``None`` without a control.
+        png: pictures in base64, photos above and their edits below.
     """
 
     label: str
@@ -70,10 +70,10 @@ def write_insights(
     """Save the strongest insights with their pictures beside a model's results; return the file.
 
     Args:
-        answers: of the model.
-        insights: found in them.
-        read_image: returns the image of an item by its name.
-        folder: of the run.
+        answers: the model's answers to the items of ``benchmark=stress``.
+        insights: insights found in these answers.
+        read_image: function that returns the image of an item by its name.
+        folder: folder of the run, where ``insights.json`` is written.
     """
     strongest = sorted(insights, key=lambda one: -one.effect.mean)[:SHOWN]
     kept = [_shown(answers, one, read_image) for one in strongest]
@@ -129,14 +129,14 @@ def _sheet(pairs: Sequence[Sequence[Image.Image]]) -> str:
 
 
 def read_insights(folder: Path, answers: StressItems) -> list[ShownInsight]:
-    """Read the insights into a model's answers; empty if ``write_insights`` wrote none of these.
+    """Read the insights into a model's answers; empty if none were written for these answers.
 
     Args:
-        folder: of the run.
-        answers: of the model, as they are now.
+        folder: folder of the run, where ``insights.json`` is kept.
+        answers: the model's current answers to the items of ``benchmark=stress``.
 
     Raises:
-        UserError: if the file is something else.
+        UserError: if the file does not hold insights.
     """
     file = folder / FILE
     if not file.exists():

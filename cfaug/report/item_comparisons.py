@@ -1,4 +1,4 @@
-"""Tests over items where seeds are too few: one run against one run, or against several."""
+"""Tests over items where there are too few seeds: one run against one run, or against several."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ READ_AT_ONCE = 4
 """Arms whose items are held in memory, as a benchmark's metrics are compared one after another."""
 
 ItemSource = Callable[[str, str], "list[Items]"]
-"""Returns the answers of an arm's runs to a benchmark's items; empty if a run saved none."""
+"""A function of an arm and a benchmark that returns its runs' items; empty if one saved none."""
 
 
 class RunItems:
-    """Reads runs' answers item by item, for the weights in the table; an ``ItemSource``.
+    """A reader of runs' items, for the weights in the table; an ``ItemSource``.
 
     Args:
-        runs: of any arms.
-        rows: their results.
+        runs: runs of any arms.
+        rows: results of these runs.
     """
 
     def __init__(self, runs: Iterable[Run], rows: Iterable[Result]) -> None:
@@ -66,8 +66,8 @@ def items_of_runs(runs: Iterable[Run], rows: Iterable[Result]) -> RunItems:
     """Return a reader of the items of an arm's runs, for the weights in the table.
 
     Args:
-        runs: of any arms.
-        rows: their results.
+        runs: runs of any arms.
+        rows: results of these runs.
     """
     return RunItems(runs, rows)
 
@@ -76,9 +76,9 @@ def items_of_arms(runs: Runs, experiment: str, arms: Iterable[str]) -> RunItems:
     """Return a reader of the items of some arms of an experiment, as papers' tables name them.
 
     Args:
-        runs: the folder of all runs.
-        experiment: whose arms.
-        arms: their names.
+        runs: reader of all runs.
+        experiment: name of the experiment that contains the arms.
+        arms: names of the arms.
 
     Raises:
         UserError: if results cannot be read.
@@ -104,11 +104,11 @@ def compare_over_items(
     """Test over items where one seed allows no test over seeds.
 
     Args:
-        made: the comparisons over seeds.
-        rows: their results.
-        items: the arms' answers.
-        labels: {arm: as printed}.
-        family: the cells over which p is corrected; ``None`` is all.
+        made: comparisons over seeds.
+        rows: results behind the comparisons.
+        items: reader of the arms' items.
+        labels: label of each arm in tables, by its name.
+        family: cells over which p is corrected; ``None`` for all.
 
     Returns:
         The tests over items, corrected (Holm) over the family, and sentences on what could not be
@@ -156,18 +156,18 @@ def compare_pair(
     """Compare two arms over the items of a benchmark.
 
     Args:
-        arm: the one that should be better.
-        baseline: the other.
+        arm: name of the arm that should be better.
+        baseline: name of the arm that it is compared with.
         about: any result of the benchmark, with its part and metric.
-        measure: the metric's direction.
-        items: the arms' answers.
+        measure: unit and direction of the metric.
+        items: reader of the arms' items.
 
     Returns:
         The comparison; ``None`` if an arm was evaluated before items were saved, or the metric is
         not a mean over items.
 
     Raises:
-        UserError: as ``compare_items``, or if a file of items cannot be read.
+        UserError: under the conditions of ``compare_items``, or if a file of items cannot be read.
     """
     ours, theirs = (items(one, about.benchmark) for one in (arm, baseline))
     if not ours or not theirs or about.metric not in {*ours[0].columns} & {*theirs[0].columns}:
@@ -179,7 +179,7 @@ def shorten(sentences: Sequence[str]) -> list[str]:
     """Return the first few sentences, and one that counts the others.
 
     Args:
-        sentences: of one kind.
+        sentences: sentences on comparisons of one kind.
     """
     more = len(sentences) - SPELLED_OUT
     if more <= 0:

@@ -1,4 +1,4 @@
-"""Models compared item by item from files that say which items each of them got right."""
+"""Compare models item by item, from files that say which items each of them got right."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class FileComparison:
     """Two files on one metric, over all items or a part of them.
 
     Attributes:
-        first: name of the file whose values come first in the difference, as printed.
-        other: name of the file it is compared with.
-        metric: the column.
-        part: the items: ``all`` or the values of the columns of ``by``.
-        means: of the first and the other, over items.
-        drawn: mean difference, with interval and p of the bootstrap of clusters.
+        first: printed name of the first file.
+        other: printed name of the second file, which is subtracted from the first.
+        metric: name of the metric's column.
+        part: name of the compared items: ``all``, or values of the columns of ``by``.
+        means: mean over items of the first file and of the second.
+        drawn: mean difference, with interval and p of a bootstrap that draws clusters.
         error: standard error of the difference for independent items.
-        cluster_error: the same by clusters; ``nan`` without clusters.
+        cluster_error: standard error of the difference over clusters; ``nan`` without clusters.
         better: number of items on which only the first is right, or has the larger value.
-        worse: the reverse.
+        worse: number of items on which only the second is right, or has the larger value.
         p_exact: two-sided p of McNemar's exact test; ``nan`` for values that are not right or
             wrong.
         p_holm: ``p``, corrected over all comparisons.
@@ -60,7 +60,7 @@ class FileComparison:
 
     @property
     def measure(self) -> Measure:
-        """How its values are printed."""
+        """The unit and format of its printed values."""
         return PLAIN if math.isnan(self.p_exact) else PERCENT
 
     @property
@@ -70,7 +70,7 @@ class FileComparison:
         return self.p_exact if exact else self.drawn.p
 
     def describe(self) -> str:
-        """Say what a difference of this size means on a set of this size."""
+        """Return a sentence on what a difference of this size means on a set of this size."""
         clustered = not math.isnan(self.cluster_error)
         error = self.cluster_error if clustered else self.error
         measure = self.measure
@@ -85,7 +85,7 @@ def compare_item_files(answers: ItemAnswers) -> list[FileComparison]:
     """Compare every file with every later one, on every metric and part; Holm over all.
 
     Args:
-        answers: of the files.
+        answers: answers of all files to the same items.
 
     Raises:
         UserError: if an item counts in one file and not in another.
@@ -151,9 +151,9 @@ def comparison_document(
     """Return the comparisons as a table, with a note on what a set of this size can show.
 
     Args:
-        answers: of the files.
+        answers: answers of all files to the same items.
         found: the comparisons.
-        name: of the files to write.
+        name: stem of the names of the files to write.
     """
     clustered = answers.clusters is not None
     by_part = [] if not answers.parts else ["items of"]

@@ -1,4 +1,4 @@
-"""Answers of other programs, right or wrong, item by item: read and match their files.
+"""Read files of other programs' answers, right or wrong, and match them item by item.
 
 The released ``results/*.csv`` of BiVLC are examples. A column of only 0 and 1, True and False, or
 right and wrong is a metric. Rows are matched by a column that names items or, without one, by their
@@ -31,8 +31,8 @@ class ItemColumns:
     """The roles of columns in files of items; the node ``compare_columns``.
 
     Args:
-        metrics: right or wrong, or a number; ``None`` uses every column of only 0 and 1, or True
-            and False.
+        metrics: columns of right and wrong answers, or of numbers; ``None`` uses every column of
+            only 0 and 1, or True and False.
         item: the column, or several together, that names an item; ``None`` uses one of ``NAMES`` if
             there is one, else rows are matched by their position.
         cluster: the column of clusters in which items were sampled, such as the image; ``None``
@@ -51,12 +51,14 @@ class ItemAnswers:
     """The answers of several files to the same items, in one order.
 
     Attributes:
-        files: as given.
+        files: paths of the files, as given.
         items: names of the items, (items,).
-        metrics: {name: values, float64 (files, items)}, ``nan`` where an item does not count.
-        clusters: the cluster each item was sampled in, (items,); ``None`` if by itself.
-        parts: {value of the columns of ``by``, joined: which items, bool (items,)}.
-        left_out: columns that are right or wrong and the same in all files.
+        metrics: values of each metric, float64 (files, items), ``nan`` where an item does not
+            count.
+        clusters: cluster each item was sampled in, (items,); ``None`` if every item is its own
+            cluster.
+        parts: items of each part, bool (items,), by the joined values of the columns of ``by``.
+        left_out: columns of right and wrong answers that are equal in all files.
     """
 
     files: Sequence[Path]
@@ -71,7 +73,7 @@ def read_item_files(files: Sequence[Path], columns: ItemColumns) -> ItemAnswers:
     """Read files of items, and match their rows.
 
     Args:
-        files: at least two.
+        files: paths of at least two files.
         columns: the roles of the columns.
 
     Raises:
@@ -209,7 +211,7 @@ def shown_names(files: Sequence[Path]) -> list[str]:
     """Return short names of files: without suffix, with folders where two are equal.
 
     Args:
-        files: different ones.
+        files: paths of different files.
 
     >>> shown_names([Path("a/x.csv"), Path("b/x.csv"), Path("c/y.csv")])
     ['a/x', 'b/x', 'y']

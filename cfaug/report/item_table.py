@@ -31,8 +31,8 @@ class ItemTable:
     """One file: one column per field, one row per item.
 
     Attributes:
-        file: as given.
-        columns: {name: values}, memory addresses left out of texts.
+        file: path of the file, as given.
+        columns: values of each column, by its name; memory addresses are removed from texts.
         places: the location of each row, ``FILE, line N``.
     """
 

@@ -1,7 +1,7 @@
-"""Is one arm better than another on the items of a benchmark? The test that two checkpoints allow.
+"""Is one arm better than another on the items of a benchmark? A test for single checkpoints too.
 
 Tests over seeds (``tables``) ask whether retraining would give a better model. These ask whether
-the same models would be better on other items of the same kind: the seeds are taken as given.
+the same models would be better on other items of the same kind: the seeds are fixed.
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ class ItemTest:
         metric: the metric's name.
         arm: the arm's mean over items.
         baseline: the baseline's mean over items.
-        gain: how much better the arm is: above 0 is better, whatever the metric's direction.
+        gain: improvement of the arm over the baseline; above 0 is better, whatever the metric's
+            direction.
         low: lower end of the 95 % bootstrap interval of the gain.
-        high: upper end of it.
-        p: one-sided: the arm is better.
-        p_two_sided: the arm differs.
-        test: that gave p, ``MCNEMAR`` or ``BOOTSTRAP``.
+        high: upper end of the interval.
+        p: one-sided p of the test whether the arm is better.
+        p_two_sided: two-sided p of the test whether the arm differs.
+        test: name of the test that gave p, ``MCNEMAR`` or ``BOOTSTRAP``.
         items: number of items that count.
-        clusters: number of clusters they are in.
+        clusters: number of clusters that the items are in.
         error: standard error of the gain over clusters of items.
         p_exact: two-sided p of McNemar's exact test, which treats items as independent; ``nan`` for
             values that are not right or wrong.
@@ -66,7 +67,7 @@ class ItemTest:
     worse: int = 0
 
     def describe(self, measure: Measure) -> str:
-        """Say what a difference of this size means on a set of this size."""
+        """Return a sentence on what a difference of this size means on a set of this size."""
         unit = "points" if measure.is_fraction else measure.unit
         return describe_resolution(
             self.error, self.items, self.clusters, factor=measure.factor, unit=unit
@@ -97,10 +98,10 @@ def compare_items(
     Args:
         arm: answers of the arm, one per seed.
         baseline: answers of its baseline, one per seed.
-        metric: a column of the items.
-        measure: the metric's direction; by default higher is better.
-        by: use only the items whose columns have these values.
-        seed: of the bootstrap's draws.
+        metric: name of a column of the items.
+        measure: unit and direction of the metric; ``None`` means that higher is better.
+        by: column values of the items to use; ``None`` uses all items.
+        seed: seed of the bootstrap.
 
     Returns:
         The comparison.
@@ -141,9 +142,9 @@ class Values:
     """A metric of the items of one test.
 
     Attributes:
-        names: of the items, sorted, (items,).
-        clusters: what each was sampled with, (items,).
-        values: ``nan`` where an item does not count, (items,).
+        names: names of the items, sorted, (items,).
+        clusters: cluster each item was sampled in, (items,).
+        values: value of each item, (items,), ``nan`` where an item does not count.
     """
 
     names: np.ndarray
@@ -155,9 +156,9 @@ def read_values(items: Items, metric: str, by: Mapping[str, str]) -> Values:
     """Return a metric of some items, in the order of their names.
 
     Args:
-        items: the answers of one model.
-        metric: a column of them.
-        by: use only the items whose columns have these values.
+        items: answers of one model.
+        metric: name of a column of the items.
+        by: column values of the items to use; empty for all items.
 
     Raises:
         UserError: if there is no such column, or the metric has no finite values.

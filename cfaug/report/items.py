@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FOLDER = "items"
-"""Beside a run's results."""
+"""Name of the folder of items beside a run's results."""
 
 RANKINGS = "rankings"
-"""Likewise, with one row per ranked candidate if an item is a ranking."""
+"""Name of the folder with one row per ranked candidate, if an item is a ranking."""
 
 AGAIN = "remove it, and evaluate.py writes it again"
 
@@ -47,9 +47,9 @@ class Items:
         benchmark: the benchmark's name.
         weights: the hash of the model's weights, as in its results.
         data: the hash of the test data, as in its results.
-        columns: one element per item: ``item`` and ``cluster``, then the values; ``nan`` or
-            ``None`` where an item has none. Columns read from a file are arrays.
-        folder: of the run that they were read from; ``None`` if they were not read.
+        columns: columns with one element per item: ``item`` and ``cluster``, then the values;
+            ``nan`` or ``None`` where an item has none. Columns read from a file are arrays.
+        folder: folder of the run that they were read from; ``None`` if they were not read.
     """
 
     benchmark: str
@@ -84,9 +84,9 @@ def items_file(folder: Path, benchmark: str, kept: str = FOLDER) -> Path:
     """Return the path of a benchmark's items or rankings.
 
     Args:
-        folder: of the run.
+        folder: folder of the run that the file belongs to.
         benchmark: the benchmark's name.
-        kept: ``FOLDER`` or ``RANKINGS``.
+        kept: kind of file, ``FOLDER`` or ``RANKINGS``.
 
     >>> items_file(Path("run"), "cf/a").as_posix()
     'run/items/cf%2Fa.parquet'
@@ -95,10 +95,10 @@ def items_file(folder: Path, benchmark: str, kept: str = FOLDER) -> Path:
 
 
 def how_to_renew(benchmark: str) -> str:
-    """Say how to renew items that are readable but not as their benchmark writes them.
+    """Return advice on renewing items that are readable but not as their benchmark writes them.
 
     Args:
-        benchmark: its name.
+        benchmark: name of the benchmark.
     """
     file = items_file(Path(), benchmark)
     return f"remove {file} in the run's folder, and evaluate.py writes it again"
@@ -108,9 +108,9 @@ def write_items(folder: Path, items: Items, kept: str = FOLDER) -> Path:
     """Write items in place of earlier ones of their benchmark; equal items give equal bytes.
 
     Args:
-        folder: of the run.
-        items: the items.
-        kept: ``FOLDER``, or ``RANKINGS`` for ranked candidates.
+        folder: folder of the run; the file goes into its subfolder ``kept``.
+        items: items to write.
+        kept: kind of file, ``FOLDER``, or ``RANKINGS`` for ranked candidates.
 
     Returns:
         The file.
@@ -147,7 +147,7 @@ def write_items(folder: Path, items: Items, kept: str = FOLDER) -> Path:
 
 
 def _column(values: Column, what: str) -> pa.Array:
-    """Return a column as Arrow has it: nan of an array of floats becomes null.
+    """Return a column as an Arrow array: NaN in an array of floats becomes null.
 
     ``pyarrow.array`` imports pandas if it is installed, which takes as long as everything else in
     an evaluation with cached embeddings. So columns of one type are passed as buffers.
@@ -199,11 +199,11 @@ def has_items(folder: Path, benchmark: str, weights: str, data: str, kept: str =
     """Return whether a benchmark's items were saved for these weights and this data.
 
     Args:
-        folder: of the run.
+        folder: folder of the run, with the file in its subfolder ``kept``.
         benchmark: the benchmark's name.
         weights: the hash of the model's weights.
         data: the hash of the test data.
-        kept: ``FOLDER`` or ``RANKINGS``.
+        kept: kind of file, ``FOLDER`` or ``RANKINGS``.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -227,9 +227,9 @@ def read_items(folder: Path, benchmark: str, kept: str = FOLDER) -> Items | None
     """Read the items of a benchmark; ``None`` if there are none.
 
     Args:
-        folder: of the run.
+        folder: folder of the run, with the file in its subfolder ``kept``.
         benchmark: the benchmark's name.
-        kept: ``FOLDER`` or ``RANKINGS``.
+        kept: kind of file, ``FOLDER`` or ``RANKINGS``.
 
     Raises:
         UserError: if the file cannot be read or does not contain items.
@@ -271,6 +271,6 @@ def benchmarks_with_items(folder: Path) -> list[str]:
     """Return the benchmarks with items beside a run's results, sorted by name.
 
     Args:
-        folder: of the run.
+        folder: folder of the run, with its subfolder ``items``.
     """
     return sorted(unquote(file.stem) for file in (folder / FOLDER).glob("*.parquet"))

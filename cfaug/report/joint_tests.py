@@ -1,8 +1,8 @@
-"""Is one arm better than another over seeds and items at once? Arms of several seeds, with items.
+"""Is one arm better than another over seeds and items at once? For arms of several seeds.
 
 The tests over seeds in ``significance_table`` ask whether retraining would give a better model on
-the same items. These ask whether it would on other items of the same kind as well, and which of the
-two sources of variance is larger.
+the same items. These ask whether it would do so on other items of the same kind as well, and which
+of the two sources of variance is larger.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class JointComparison:
 
     Attributes:
         row: the comparison over seeds.
-        found: the bootstrap over both; ``p_greater`` and ``p_less`` are of arm minus baseline.
+        found: bootstrap over seeds and items; ``p_greater`` and ``p_less`` are of arm minus
+            baseline.
         parts: contributions of seeds and items to the squared standard error.
         item_error: standard error, over clusters of items, of the difference averaged over seeds,
             for these seeds.
@@ -79,10 +80,10 @@ class JointComparison:
         return self.found.p_greater if higher else self.found.p_less
 
     def describe(self, labels: Mapping[str, str]) -> str:
-        """Say what a difference of this size means on this set, for these seeds.
+        """Return a sentence on what a difference of this size means on this set, for these seeds.
 
         Args:
-            labels: {arm: as printed}.
+            labels: label of each arm in tables, by its name.
         """
         measure, items = self.row.measure, self.found.items
         unit = "points" if measure.is_fraction else measure.unit
@@ -105,10 +106,10 @@ def compare_over_seeds_and_items(
     Args:
         rows: comparisons over seeds; those without a test over seeds are left out, as are metrics
             that are not means over items.
-        results: behind the rows.
-        items: the arms' answers.
-        labels: {arm: as printed}.
-        family: the cells over which p is corrected; ``None`` is all.
+        results: results behind the rows.
+        items: reader of the arms' items.
+        labels: label of each arm in tables, by its name.
+        family: cells over which p is corrected; ``None`` for all.
 
     Returns:
         The comparisons, and sentences on what could not be compared.
@@ -151,9 +152,9 @@ class _Answers:
     """Arms' answers to one benchmark; each file is read once, and each test resampled once.
 
     Args:
-        rows: of the benchmark, to compare.
-        about: a result of every cell.
-        items: the arms' answers.
+        rows: comparisons over seeds on one benchmark.
+        about: a result of every cell, by the cell.
+        items: reader of the arms' items.
     """
 
     def __init__(self, rows: Sequence[Row], about: Mapping[Cell, Result], items: RunItems) -> None:

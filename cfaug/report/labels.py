@@ -25,7 +25,7 @@ def arm_labels(arms: Mapping[str, Arm], names: Mapping[str, str] | None = None) 
 
     Args:
         arms: records of the arms by name.
-        names: {arm: label} of arms with a label of their own.
+        names: labels of arms that have one of their own, by the arm's name.
 
     >>> arm_labels({name: Arm(name) for name in ("size=5,lr=0.1", "size=6,lr=0.1")})
     {'size=5,lr=0.1': 'size=5', 'size=6,lr=0.1': 'size=6'}

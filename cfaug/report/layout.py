@@ -89,11 +89,11 @@ def cell_entry(table: Table, arm: str, cell: Cell) -> Entry | None:
 
 
 def legend(table: Table, best: str = "Bold", better: str = "Underlined") -> list[str]:
-    """Return what the marks mean.
+    """Return sentences that explain the marks.
 
     Args:
-        table: whose marks.
-        best: name of the mark of the best in a column.
+        table: the table with these marks.
+        best: name of the mark of the best value in a column.
         better: name of the mark of a value better than the first baseline.
     """
     first, *others = map(table.label, table.baselines)

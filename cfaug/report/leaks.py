@@ -14,12 +14,12 @@ LEAKS = "leaks.json"
 
 
 def write_leaks(folder: Path, benchmark: str, leaks: Leaks) -> None:
-    """Save what a test shares with a run's training, replacing the earlier entry.
+    """Save the images that a test shares with a run's training, replacing the earlier entry.
 
     Args:
-        folder: of the run.
+        folder: folder of the run, where ``leaks.json`` is kept.
         benchmark: the benchmark's name.
-        leaks: what was found.
+        leaks: the shared images; an entry without any is removed.
     """
     file = folder / LEAKS
     known = read_record(file) if file.exists() else {}
@@ -34,10 +34,10 @@ def write_leaks(folder: Path, benchmark: str, leaks: Leaks) -> None:
 
 
 def leak_sentences(folders: Iterable[Path]) -> list[str]:
-    """Say for each benchmark how many of its images the most affected run saw in training.
+    """Return for each benchmark a sentence on the images that the most affected run trained on.
 
     Args:
-        folders: of runs; without the file, no leaks were found.
+        folders: folders of runs; one without ``leaks.json`` has no leaks.
 
     Raises:
         UserError: if a file cannot be read.

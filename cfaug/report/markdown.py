@@ -1,7 +1,7 @@
 """A document as Markdown; every string from outside is escaped.
 
 This is the only writer of tables that are made of a ``Document``. Cards (``cfaug.cards``) and the
-report on captions (``cfaug.text.report``) are prose on floors below, with tables in the text, and
+report on captions (``cfaug.text.report``) are prose in lower layers, with tables in the text, and
 escape more: a caption there could be a link or a heading.
 """
 

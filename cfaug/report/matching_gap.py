@@ -74,7 +74,7 @@ def read_pairs(path: Path) -> list[dict[str, Any]]:
     """Return every line of ``matching.jsonl``; empty if there is no such file.
 
     Raises:
-        UserError: naming the line that is not one of a pair.
+        UserError: naming the line that does not describe a pair.
     """
     if not path.exists():
         return []
@@ -95,8 +95,8 @@ class PairGaps:
     """The gaps of all pairs of one benchmark and model.
 
     Attributes:
-        kind: of its scores: ``cosine x scale``, ``probability`` or ``logit``.
-        gaps: {gap: float64 (pairs,)}, ``nan`` where a pair lacks it.
+        kind: kind of the scores: ``cosine x scale``, ``probability`` or ``logit``.
+        gaps: gap of every pair, float64 (pairs,), by the gap's name; ``nan`` where a pair lacks it.
     """
 
     kind: str
@@ -112,7 +112,7 @@ def read_gaps(folder: Path) -> dict[str, PairGaps]:
     They are items; runs evaluated before items were saved have ``matching.jsonl``.
 
     Args:
-        folder: of the run.
+        folder: folder of the run, with its ``items`` or ``matching.jsonl``.
 
     Raises:
         UserError: if a file cannot be read.
@@ -176,7 +176,7 @@ def gap_figure(found: Gaps, title: str, kind: str) -> Drawing:
 
     Args:
         found: the gaps of one model, at least one of them.
-        title: of the figure, such as the model.
+        title: title of the figure, such as the model.
         kind: the unit of the scores.
     """
     known = {name: found[name][np.isfinite(found[name])] for name in ORDER if name in found}
@@ -238,8 +238,8 @@ def write_gaps_page(folder: Path, name: str) -> Path:
     """Write ``matching.html`` beside a run's results: the figure and its numbers; return it.
 
     Args:
-        folder: of the run.
-        name: the model's name on the page.
+        folder: folder of the run, with its ``items`` or ``matching.jsonl``.
+        name: name of the model on the page.
 
     Raises:
         UserError: if there are no gaps, or they cannot be read.

@@ -1,4 +1,4 @@
-"""A part of a table of arms from our runs: every cell is tested against its row's baseline."""
+"""A part of a table of arms, from our runs: every cell is tested against its row's baseline."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class MeasuredColumn:
     """A value column of a part.
 
     Attributes:
-        header: as printed.
-        group: printed above, once over neighbours of the same group; empty for none.
-        benchmark: whose results it shows; ``None`` for the mean.
-        metric: of that benchmark; ``None`` for the mean over the other columns.
+        header: printed header.
+        group: header printed above, once over neighbours of the same group; empty for none.
+        benchmark: name of the benchmark; ``None`` for the mean.
+        metric: name of the metric; ``None`` for the mean over the other columns.
     """
 
     header: str
@@ -40,7 +40,7 @@ class MeasuredColumn:
 
     @property
     def cell(self) -> Cell:
-        """The benchmark and metric it shows; not of a mean."""
+        """The benchmark and metric it shows; undefined for a mean."""
         assert self.benchmark is not None
         assert self.metric is not None
         return self.benchmark, self.metric
@@ -48,15 +48,14 @@ class MeasuredColumn:
 
 @dataclass(frozen=True)
 class TableSettings:
-    """What the parts of one table share.
+    """Settings that the parts of one table share.
 
     Attributes:
-        name: of the table, for messages.
-        labels: {key: header} of the columns that name a row; the keys are ``pretrained``,
-            ``model``, ``train`` (training examples), ``cf`` (counterfactual ones) and
-            ``cf_percent``.
-        commands: that make the runs and their results.
-        partial: print dashes for missing numbers instead of failing.
+        name: name of the table, for messages.
+        labels: header of each column that names a row, by its key: ``pretrained``, ``model``,
+            ``train`` (training examples), ``cf`` (counterfactual ones) and ``cf_percent``.
+        commands: commands that make the runs and their results.
+        partial: whether missing numbers are printed as dashes instead of failing.
     """
 
     name: str
@@ -67,13 +66,13 @@ class TableSettings:
 
 @dataclass(frozen=True)
 class ArmRow:
-    """One row of ours.
+    """One row of our results.
 
     Attributes:
-        run: ``experiment/arm``.
-        model: name of the model, as printed.
+        run: name of the arm, ``experiment/arm``.
+        model: printed name of the model.
         pretrained: the model it started from, if a table has several.
-        baseline: ``experiment/arm`` it is tested against; ``None`` for no test.
+        baseline: name of the arm it is tested against, ``experiment/arm``; ``None`` for no test.
     """
 
     run: str
@@ -87,12 +86,12 @@ class Measured:
     """A part of a table of arms: one set of runs on one set of benchmarks.
 
     Attributes:
-        table: that it is part of.
+        table: settings of the table that it is part of.
         columns: value columns, in order.
-        rows: each with the results of its runs.
-        title: of the part; the benchmarks and ``where`` are added.
-        where: appended to the benchmarks in titles, such as " of the embedded world".
-        cells: by row and column.
+        rows: rows with the results of their runs.
+        title: title of the part; the benchmarks and ``where`` are added.
+        where: text appended to the benchmarks in titles, such as " of the embedded world".
+        cells: tested cells, one list per row with one cell per column.
         measures: unit and direction of each column.
 
     Raises:
@@ -195,7 +194,7 @@ class Measured:
                     yield f"{column.cell[0]} of {row.run}, seed {join_seeds(lacks)}"
 
     def part(self) -> Part:
-        """Lay it out as the paper did."""
+        """Return it in the paper's layout."""
         labels = [tuple(self._label(key, *row) for key in self.table.labels) for row in self.rows]
         rows = [
             (

@@ -1,4 +1,4 @@
-"""One cell of a table of arms: its values, their tests against the baseline's, and its print."""
+"""One cell of a table of arms: its values, their tests against the baseline's, its printed form."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Values = dict[int, float]
 
 @dataclass(frozen=True)
 class MeasuredCell:
-    """One cell of ours: its values, and the results of the two tests."""
+    """One cell of our results: its values, and the results of the two tests."""
 
     values: Values
     p_independent: float = math.nan
@@ -31,9 +31,9 @@ def compare_with_baseline(own: Values, base: Values | None, measure: Measure) ->
     The paired test needs equal seeds.
 
     Args:
-        own: of the arm.
-        base: of its baseline; ``None`` for no test.
-        measure: unit and direction.
+        own: values of the arm.
+        base: values of its baseline; ``None`` for no test.
+        measure: unit and direction of the metric.
     """
     if not own or not base:
         return MeasuredCell(own)
@@ -47,12 +47,12 @@ def compare_with_baseline(own: Values, base: Values | None, measure: Measure) ->
 
 
 def print_cell(cell: MeasuredCell, best: str, measure: Measure) -> Entry:
-    """Lay out a cell: the mean, its spread and the marks of the tests.
+    """Return the printed form of a cell: the mean, its spread and the marks of the tests.
 
     Args:
-        cell: to print.
-        best: best mean of its column, as printed.
-        measure: unit and direction.
+        cell: the cell to print.
+        best: best mean of its column, in printed form.
+        measure: unit and direction of the metric.
     """
     if not cell.values:
         return Entry(DASH)

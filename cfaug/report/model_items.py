@@ -21,9 +21,9 @@ class ModelItems:
 
     Attributes:
         NEEDED: the columns of every run of the benchmark.
-        ASKED_BY: which ``benchmark=`` of ``evaluate.py`` writes them.
+        ASKED_BY: value of ``benchmark=`` with which ``evaluate.py`` writes them.
         model: the model's name on pages and in tables.
-        items: as written.
+        items: the items, as written.
 
     Raises:
         UserError: if a column is missing.

@@ -19,7 +19,7 @@ from cfaug.report.page import render, script_data, write_page
 from cfaug.types import ITEM
 
 ReadImage = Callable[[str], bytes]
-"""Returns an encoded image by its name."""
+"""A function that returns an encoded image by its name."""
 
 Own = TypeVar("Own", bound=ModelItems)
 
@@ -29,11 +29,11 @@ MODELS = 8
 
 @dataclass(frozen=True)
 class ImageSource:
-    """Where a page's images come from.
+    """The source of a page's images.
 
     Attributes:
-        read: returns an encoded image by its name.
-        describe: returns its caption on the page by its name; ``None`` for no caption.
+        read: function that returns an encoded image by its name.
+        describe: function that returns its caption by its name; ``None`` for no captions.
     """
 
     read: ReadImage
@@ -74,17 +74,17 @@ def page_file(benchmark: str) -> str:
 
 @dataclass(frozen=True)
 class ModelPage(Generic[Own]):
-    """How to make the page of a benchmark's answers, for one model or several.
+    """The definition of the page of a benchmark's answers, for one model or several.
 
     Attributes:
-        template: its file, which extends ``models.html``.
+        template: file name of the template, which extends ``models.html``.
         kind: class that reads a run's items.
         what: word for items, in the plural.
-        make: makes the content of the page from answers.
+        make: function that makes the content of the page from answers.
         side: longest side of the pictures, in pixels.
         most: most models on one page; with more runs in an experiment no common page is written, as
             a sweep would rewrite it after each of them. ``None`` for any number.
-        remedy: how to make models comparable if their items differ.
+        remedy: advice in the error about models with different items.
     """
 
     template: str
@@ -99,10 +99,10 @@ class ModelPage(Generic[Own]):
         """Write the page and return its path; equal answers give equal bytes.
 
         Args:
-            answers: of one model or several, about the same items.
+            answers: answers of one model or several to the same items.
             file: destination; its folder is created if missing.
             images: source of the pictures.
-            title: of the page.
+            title: title of the page.
 
         Raises:
             UserError: if there is no model, two models have different items or the same name, or an
@@ -120,17 +120,17 @@ class ModelPage(Generic[Own]):
         "All" are the models of its experiment with the same items, if there are several.
 
         Args:
-            folder: of the run.
+            folder: folder of the run, with its ``items``; its page is written there.
             model: the model's name on the page.
             benchmark: the benchmark's name; its items lie in the folder.
             images: source of the pictures; each is read once.
-            name: of the pages' files; ``None`` is the benchmark's, see ``page_file``.
+            name: file name of the pages; ``None`` is the benchmark's, see ``page_file``.
 
         Returns:
             The page of the model.
 
         Raises:
-            UserError: if there are no items, or as ``write`` does.
+            UserError: if there are no items, or under the conditions of ``write``.
         """
         own = read_own(folder, model, benchmark, self.kind)
         once = images.once()
@@ -145,10 +145,10 @@ def draw_page(template: str, title: str, page: PageContent, images: ImageSource,
     """Return a page that extends ``models.html``; equal answers give equal text.
 
     Args:
-        template: its file.
-        title: of the page.
-        page: its content.
-        images: source of its pictures.
+        template: file name of the template.
+        title: title of the page.
+        page: content of the page.
+        images: source of the pictures.
         side: longest side of the pictures, in pixels.
 
     Raises:
@@ -174,7 +174,7 @@ def read_own(folder: Path, model: str, benchmark: str, kind: type[Own]) -> Own:
     """Return the answers of a run's model.
 
     Args:
-        folder: of the run.
+        folder: folder of the run, with its ``items``.
         model: the model's name on pages.
         benchmark: the benchmark's name; its items lie in the folder.
         kind: class that reads its items.
@@ -207,9 +207,9 @@ def require_same_items(answers: Sequence[ModelItems], what: str, remedy: str) ->
     """Refuse a page of models with different items, without models, or with equal names.
 
     Args:
-        answers: of the models.
+        answers: answers of several models, which should be to the same items.
         what: word for items, in the plural.
-        remedy: how to make them comparable.
+        remedy: advice in the error on making the models comparable.
 
     Raises:
         UserError: naming the models.
@@ -236,10 +236,10 @@ def write_with_siblings(
     Those are the models of its experiment with the same items, if there are several.
 
     Args:
-        folder: of the run.
-        own: answers of its model.
-        name: of the pages' files.
-        write: writes the page of some answers into a file, with a title.
+        folder: folder of the run; its page is written there.
+        own: answers of the run's model.
+        name: file name of the pages.
+        write: function that writes the page of some answers into a file, with a title.
         most: most models on one page; with more runs in an experiment no common page is written, as
             a sweep would rewrite it after each of them. ``None`` for any number.
 
@@ -261,9 +261,9 @@ def read_siblings(folder: Path, own: Own, page: Path) -> list[Own]:
     """Return the answers of the experiment's other models to the same items.
 
     Args:
-        folder: of the run.
-        own: answers of its model.
-        page: named in messages about runs that cannot be read, which are left out.
+        folder: folder of the run, beside those of the other models.
+        own: answers of the run's model.
+        page: path of the page, for messages about runs that cannot be read, which are left out.
     """
     found: dict[str, Own] = {}
     for other in _runs_beside(folder):
@@ -291,8 +291,8 @@ def show_pictures(
     """Return small copies of images in order, made on all cores.
 
     Args:
-        images: {digest or name: name}.
-        read_image: returns an image by name.
+        images: name of each image, by its digest or name.
+        read_image: function that returns an encoded image by its name.
         side: longest side of the copies, in pixels.
 
     Raises:

@@ -47,7 +47,7 @@ def p_text(p: float) -> str:
 
 @dataclass(frozen=True)
 class Measure:
-    """How to print a metric's values, and which of two is better.
+    """The unit and direction of a metric, and so the printed form of its values.
 
     Fractions are printed as percent, their differences in points; values in any other unit as they
     are, to four significant digits.
@@ -112,7 +112,7 @@ class Measure:
         return f"{self.difference(value)} {'points' if self.is_fraction else self.unit}"
 
     def gain(self, difference: float) -> float:
-        """Return how much better the first of two values is, given first minus second.
+        """Return the improvement by the first of two values, given first minus second.
 
         >>> Measure().gain(-0.5), Measure(better="lower").gain(-0.5)
         (-0.5, 0.5)

@@ -94,8 +94,8 @@ def small_picture(image: Image.Image, side: int) -> dict[str, Any]:
     """Shrink an image in place and return it in the form that scripts read.
 
     Args:
-        image: RGB.
-        side: its longest side becomes at most this.
+        image: image to shrink, RGB.
+        side: upper limit of its longest side, in pixels.
 
     Returns:
         ``i`` base64 of a WebP, ``w`` and ``h`` its size, ``q`` if its pixels should be visible.

@@ -28,7 +28,7 @@ LABEL, LINE = 34, 14
 """Most letters of a label's line, and pixels from one line to the next."""
 
 TITLE, UPRIGHT, SERIES_NAME = 70, 44, 52
-"""Letters of a line at most: of a title, of an upright one, of a series's name above the axes."""
+"""Most letters in a line of a title, of an upright title, of a series's name above the axes."""
 
 ROWS = ("axes fraction", "data")
 """Coordinates of texts beside a row."""
@@ -72,11 +72,11 @@ def value_axis(
     """Give an axis its limits, round ticks with lines across, and a title.
 
     Args:
-        axes: to change.
-        which: ``x`` or ``y``.
+        axes: matplotlib axes to change.
+        which: name of the axis, ``x`` or ``y``.
         limits: the lowest and the highest value of the axis.
-        title: of the axis.
-        factor: multiplies values when they are printed.
+        title: title of the axis.
+        factor: factor that multiplies printed values.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -102,7 +102,7 @@ def around(values: Sequence[float]) -> tuple[float, float]:
 
 
 def lines_of(names: Sequence[str], width: int = LABEL) -> int:
-    """Return how many lines the longest of some labels has."""
+    """Return the number of lines of the longest label."""
     return max(len(wrap_text(name, width)) for name in names)
 
 
@@ -122,11 +122,11 @@ def write(
     own font, which differ from those on a page.
 
     Args:
-        axes: to write on.
-        text: any; control characters are removed.
-        place: x and y in ``coords``, matplotlib's ``xycoords``.
+        axes: matplotlib axes to write on.
+        text: text to write; control characters are removed.
+        place: x and y in the coordinates ``coords``.
         offset: pixels right of the place and above it.
-        coords: coordinate system of the place.
+        coords: coordinate system of the place, matplotlib's ``xycoords``.
         width: most letters of a line.
         look: properties of matplotlib's ``Text``.
     """
@@ -145,10 +145,10 @@ def name_rows(
     """Write the names of rows left of the axes, and set y to pixels from the top.
 
     Args:
-        axes: to change.
-        names: every row and its middle.
-        bottom: pixels of all rows.
-        accent: the rows named in the accent colour.
+        axes: matplotlib axes to change.
+        names: name and middle of every row, in pixels from the top.
+        bottom: height of all rows, in pixels.
+        accent: names of the rows in the accent colour.
     """
     axes.set_ylim(bottom, 0)
     axes.set_yticks([])
@@ -161,9 +161,9 @@ def name_series(axes: Axes, names: Sequence[tuple[str, Colour]], swatches: bool 
     """Write the names of series above the axes, each in a line and colour of its own.
 
     Args:
-        axes: to change.
-        names: every series and its colour.
-        swatches: draw a square of the colour before the name, which is then grey.
+        axes: matplotlib axes to change.
+        names: name and colour of every series.
+        swatches: whether a square of the colour is drawn before the name, which is then grey.
     """
     place: dict[str, Any] = {"coords": above([name for name, _ in names]), "width": SERIES_NAME}
     for number, (name, colour) in enumerate(names):
@@ -207,11 +207,11 @@ def draw_chance(axes: Axes, band: Band, measure: Measure, y: float, height: floa
     """Draw the values by chance behind a row: a band, and its mean as a line.
 
     Args:
-        axes: whose x are the values.
+        axes: matplotlib axes to draw on, with the values on x.
         band: low end, mean and high end.
-        measure: how values are printed.
-        y: the middle of the row.
-        height: of the band.
+        measure: unit and format of printed values.
+        y: middle of the row, in pixels from the top.
+        height: height of the band, in pixels.
     """
     low, mean, high = band
     bar(axes, (low, high), y, height, chance_text(band, measure), color=QUIET, alpha=0.16)

@@ -19,7 +19,7 @@ ACCURACIES = ("acc_b", "acc_c", "acc_plus")
 """Columns of the items: for basic questions, counterfactual ones, and pairs of both."""
 
 SEEN, BLIND, PRIOR = "", "blind_", "prior_"
-"""Prefixes of these columns: with the image, without it, options alone."""
+"""Prefixes of these columns: with the image, without it, with the options alone."""
 
 ALL = "all questions"
 """The category of questions without one."""
@@ -31,7 +31,8 @@ class ImageAnswers:
 
     Attributes:
         basic: whether the basic question was answered right, (images,).
-        counterfactual: whether each counterfactual question was, one array per image.
+        counterfactual: whether each counterfactual question was answered right, one array
+            (questions,) per image.
         clusters: the cluster each image was sampled in, (images,).
     """
 
@@ -76,7 +77,7 @@ class QuestionAnswers(ModelItems):
         """Return the existing values of a metric in each category that has any.
 
         Args:
-            metric: a column of numbers.
+            metric: name of a column of numbers.
         """
         values, names = self.items.metric(metric), np.array(self.category_of)
         found = {name: values[names == name] for name in self.categories}
@@ -95,7 +96,7 @@ class QuestionAnswers(ModelItems):
         """Return the answers to some of the questions.
 
         Args:
-            rows: their numbers, integers.
+            rows: rows of the questions, integers (rows,).
         """
         columns = {name: np.asarray(own)[rows] for name, own in self.items.columns.items()}
         return replace(self, items=replace(self.items, columns=columns))

@@ -93,10 +93,10 @@ class ShownAnswers(QuestionAnswers):
 
 
 def question_page(limit: int | None = LIMIT) -> ModelPage[ShownAnswers]:
-    """Return how to make the page.
+    """Return the definition of the page.
 
     Args:
-        limit: most images that are shown, 1 or more; ``None`` shows all.
+        limit: most images to show, 1 or more; ``None`` shows all.
     """
 
     def make(answers: Sequence[ShownAnswers]) -> _Page:

@@ -31,13 +31,14 @@ class CounterfactualDrop:
     """Answers to basic questions compared with those to counterfactual ones about the same image.
 
     Attributes:
-        test: over images, of the basic answer minus the mean of the counterfactual ones, averaged
-            over checkpoints; p by a permutation that exchanges the two for whole clusters of
-            images.
-        images: number of images with both.
-        phi: correlation of right answers over pairs, mean and spread over checkpoints.
+        test: test over images of the basic answer minus the mean of the counterfactual ones,
+            averaged over checkpoints; p by a permutation that exchanges the two for whole clusters
+            of images.
+        images: number of images with answers to both kinds of questions.
+        phi: correlation of right answers over pairs, mean and spread over checkpoints; ``None`` if
+            it is undefined for a checkpoint.
         phi_low: lower end of its 95 % bootstrap interval over images, averaged over checkpoints.
-        phi_high: its upper end.
+        phi_high: upper end of the interval.
         p_holm: p, corrected over all drops tested together.
     """
 
@@ -58,11 +59,11 @@ def compare_kinds(asked: Sequence[Checkpoints]) -> list[CounterfactualDrop | Non
     """Compare each model's counterfactual answers with its basic ones; Holm over all.
 
     Args:
-        asked: the checkpoints of each.
+        asked: the checkpoints of each model.
 
     Returns:
-        One drop each; ``None`` if no image has answers to both kinds of questions, or checkpoints
-        answered different images.
+        One drop for each model; ``None`` if no image has answers to both kinds of questions, or
+        checkpoints answered different images.
     """
     found = [_drop(checkpoints) for checkpoints in asked]
     known = [one for one in found if one is not None]
@@ -99,11 +100,11 @@ class ModelComparison:
     """Two models, or two ways to ask one, on the questions that both answered.
 
     Attributes:
-        first: the one that should be better, as printed.
-        other: the other one.
-        tests: {metric: test}, for metrics that both have.
-        p_holm: {metric: two-sided p, corrected over all comparisons and metrics}.
-        left_out: questions that only one of them answered.
+        first: printed name of the model that should be better.
+        other: printed name of the other model.
+        tests: test of each metric that both have, by its name.
+        p_holm: two-sided p of each metric, corrected over all comparisons and metrics.
+        left_out: number of questions that only one of them answered.
     """
 
     first: str
@@ -119,7 +120,7 @@ def compare_models(
     """Compare pairs of models question by question; Holm over all pairs and metrics.
 
     Args:
-        pairs: each two of (as printed, its checkpoints).
+        pairs: pairs of models, each with its printed name and its checkpoints.
 
     Returns:
         The comparisons, and a sentence for each pair without a question in common.

@@ -21,9 +21,9 @@ def mark_best_two(
     next one is second best.
 
     Args:
-        rows: of a part; a cell is ranked by the ``value`` of its numbers, as printed.
+        rows: rows of a part; a cell is ranked by the ``value`` of its numbers, as printed.
         better: direction of each column; ``None`` for a column that is not ranked.
-        beside: numbers of rows that are not ranked, such as the unchanged texts.
+        beside: indices of rows that are not ranked, such as the unchanged texts.
 
     >>> rows = [(("a",), (Entry("0.5", numbers={"value": 0.5}),)),
     ...         (("b",), (Entry("0.7", numbers={"value": 0.7}),))]

@@ -75,7 +75,7 @@ OPTIONAL: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         "a list of objects",
     ),
 }
-"""Fields that may be missing or null in a record, as they are not known, or not yet."""
+"""Fields that may be missing or null in a record, because they are unknown, or not known yet."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Run:
     """A run on disk.
 
     Attributes:
-        folder: as given.
+        folder: folder of the run, as given.
         experiment: the name of the folder that contains the arms.
         arm: the name of the folder that contains the seeds.
         record: the content of ``run.json``, with this experiment and arm.
@@ -96,7 +96,7 @@ class Run:
 
     @property
     def seed(self) -> int:
-        """The seed it was trained with."""
+        """The seed that it was trained with."""
         return int(self.record["seed"])
 
     @property
@@ -156,7 +156,7 @@ def check_record(record: Mapping[str, Any], file: Path, *, complete: bool = True
 
     Args:
         record: the content of ``run.json``.
-        file: its path, for the message.
+        file: path of the record, for the error message.
         complete: whether the fields of every run are required.
 
     Raises:
@@ -201,9 +201,9 @@ def setting_node(config: Mapping[str, Any], name: str, folder: Path) -> dict[str
     """Return one group of a run's settings.
 
     Args:
-        config: what ``read_config`` returned.
-        name: of the group, such as ``model``.
-        folder: of the run, for the message.
+        config: settings of the run, from ``read_config``.
+        name: name of the group, such as ``model``.
+        folder: folder of the run, for the error message.
 
     Raises:
         UserError: if the group is missing, or not a mapping.

@@ -23,18 +23,18 @@ class Result:
 
     Attributes:
         run: the run's name when it was evaluated.
-        arm: its arm.
-        seed: its seed.
+        arm: name of its arm.
+        seed: training seed of the run.
         benchmark: the benchmark's name.
         metric: the metric's name.
         value: the number.
         n: number of queries or images that it is the mean of.
         weights: the hash of the weights.
         data: the hash of the test data; empty if a row has none.
-        together: how many numbers its benchmark wrote together; 0 if a row does not say.
+        together: number of rows that its benchmark wrote together; 0 if a row does not say.
         better: whether higher or lower values are better.
-        unit: ``fraction`` or another, as in ``cfaug.types.Outcome``.
-        by: the part of the benchmark it is about; empty for all of it.
+        unit: ``fraction`` or another unit, see ``cfaug.types.Outcome``.
+        by: part of the benchmark that it is about; empty for the whole benchmark.
     """
 
     run: str
@@ -86,14 +86,14 @@ DEFAULTS: dict[str, Any] = {
 
 
 def read_row(line: bytes, where: str) -> Result:
-    """Read a line.
+    """Read one line of a file of results.
 
     Args:
-        line: of a file of results.
-        where: names the line for a message.
+        line: the line, without its newline.
+        where: location of the line for error messages, such as ``results.jsonl, line 3``.
 
     Raises:
-        UserError: if it is not a row.
+        UserError: if the line is not a row.
     """
     try:
         content = json.loads(line)

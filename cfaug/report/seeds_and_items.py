@@ -32,8 +32,8 @@ def seeds_and_items_parts(
     """Return the comparisons as a table, one row each; empty without any.
 
     Args:
-        comparisons: from ``compare_over_seeds_and_items``.
-        labels: {arm: as printed}.
+        comparisons: comparisons from ``compare_over_seeds_and_items``.
+        labels: label of each arm in tables, by its name.
         refused: sentences on what could not be compared.
     """
     if not comparisons:
@@ -102,7 +102,7 @@ def _explain(comparisons: Sequence[JointComparison]) -> list[str]:
 
 
 def _sizes_of_sets(comparisons: Sequence[JointComparison], labels: Mapping[str, str]) -> list[str]:
-    """Say for each benchmark's first metric what its most precise comparison can show."""
+    """Return a sentence on what the most precise comparison of each benchmark can show."""
     least: dict[str, JointComparison] = {}
     for one in comparisons:
         if not one.item_error > 0:
@@ -135,8 +135,8 @@ def seeds_and_items_csv(
     """Return a row per comparison, numbers in full precision, missing ones empty.
 
     Args:
-        comparisons: from ``compare_over_seeds_and_items``.
-        labels: {arm: as printed}.
+        comparisons: comparisons from ``compare_over_seeds_and_items``.
+        labels: label of each arm in tables, by its name.
     """
     names, rows = labels or {}, []
     for one in comparisons:
@@ -158,9 +158,9 @@ def write_seeds_and_items(
     """Write ``seeds_and_items.csv`` beside the table of an experiment, if there are comparisons.
 
     Args:
-        comparisons: from ``compare_over_seeds_and_items``.
-        labels: {arm: as printed}.
-        folder: of the experiment.
+        comparisons: comparisons from ``compare_over_seeds_and_items``.
+        labels: label of each arm in tables, by its name.
+        folder: folder of the experiment, where ``seeds_and_items.csv`` is written.
     """
     file = folder / CSV
     if not comparisons:

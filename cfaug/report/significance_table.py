@@ -55,12 +55,13 @@ def significance_table(
 
     Args:
         rows: results of all runs; each metric is tested in its own direction.
-        baseline: one arm or several; each also has its own rows, without p.
-        untrained: arms that may have other seeds than the baseline; they are printed first.
-        labels: {arm: as printed}.
+        baseline: name of one arm or of several; each also has its own rows, without p.
+        untrained: names of arms that may have other seeds than the baseline; they are printed
+            first.
+        labels: label of each arm in tables, by its name.
         notes: sentences to print under the table, after its own.
         cautions: sentences on what weakens the results, printed after the table's own.
-        items: the arms' answers item by item: comparisons with one seed are tested over items.
+        items: reader of the arms' items; comparisons with one seed are tested over them.
         primary: metrics over which p is corrected, for some benchmarks; for others, all metrics.
 
     Returns:
@@ -147,7 +148,7 @@ def _compare(
 
 
 def _without_test(ours: Answers, theirs: Answers, found: Comparison) -> str:
-    """Say why seeds allow no test or interval of a difference; empty if they do."""
+    """Return why seeds allow no test or interval of a difference; empty if they do."""
     if min(len(ours), len(theirs)) < 2:
         return ONE_SEED
     if ours.keys() != theirs.keys():

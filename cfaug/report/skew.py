@@ -44,8 +44,8 @@ class Question:
     """The question asked about every subject.
 
     Attributes:
-        grid: whose images are ranked.
-        labelling: which attributes are the labels: ``race``, ``race_gender``, or
+        grid: name of the grid with the ranked images.
+        labelling: attributes that are the labels: ``race``, ``race_gender``, or
             ``gender|race=White`` among the images of one race.
         k: number of retrieved images.
     """
@@ -66,7 +66,7 @@ class Question:
         return (name, value) if equals else None
 
     def by(self) -> dict[str, str]:
-        """Return the columns of the items that it is found by."""
+        """Return the column values that identify it among the items."""
         return {"grid": self.grid, "labelling": self.labelling, "k": str(self.k)}
 
 
@@ -75,9 +75,9 @@ class Retrieved:
     """The images retrieved for one subject.
 
     Attributes:
-        labels: their names.
-        top: how often each is among the K images.
-        pool: how often each is among all images.
+        labels: names of the labels.
+        top: number of the K images with each label.
+        pool: number of all images with each label.
     """
 
     labels: tuple[str, ...]
@@ -112,8 +112,8 @@ class Standing:
 
     Attributes:
         tested: number of subjects.
-        corrected: those with p at most 0.05 after Holm's correction over subjects, the most skewed
-            first.
+        corrected: names of subjects with p at most 0.05 after Holm's correction over subjects, the
+            most skewed first.
         uncorrected: number of subjects with p at most 0.05 without correction.
         by_chance: expected number of these if no subject were skewed.
     """
@@ -124,7 +124,7 @@ class Standing:
     by_chance: float
 
     def say(self) -> str:
-        """Return a sentence."""
+        """Return a sentence on how many subjects are above chance."""
         count, named = len(self.corrected), ", ".join(self.corrected[:NAMED])
         more = f" and {count - NAMED:,} more" if count > NAMED else ""
         found = f"{count:,} of {self.tested:,} subjects stand out after correction (Holm, p <= 0.05"
@@ -172,8 +172,8 @@ class SkewItems(ModelItems):
         """Return the question with a labelling; ``None`` if it was not asked.
 
         Args:
-            grid: whose images.
-            labelling: which labels.
+            grid: name of the grid with the images.
+            labelling: attributes that are the labels.
             k: number of retrieved images; if it was not asked or is ``None``, the number of labels,
                 or else the smallest K that was asked.
         """
@@ -193,7 +193,7 @@ class SkewItems(ModelItems):
 
         Args:
             question: the question.
-            subject_type: use only subjects of this type; ``None`` uses all.
+            subject_type: type of the subjects to use; ``None`` uses all.
         """
         reasons, types = self.texts("left_out"), self.texts("subject_type")
         return [
@@ -242,7 +242,7 @@ class SkewItems(ModelItems):
 
         Args:
             question: the question.
-            subject_type: use only subjects of this type; ``None`` uses all.
+            subject_type: type of the subjects to use; ``None`` uses all.
 
         Raises:
             UserError: if the items do not have them.

@@ -41,12 +41,12 @@ TOP = "top"
 
 @dataclass(frozen=True)
 class SkewPageSettings:
-    """How much a page shows.
+    """Limits on what a page shows.
 
     Args:
         limit: most subjects per grid with pictures, besides those that stand out; ``None`` for all.
         side: longest side of the pictures, in pixels.
-        shown: most images of a ranking.
+        shown: most images of a ranking that are shown.
     """
 
     limit: Count | None = LIMIT
@@ -58,10 +58,10 @@ class SkewPageSettings:
 
 
 def skew_page(settings: SkewPageSettings | None = None) -> ModelPage[SkewItems]:
-    """Return how to make the page.
+    """Return the definition of the page.
 
     Args:
-        settings: how much it shows.
+        settings: limits on what the page shows; ``None`` for the defaults.
     """
     how = settings or SkewPageSettings()
 
@@ -78,11 +78,11 @@ def _main_question(one: SkewItems) -> Question | None:
 
 
 def compare_with_first(answers: Sequence[SkewItems]) -> list[str]:
-    """Say in one sentence per model how much more or less skewed it is than the first.
+    """Return for each further model a sentence on how much more skewed it is than the first.
 
     Args:
-        answers: of models with the same questions; for those without rankings the sentence says
-            what to run.
+        answers: answers of models to the same questions; if a model has no rankings, the sentence
+            says what to run.
     """
     first, question = answers[0], _main_question(answers[0])
     found = []

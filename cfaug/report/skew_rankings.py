@@ -36,8 +36,8 @@ class SubjectPool:
     """The images of one subject that have a label, the best first.
 
     Attributes:
-        ranked: labels and sets, numbered alike for every model.
-        scores: of the images, float64 (images,).
+        ranked: labels and sets of the images, numbered alike for every model.
+        scores: score of each image, float64 (images,).
     """
 
     ranked: RankedPool
@@ -164,7 +164,7 @@ class SkewRankings:
 
 
 def how_to_rank_again(rankings: SkewRankings) -> str:
-    """Say how to renew rankings."""
+    """Return advice on renewing rankings."""
     folder = rankings.items.folder
     name = rankings.items.benchmark
     file = "the file" if folder is None else items_file(folder, name, RANKINGS)
@@ -230,9 +230,9 @@ def compare_over_sets(
     Args:
         ours: checkpoints of a model; each subject's values are averaged over them.
         theirs: checkpoints of the other model, with the same questions.
-        question: what was asked.
-        metric: one of ``RESAMPLED``.
-        subject_type: subjects of this type only; ``None`` is all.
+        question: the question that both models were asked.
+        metric: name of the metric, one of ``RESAMPLED``.
+        subject_type: type of the subjects to compare; ``None`` for all.
         resamples: number of resamples of each subject's sets.
 
     Returns:

@@ -42,14 +42,14 @@ signed, positive if it falls."""
 
 @dataclass(frozen=True)
 class Insight:
-    """One intervention on a class, and how far it moves a classifier (LANCE, Figure 6).
+    """One intervention on a class with its effect on a classifier (LANCE, Figure 6).
 
     Attributes:
-        label: the class.
-        kind: of the edit that names it.
+        label: name of the class.
+        kind: kind of the edit that names it.
         before: the words that it replaces; empty for an insertion.
         after: the words that replace them.
-        effect: of all its edits; ``rows`` are rows of the items, the strongest first.
+        effect: effect of all its edits; ``rows`` are rows of the items, the strongest first.
         named_by: the row of the edit that names it.
     """
 
@@ -141,8 +141,8 @@ class StressItems(ModelItems):
         """Return how far edits move the classifier, and how far reconstructions of their photos do.
 
         Args:
-            rows: of edits.
-            delta: absolute, or signed.
+            rows: rows of edits, integers (rows,).
+            delta: measure of the movement, ``absolute`` or ``drop``.
 
         Returns:
             Two arrays, float64 (rows,); the second is ``nan`` where a photo has no reconstruction.
@@ -165,8 +165,8 @@ class StressItems(ModelItems):
 
         Args:
             column: column that defines the parts, such as ``kind`` or ``class``.
-            part: the set.
-            delta: absolute, or signed.
+            part: name of the set.
+            delta: measure of the movement, ``absolute`` or ``drop``.
         """
         rows = self.rows(part)
         groups = [self.texts(column)[row] for row in rows]
@@ -178,8 +178,8 @@ class StressItems(ModelItems):
         """Return how far each kind of edit moves the classifier within each class.
 
         Args:
-            part: the set.
-            delta: absolute, or signed.
+            part: name of the set.
+            delta: measure of the movement, ``absolute`` or ``drop``.
 
         Returns:
             One effect for each pair of a class and a kind, its ``group``, strongest first; p is
@@ -211,9 +211,10 @@ class StressItems(ModelItems):
         and new words. p is corrected over all returned groups.
 
         Args:
-            part: the set of edits.
-            min_photos: groups of fewer photos say little about a class and are left out.
-            delta: absolute, or signed.
+            part: name of the set of edits.
+            min_photos: smallest number of photos of a group; smaller groups say little about a
+                class and are left out.
+            delta: measure of the movement, ``absolute`` or ``drop``.
         """
         rows = self.rows(part)
         grouping = self._grouping(rows)

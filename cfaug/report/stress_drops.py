@@ -37,14 +37,15 @@ class Drop:
     """The loss of accuracy from photos to their edits or reconstructions.
 
     Attributes:
-        name: the set.
-        part: the kind of edit or the class; empty for the whole set.
+        name: name of the set.
+        part: name of the kind of edit or of the class; empty for the whole set.
         images: number of images.
         paired: drop of each image from its own photo.
         net: mean of the reconstruction's hits minus the image's; ``nan`` without reconstructions.
-        accuracy_of_photos: of all photos that have an edit, each counted once.
-        unpaired: that minus the images' accuracy: the paper's drop with the opposite sign.
-        p_fisher: two-sided p of that.
+        accuracy_of_photos: accuracy on all photos that have an edit, each counted once.
+        unpaired: ``accuracy_of_photos`` minus the images' accuracy: the paper's drop with the
+            opposite sign.
+        p_fisher: two-sided p of Fisher's exact test of the unpaired drop.
         p_holm: ``p``, corrected over all parts of all sets tested together.
     """
 
@@ -68,7 +69,7 @@ def compare_drops(items: Items, metric: str = "acc1", by: str | None = None) -> 
     """Test the drop of every set, or of every part of the sets of edits.
 
     Args:
-        items: of ``benchmark=stress``.
+        items: items of ``benchmark=stress``.
         metric: ``acc1`` or ``acc5``.
         by: a column, ``kind`` or ``class``, whose values are the parts; ``None`` for whole sets,
             including reconstructions.
@@ -133,8 +134,8 @@ def drops_document(model: str, items: Items) -> Document:
     """Return the drops of sets, kinds and classes as tables.
 
     Args:
-        model: its name in the title.
-        items: of ``benchmark=stress``.
+        model: name of the model in the title.
+        items: items of ``benchmark=stress``.
     """
     titles = {None: "Sets", "kind": "Kinds of edits", "class": "Classes"}
     parts = [_part(title, compare_drops(items, "acc1", by), by) for by, title in titles.items()]
@@ -172,9 +173,9 @@ def write_drops(folder: Path, model: str, items: Items) -> Path:
     """Write the drops of a model as Markdown beside its results, and return the file.
 
     Args:
-        folder: of the run.
-        model: its name in the title.
-        items: of ``benchmark=stress``.
+        folder: folder of the run, where ``stress.md`` is written.
+        model: name of the model in the title.
+        items: items of ``benchmark=stress``.
 
     Raises:
         UserError: if it cannot be written.

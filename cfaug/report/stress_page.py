@@ -50,10 +50,10 @@ QUOTE = re.compile(r"(\\*)(\"|$)")
 
 @dataclass(frozen=True)
 class PageSettings:
-    """How much a page shows.
+    """Limits on what a page shows.
 
     Args:
-        limit: most edits; ``None`` for all.
+        limit: most edits that are shown; ``None`` for all.
         side: longest side of the pictures, in pixels.
         command: words of a command that applies one intervention to a whole class, with ``{kind}``,
             ``{before}``, ``{after}`` and ``{label}`` where they go; empty for no command.
@@ -68,10 +68,10 @@ class PageSettings:
 
 
 def stress_page(settings: PageSettings | None = None) -> ModelPage[StressItems]:
-    """Return how to make the page.
+    """Return the definition of the page.
 
     Args:
-        settings: how much it shows.
+        settings: limits on what the page shows; ``None`` for the defaults.
     """
     how = settings or PageSettings()
 
@@ -91,21 +91,21 @@ def write_stress_pages(
 ) -> Path:
     """Write the page of one model beside its results, and one of all models above their folders.
 
-    Those are the models of its experiment that were asked about the same images, where there are
+    "All" are the models of its experiment that were evaluated on the same images, if there are
     several.
 
     Args:
-        folder: of the run.
-        model: what the page calls the model.
+        folder: folder of the run, with its ``items``; its page is written there.
+        model: name of the model on the page.
         benchmark: the benchmark's name; its items lie in the folder.
-        read_image: gives the images.
-        settings: how much is shown.
+        read_image: function that returns an encoded image by its name.
+        settings: limits on what the page shows; ``None`` for the defaults.
 
     Returns:
         The page of the model.
 
     Raises:
-        UserError: if there are no items, or what ``ModelPage.write`` refuses.
+        UserError: if there are no items, or under the conditions of ``ModelPage.write``.
     """
     images = ImageSource(read_image).once()
     page = stress_page(settings).write_for_run(folder, model, benchmark, images, FILE)

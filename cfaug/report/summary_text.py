@@ -107,7 +107,7 @@ def how_tested(
     baselines: Sequence[str],
     items: ItemSource | None = None,
 ) -> str:
-    """Return the small print under the verdict: the test, and the smallest p possible with n."""
+    """Return the note under the verdict: the test, and the smallest p possible with n seeds."""
     found = [c for c in expected(rows, headline, baselines, items) if c.found is not None]
     checks = [c for c in found if c.test is None]
     over_items = [c for c in found if c.test is not None]

@@ -78,7 +78,7 @@ class Row:
 
     @property
     def measure(self) -> Measure:
-        """How its values are printed, and their better direction."""
+        """The unit and direction of its values."""
         return Measure(self.unit, self.better)
 
     @property
@@ -114,8 +114,8 @@ class ItemComparison:
     Attributes:
         row: the comparison, which could not be tested over seeds.
         test: the comparison over items.
-        p_holm: its one-sided p, corrected over all tests over items of the table.
-        p_holm_two_sided: the same for its two-sided p.
+        p_holm: one-sided p of the test, corrected over all tests over items of the table.
+        p_holm_two_sided: two-sided p of the test, corrected in the same way.
     """
 
     row: Row
@@ -146,8 +146,8 @@ class Table:
     Attributes:
         rows: one per arm, baseline, benchmark and metric.
         baselines: the arms that others are compared with, the main one first.
-        labels: {arm: as printed}; a missing arm is printed by its name.
-        one_test: the cells with the same test data for all arms.
+        labels: label of each arm, by its name; an arm without a label is printed by its name.
+        one_test: cells with the same test data for all arms.
         over_items: tests over items of comparisons that cannot be tested over seeds.
         notes: sentences on comparisons without a test, and on the arms' training.
         cautions: sentences on what weakens the results: arms that cannot be compared, leaks.
@@ -183,7 +183,7 @@ class Table:
         return self.labels.get(arm, arm)
 
     def measure(self, cell: Cell) -> Measure:
-        """Return how the values of a benchmark and metric are printed."""
+        """Return the unit and direction of a benchmark and metric."""
         return next(row.measure for row in self.rows if row.cell == cell)
 
     @property
@@ -263,7 +263,7 @@ def _span(rows: Sequence[Row], label: Callable[[str], str]) -> str:
 
 
 def no_spread_says(difference: float, measure: Measure) -> str:
-    """Say what it means if every seed gives the same difference.
+    """Return a clause on a difference that is the same for every seed.
 
     >>> no_spread_says(0.1, Measure())
     'every seed gives the same difference of +10.0 points: these seeds cannot test it'

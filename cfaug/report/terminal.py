@@ -49,8 +49,8 @@ def part_lines(part: Part, width: int, *, styled: bool) -> Iterator[Text]:
     """Return the lines of a part, if possible none wider than ``width`` cells.
 
     Args:
-        part: with one column of labels.
-        width: cells of a line.
+        part: the table to print.
+        width: number of cells in a line.
         styled: whether bold and underlined are shown; otherwise ``*`` and ``_`` replace them.
     """
     from rich.cells import cell_len

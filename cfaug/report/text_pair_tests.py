@@ -20,9 +20,9 @@ class PairedTest:
     """Two values of the same texts, compared text by text.
 
     Attributes:
-        method: whose texts.
-        other: the method that it is compared with; empty for the texts before the change.
-        test: of the first value minus the second: before minus after, or method minus other.
+        method: name of the method of the first value.
+        other: name of the method that it is compared with; empty for the texts before the change.
+        test: test of the first value minus the second: before minus after, or method minus other.
         keys: number of texts that both have.
         left_out: number of texts that only one of the two has.
         over_seeds: mean and standard deviation over checkpoints of the mean difference; ``None``
@@ -62,11 +62,13 @@ def compare_changes(
     """Compare each method's texts before and after the change; Holm over methods.
 
     Args:
-        checkpoints: of one model, at least one; each text's values are averaged over them.
+        checkpoints: answers of one model's checkpoints, at least one; each text's values are
+            averaged over them.
         before: column of the value of the original text.
         after: column of the value of the changed text.
-        methods: to compare; ``None`` for all. A method without any value is left out.
-        kept_only: use only texts whose right answer is known to be kept.
+        methods: names of the methods to compare; ``None`` for all. A method without any value is
+            left out.
+        kept_only: whether only texts whose right answer is known to be kept are used.
     """
     found = []
     for method in checkpoints[0].methods if methods is None else methods:
@@ -89,11 +91,12 @@ def compare_methods(
     """Compare one method with each other one on their common texts; Holm over the others.
 
     Args:
-        checkpoints: of one model, at least one; each text's values are averaged over them.
+        checkpoints: answers of one model's checkpoints, at least one; each text's values are
+            averaged over them.
         metric: column of the value of the changed text.
-        first: the method to compare.
-        others: methods to compare it with; ``None`` for all others.
-        kept_only: use only texts whose right answers are known to be kept by both.
+        first: name of the method to compare.
+        others: names of the methods to compare it with; ``None`` for all others.
+        kept_only: whether only texts whose right answers are known to be kept by both are used.
     """
     found = []
     all_others = [one for one in checkpoints[0].methods if one != first]

@@ -44,8 +44,9 @@ class TextPairItems(ModelItems):
         """Return the rows of a method, int64.
 
         Args:
-            method: its name.
-            kept_only: use only those whose right answer is known to be that of the original text.
+            method: name of the method.
+            kept_only: whether only rows whose right answer is known to be that of the original text
+                are returned.
 
         Raises:
             UserError: if there is no such method, or ``label_kept`` is missing.
@@ -83,7 +84,7 @@ class TextPairItems(ModelItems):
         """Count the texts that a method changed and whose right answer is known.
 
         Returns:
-            How many have the same right answer as the original text, and how many another one.
+            The number of texts with the same right answer as the original, and with another one.
 
         Raises:
             UserError: if there is no such method, or the column is missing.

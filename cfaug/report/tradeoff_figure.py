@@ -20,7 +20,7 @@ from cfaug.report.plots import (
 )
 
 Point = tuple[str, Values, Values]
-"""Its name, and x and y by seed."""
+"""A point: its name, and its x and y by seed."""
 
 
 @style()
@@ -36,10 +36,11 @@ def tradeoff_plot(
     gains from losses.
 
     Args:
-        series: {name: points}; every point has at least one seed, and the same seeds in x and y.
-        x_title: of the x axis, with its unit.
-        y_title: of the y axis, with its unit.
-        measures: how values of x and y are printed.
+        series: points of each series, by its name; every point has at least one seed, and the same
+            seeds in x and y.
+        x_title: title of the x axis, with its unit.
+        y_title: title of the y axis, with its unit.
+        measures: unit and format of the printed values of x and y.
     """
     axes = new_axes(320 + 18 * len(series))
     axes.axvline(0, color=DOT, linewidth=1, alpha=0.35)
