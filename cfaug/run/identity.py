@@ -51,6 +51,7 @@ NEUTRAL: Mapping[str, Any] = MappingProxyType(
         "model.geometry": None, "optim.decay_rule": "matrices", "optim.layer_decay": None,
         "optim.warmup_ratio": None, "trainer.accumulate_grad_batches": 1,
         "trainer.micro_batch_size": None, "trainer.early_stopping": None,
+        "trainer.ema_decay": None,
     }
 )  # fmt: skip
 """Settings left out at these values, at which they change nothing: a run that was finished before

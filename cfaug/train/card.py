@@ -29,7 +29,8 @@ HOW = (
     "optim.lr", "optim.weight_decay", "optim.schedule", "optim.warmup_steps", "optim.warmup_ratio",
     "optim.layer_decay", "data.batch_size", "trainer.accumulate_grad_batches",
     "trainer.micro_batch_size", "data.pairs_in_batch", "data.negatives", "data.plan", "data.split",
-    "trainer.precision", "trainer.gradient_clip", "trainer.early_stopping", "trainer.checkpoint",
+    "trainer.precision", "trainer.gradient_clip", "trainer.early_stopping", "trainer.ema_decay",
+    "trainer.checkpoint",
 )  # fmt: skip
 """Settings a reader looks for; the run's config.yaml has all."""
 

@@ -1,10 +1,11 @@
-"""After a step, in this order: validate, remember the best weights, log, save, stop if asked."""
+"""In this order after a step: average, validate, remember the best weights, log, save, stop."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Iterable, Iterator, Sized
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,16 @@ import lightning.pytorch as pl
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 from torch import Tensor
 
+from cfaug.errors import UserError
 from cfaug.progress import Progress
 from cfaug.signals import StopRequest
+from cfaug.train.averaging import AveragedWeights
+from cfaug.train.checkpoint import WAY_OUT
 from cfaug.train.module import Batch, TrainingModule
 from cfaug.train.settings import TrainerSettings
 
 STOPPING = "early_stopping"
+AVERAGE = "average"
 
 
 @dataclass(frozen=True)
@@ -31,7 +36,7 @@ class Best:
 
 
 class CheckpointCallback(pl.Callback):
-    """Validates, keeps the best weights, writes log rows and ``last.ckpt``.
+    """Averages weights, validates, keeps the best, writes log rows and ``last.ckpt``.
 
     One hook does it all because the order is what makes a resume exact. Lightning's own validation
     loop runs after the hook in which checkpoints are saved, and a run killed in between skips that
@@ -65,6 +70,8 @@ class CheckpointCallback(pl.Callback):
         self.total_steps = total_steps
         self.file = file
         self.stop = stop
+        decay = settings.ema_decay
+        self.average = None if decay is None else AveragedWeights(decay)
         self.best: Best | None = None
         self._unvalidated: float | None = None
         self.lowest = math.inf  # validation loss, counted in every process
@@ -83,12 +90,17 @@ class CheckpointCallback(pl.Callback):
         if self.settings.early_stopping is not None:
             counted = {"lowest": self.lowest, "waited": self.waited, "total": self.total_steps}
             state[STOPPING] = counted
+        if self.average is not None:
+            state[AVERAGE] = self.average.state()
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the result of ``state_dict``, also in its older form without names.
 
         An extended run counts anew towards early stopping.
+
+        Raises:
+            UserError: if weights are averaged, and the run that was saved averaged none.
         """
         best = state_dict.get("best") if "unvalidated" in state_dict else state_dict
         self.best = Best(**best) if best else None
@@ -97,6 +109,10 @@ class CheckpointCallback(pl.Callback):
         if counted is not None:
             self.lowest = counted["lowest"]
             self.waited = counted["waited"] if counted["total"] == self.total_steps else 0
+        if self.average is not None:
+            if AVERAGE not in state_dict:
+                raise UserError(f"{self.file} has no averaged weights: {WAY_OUT}")
+            self.average.load(state_dict[AVERAGE])
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Start the clocks, listen for SIGTERM, and finish a validation that was interrupted."""
@@ -119,6 +135,8 @@ class CheckpointCallback(pl.Callback):
     ) -> None:
         """Do what is due after this step."""
         assert isinstance(pl_module, TrainingModule)
+        if self.average is not None:
+            self.average.update(pl_module.trained)
         self._finish_step(trainer, pl_module, outputs["loss"])
 
     def _finish_step(
@@ -146,10 +164,13 @@ class CheckpointCallback(pl.Callback):
         Raises:
             SIGTERMException: after saving.
         """
-        # A signal may reach one process alone, but all save and stop together.
-        if trainer.strategy.reduce_boolean_decision(self.stop.asked, all=False):
+        if self._is_asked_to_stop(trainer):
             self._save(trainer)
             raise SIGTERMException
+
+    def _is_asked_to_stop(self, trainer: pl.Trainer) -> bool:
+        # A signal may reach one process alone, but all save and stop together.
+        return trainer.strategy.reduce_boolean_decision(self.stop.asked, all=False)
 
     def _stop_early(self, trainer: pl.Trainer) -> None:
         patience = self.settings.early_stopping
@@ -175,21 +196,38 @@ class CheckpointCallback(pl.Callback):
             return None
         # Kept in last.ckpt by whoever is asked to stop between two batches of the validation.
         self._unvalidated = float(loss)
-        found = module.validation_loss(self._interruptible(trainer, self.validation))
+        average = self.average
+        try:
+            with nullcontext() if average is None else average.applied(module.trained):
+                found = module.validation_loss(self._interruptible(trainer, self.validation))
+                self._remember(trainer, module, step, found)
+        except SIGTERMException:  # saved only now that the model has its own weights again
+            self._save(trainer)
+            raise
+        return found
+
+    def _remember(
+        self, trainer: pl.Trainer, module: TrainingModule, step: int, found: float
+    ) -> None:
+        """Keep the weights that were validated if they are the best so far."""
         self._unvalidated = None
         keep = self.settings.checkpoint == "best" and trainer.is_global_zero
         if keep and (self.best is None or found < self.best.val_loss):
             weights = module.trained.state_dict()
             self.best = Best(step, found, {k: v.detach().cpu().clone() for k, v in weights.items()})
-        return found
 
     def _interruptible(self, trainer: pl.Trainer, batches: Iterable[Batch]) -> Iterator[Batch]:
-        """Pass the batches on; end the run between two of them if it was asked to end."""
+        """Pass the batches on; break off between two of them if the run was asked to end.
+
+        Raises:
+            SIGTERMException: before anything is saved.
+        """
         total = len(batches) if isinstance(batches, Sized) else None
         shown = self.settings.progress and trainer.is_global_zero
         with Progress("validating", total, "batches", shown=shown) as progress:
             for batch in batches:
-                self.stop_if_asked(trainer)
+                if self._is_asked_to_stop(trainer):
+                    raise SIGTERMException
                 yield batch
                 progress.advance()
 

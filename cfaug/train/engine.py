@@ -75,7 +75,8 @@ def train(
 ) -> Trained:
     """Train ``module`` in place, starting from ``folder/last.ckpt`` if it exists.
 
-    Every process ends with the last weights on the CPU, and rank 0 also has the best.
+    Every process ends with the last weights on the CPU (averaged if ``settings`` ask for it), and
+    rank 0 also has the best.
 
     Args:
         module: the model with its loss and its optimizer.
@@ -123,6 +124,8 @@ def train(
             keeper.stop_if_asked(trainer)  # after the last step, which asked before it returned
             if settings.keep_last:
                 trainer.save_checkpoint(last)
+            if keeper.average is not None:
+                keeper.average.write_to(module.trained)
         finally:
             close_loggers(trainer.loggers)
     return Trained(start, trainer.global_step, keeper.best)

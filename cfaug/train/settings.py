@@ -42,6 +42,10 @@ class TrainerSettings:
         gradient_clip: largest norm of the whole gradient, ``None`` for no bound.
         val_every_steps: steps from one validation to the next; ``None`` validates after every
             epoch. The last step is always validated.
+        ema_decay: decay of an exponential moving average of the trained weights, in (0, 1): after
+            each step, decay * average + (1 - decay) * weights. Validation measures the average, and
+            it is what ``checkpoint/`` holds; training itself is unchanged. ``None`` averages
+            nothing.
         checkpoint: keep the weights of the lowest validation loss (COCO-CFs, B.3.1), or
             the last.
         save_every_steps: steps from one ``last.ckpt`` to the next; a killed run resumes from it.
@@ -49,7 +53,8 @@ class TrainerSettings:
         save_every_minutes: minutes from one ``last.ckpt`` to the next, besides
             ``save_every_steps``; ``None`` saves only by steps.
         keep_last: keep ``last.ckpt`` when the run is finished, so that ``extend=true`` can resume
-            it. It has three times the size of the trained weights, plus the best weights.
+            it. It has three times the size of the trained weights, plus the best weights and
+            the average, if any.
         log_every_steps: rows of ``metrics.csv``.
         progress: show a bar on stderr.
     """
@@ -66,6 +71,7 @@ class TrainerSettings:
     gradient_clip: PositiveNumber | None = 1.0
     val_every_steps: Positive | None = None
     early_stopping: Positive | None = None
+    ema_decay: Annotated[float, Interval(gt=0, lt=1)] | None = None
     checkpoint: Literal["best", "last"] = "best"
     save_every_steps: Positive | None = None
     save_every_minutes: PositiveNumber | None = 5.0

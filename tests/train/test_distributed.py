@@ -85,6 +85,11 @@ def invariant(folder, weights, **settings):
     train_and_save(folder, weights, loss=LossSettings(set_invariance=2.0), **settings)
 
 
+def averaged(folder, weights, **settings):
+    """As ``train_and_save``; every process averages for itself."""
+    train_and_save(folder, weights, ema_decay=0.8, **settings)
+
+
 def bridgetower(folder, weights, **settings):
     train_and_save(folder, weights, spec=BridgeTower, **settings)
 
@@ -105,7 +110,9 @@ def test_two_processes_train_other_models_as_one_does(tmp_path, entry, save):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("entry", [train_and_save, pair_aware, negatives, wrong_images, invariant])
+@pytest.mark.parametrize(
+    "entry", [train_and_save, pair_aware, negatives, wrong_images, invariant, averaged]
+)
 def test_two_processes_train_what_one_trains(tmp_path, weights, entry):
     from cfaug.models.specs import HFClip
 

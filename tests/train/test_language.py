@@ -184,9 +184,11 @@ def run_slowly(folder, weights, **given):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("merge", [True, False])
-def test_a_killed_run_ends_bit_identical(folder, shelf, merge):
-    trainer = replace(TRAINER, max_steps=16, save_every_steps=3, accumulate_grad_batches=2)
+@pytest.mark.parametrize(("merge", "decay"), [(True, None), (False, 0.5)])
+def test_a_killed_run_ends_bit_identical(folder, shelf, merge, decay):
+    trainer = replace(
+        TRAINER, max_steps=16, save_every_steps=3, accumulate_grad_batches=2, ema_decay=decay
+    )
     given = {"trainer": trainer, "lora": Lora([QKV], r=2, dropout=0.2, merge=merge)}
     whole = folder.with_name("seed=8")
     expected = run(whole, shelf / "dropout", **given)

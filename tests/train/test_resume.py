@@ -143,6 +143,7 @@ OPTIONS = {
     "both": {"accumulate_grad_batches": 2, "micro_batch_size": 5},
     "float16": {"precision": "16-mixed"},
     "stopping early": {"early_stopping": 2, "steps": 200},
+    "averaged": {"ema_decay": 0.9},
 }
 
 
