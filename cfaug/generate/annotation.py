@@ -1,7 +1,7 @@
 """The stage before editing: annotators describe examples, and their results are cached.
 
 Results are cached by content, so that neither a resumed run nor another run over the same images
-asks a model twice.
+runs a model again.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from cfaug.validation import Positive, check
 from cfaug.weights import sha256_text
 
 BATCH = 16
-"""Number of contents that an annotator is asked about at once."""
+"""Number of different contents in one call of an annotator."""
 
 SECONDS_AT_RISK = 20.0
-"""How long results may wait to be written: a process that is killed loses no more."""
+"""Longest time until results are written: a killed process loses no more than this."""
 
 
 @dataclass(frozen=True)
 class AnnotationStage:
     """Adds the results of annotators to examples, one annotator after another.
 
-    Contents are asked about in batches of ``batch`` different ones, in the order of the examples,
+    Annotators get batches of ``batch`` different contents, in the order of the examples and
     whatever the cache holds, so that a resumed run gives the same bytes as an uninterrupted one.
 
     Args:
-        annotators: in the order in which they see an example; each sees the results of those before
-            it.
-        cache: folder in which results are kept; ``None`` keeps nothing on disk.
-        batch: number of contents that an annotator is asked about at once.
-        texts_from: name of an annotation that is a list of texts, used as the texts of examples
-            without any; ``None`` leaves the texts alone.
-        replace_texts: whether they also replace the texts of examples that have some.
+        annotators: the annotators in the order in which they see an example; each sees the results
+            of those before it.
+        cache: the folder in which results are kept; ``None`` keeps them only in memory.
+        batch: the number of different contents in one call of an annotator.
+        texts_from: the name of an annotation that is a list of texts, used as the texts of examples
+            without any; ``None`` leaves the texts unchanged.
+        replace_texts: whether these texts also replace the texts of examples that have some.
 
     Raises:
         UserError: if two annotators have the same name, or ``batch`` is below 1.
@@ -76,11 +76,11 @@ class AnnotationStage:
 
         Returns:
             The annotated examples by their place, and the failed and rejected ones with the reason.
-            Failures are not kept: the next run tries again.
+            Failures are not cached: the next run tries again.
 
         Raises:
-            UserError: if an annotator uses a name that an example already has from its source; if
-                every example of a batch fails; if results cannot be written.
+            UserError: if an annotator uses a name that an example already has from its source, if
+                every example of a batch fails, or if results cannot be written.
         """
         done = dict(enumerate(examples))
         failed: dict[int, Failure] = {}
@@ -107,7 +107,7 @@ class AnnotationStage:
         return Attempt(done, failed)
 
     def identities(self) -> dict[str, str]:
-        """Return, by annotator, a hash of its weights and of the settings that change an answer."""
+        """Return, for each annotator, a hash of its weights and of the settings that matter."""
         return {f"annotator {one.name} (identity)": one.identity() for one in self.annotators}
 
     def describe(self) -> dict[str, str]:
@@ -116,7 +116,7 @@ class AnnotationStage:
 
 
 def _checked(annotator: Annotator) -> Callable[[Sequence[Example]], list[Annotation]]:
-    """Return a function that asks an annotator and refuses answers that are not JSON by name."""
+    """Return a function that runs an annotator and refuses results other than JSON by name."""
     part = f"annotator {annotator.name!r}"
 
     def annotate(examples: Sequence[Example]) -> list[Annotation]:
@@ -129,10 +129,10 @@ def _checked(annotator: Annotator) -> Callable[[Sequence[Example]], list[Annotat
 
 
 def _check_names(examples: Sequence[Example], name: str) -> None:
-    """Refuse an annotator whose name the source already uses, before any model is asked.
+    """Refuse an annotator whose name the source already uses, before any model runs.
 
     Raises:
-        UserError: naming the first such example, and what to do.
+        UserError: if an example has an entry of that name; it names the example and the remedies.
     """
     twice = next((one for one in examples if name in one.extra), None)
     if twice is not None:
@@ -154,10 +154,10 @@ def _merge(example: Example, found: Annotation) -> Example:
 
 
 def _texts_of(example: Example, name: str, replacing: bool) -> tuple[str, ...]:
-    """Return the texts with which an example continues: none if all in the annotation are blank.
+    """Return the texts of an example for the editor, without blank ones of the annotation.
 
     Raises:
-        UserError: if there is no list of that name.
+        UserError: if the example has no list of texts of that name.
     """
     if example.texts and not replacing:
         return example.texts
@@ -191,7 +191,7 @@ def _ask(
 def _fill(
     kept: AnnotationCache, contents: Mapping[str, Example], annotator: Annotator, size: int
 ) -> dict[str, Failure]:
-    """Ask about every unknown content, save results on the way, and return the failures."""
+    """Annotate every unknown content, save results on the way, and return the failures."""
     lost: dict[str, Failure] = {}
     fresh: dict[str, Annotation] = {}
     written = time.monotonic()
@@ -203,7 +203,7 @@ def _fill(
                 if all(key in kept for key in keys):
                     progress.skip(len(keys))
                     continue
-                # The whole batch, even if part of it is known: the last digits depend on the batch.
+                # The whole batch, even if part of it is known: the last digits depend on it.
                 some = [contents[key] for key in keys]
                 found = attempt(some, _checked(annotator), lambda one: one.key)
                 answers = {keys[row]: one for row, one in found.done.items()}
@@ -222,8 +222,8 @@ def content_key(example: Example, reads: Sequence[str]) -> str:
     """Return the hash of the parts of an example that an annotator reads.
 
     Args:
-        example: the example that is annotated.
-        reads: names of the parts: some of ``key``, ``group``, ``texts``, ``image``, ``label``,
+        example: the example to annotate.
+        reads: the names of the parts: some of ``key``, ``group``, ``texts``, ``image``, ``label``,
             ``extra``.
     """
     parts: dict[str, Any] = {name: getattr(example, name) for name in reads if name != "image"}

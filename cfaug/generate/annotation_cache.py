@@ -1,4 +1,4 @@
-"""Annotations kept on disk, so that no model is asked about the same content twice.
+"""A cache of annotations on disk, so that a model runs only once on the same content.
 
 ``<cache>/annotations/<annotator>/`` holds the results of one annotator with certain weights and
 settings, each under the hash of the content that the annotator reads.
@@ -19,8 +19,8 @@ class AnnotationCache(KeptRecords):
     """The cached results of one annotator.
 
     Args:
-        folder: the folder of all annotators, made when something is added. ``None`` keeps nothing
-            on disk.
+        folder: the folder of all annotators' results, made when a result is added; ``None`` keeps
+            results only in memory.
         identity: a hash of the annotator's weights and settings.
     """
 

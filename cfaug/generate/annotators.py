@@ -1,6 +1,6 @@
 """Annotators: descriptions of examples by a model, or from a file, before they are edited.
 
-Captions for images that have none, the objects in a photo. ``cfaug.generate.annotation`` asks them.
+They caption images or find the objects in them. ``cfaug.generate.annotation`` runs them.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModelAnnotator:
-    """An annotator that asks a model, loaded on first use.
+    """An annotator that runs a model, loaded on first use.
 
     Args:
-        model: the model, as ``conf/model`` names it.
+        model: the specification of the model, a node of ``conf/model``.
         name: the key of the results in ``Example.extra``.
-        device: see ``cfaug.devices.choose_device``; ``auto`` is CUDA where there is one.
+        device: a name for ``cfaug.devices.choose_device``; ``auto`` is CUDA where there is one.
     """
 
     model: Checkpoint
@@ -64,7 +64,7 @@ class ModelAnnotator:
         return sha256_text(" ".join([*parts, *hashes, *self.own_settings()]))
 
     def own_settings(self) -> list[str]:
-        """Return the other settings that change an answer, besides model, name and device."""
+        """Return the settings that change an answer, other than model, name and device."""
         return []
 
     def describe(self) -> dict[str, str]:
@@ -77,9 +77,9 @@ class CaptionImages(ModelAnnotator):
     """Describes images: ``extra[name]`` becomes a list of one caption.
 
     Args:
-        model: one that provides a Captioner.
+        model: the specification of a model that provides a Captioner.
         name: the key of the results in ``Example.extra``.
-        device: see ``cfaug.devices.choose_device``; ``auto`` is CUDA where there is one.
+        device: a name for ``cfaug.devices.choose_device``; ``auto`` is CUDA where there is one.
     """
 
     name: str = "captions"
@@ -90,8 +90,8 @@ class CaptionImages(ModelAnnotator):
         """Return ``{name: [caption]}`` for each example.
 
         Raises:
-            UserError: naming the example, if its image is missing.
-            RejectedError: likewise, if it cannot be decoded.
+            UserError: if an example's image is missing; it names the example.
+            RejectedError: if an image cannot be decoded; it names the example.
         """
         import torch
 
@@ -106,10 +106,10 @@ class DetectObjects(ModelAnnotator):
     """Finds objects in images: ``extra[name]`` becomes a list of label, score and box.
 
     Args:
-        model: one that provides a Detector.
+        model: the specification of a model that provides a Detector.
         name: the key of the results in ``Example.extra``.
-        device: see ``cfaug.devices.choose_device``; ``auto`` is CUDA where there is one.
-        attributes: adds attributes to each object; ``None`` adds none.
+        device: a name for ``cfaug.devices.choose_device``; ``auto`` is CUDA where there is one.
+        attributes: the part that adds attributes to each object; ``None`` adds no attributes.
     """
 
     name: str = DETECTIONS
@@ -124,8 +124,8 @@ class DetectObjects(ModelAnnotator):
         ``cfaug.detections``.
 
         Raises:
-            UserError: naming the example, if its image is missing.
-            RejectedError: likewise, if it cannot be decoded.
+            UserError: if an example's image is missing; it names the example.
+            RejectedError: if an image cannot be decoded; it names the example.
         """
         images = list(decode_images(examples))
         found = self.detect(examples, images)
@@ -139,7 +139,7 @@ class DetectObjects(ModelAnnotator):
     def detect(
         self, examples: Sequence[Example], images: Sequence[Image]
     ) -> list[list[dict[str, Any]]]:
-        """Return what the model finds in the image of each example."""
+        """Return the objects that the model finds in the image of each example."""
         found: list[list[dict[str, Any]]] = self.device_model.detect(images)
         return found
 
@@ -159,8 +159,8 @@ def decode_images(examples: Sequence[Example]) -> Iterator[Image]:
     """Yield the image of each example.
 
     Raises:
-        UserError: naming the example, if its image is missing.
-        RejectedError: likewise, if it cannot be decoded.
+        UserError: if an example's image is missing; it names the example.
+        RejectedError: if an image cannot be decoded; it names the example.
     """
     for example in examples:
         if example.image is None:
@@ -180,7 +180,7 @@ class FileAnnotator:
         file: the file of annotations.
         column: the column that identifies the example.
         match: the field of an example that is looked up in the column: ``key``, ``group``,
-            ``label`` or a name in its ``extra``, such as that of its image.
+            ``label`` or a name in its ``extra``, such as the one of its image's file.
         name: the key of the results in ``Example.extra``.
     """
 
@@ -207,7 +207,7 @@ class FileAnnotator:
 
     @property
     def files(self) -> list[Path]:
-        """Every file that is read."""
+        """The files to read."""
         return [Path(self.file).expanduser()]
 
     @cached_property
@@ -215,7 +215,7 @@ class FileAnnotator:
         """The sha256 of the files.
 
         Raises:
-            UserError: if one cannot be read.
+            UserError: if a file cannot be read.
         """
         try:
             return sha256(self.files)
@@ -235,12 +235,12 @@ class CaptionsFromFile(FileAnnotator):
     """Captions from a file: ``extra[name]`` becomes a list of captions.
 
     Args:
-        file: ``.jsonl``, ``.json``, ``.csv`` or ``.tsv``, one caption a record; an image may have
-            several.
+        file: a ``.jsonl``, ``.json``, ``.csv`` or ``.tsv`` file with one caption in each record; an
+            image may have several records.
         column: the column that identifies the example.
         text: the column of the caption.
-        match: what of an example the column names: ``key``, ``group``, ``label`` or a name in its
-            ``extra``, such as that of its image.
+        match: the field of an example that is looked up in the column: ``key``, ``group``,
+            ``label`` or a name in its ``extra``, such as the one of its image's file.
         name: the key of the results in ``Example.extra``.
     """
 
@@ -250,15 +250,15 @@ class CaptionsFromFile(FileAnnotator):
     name: str = "captions"
 
     reads = ()
-    """A file answers faster than a cache."""
+    """Results are not cached: a file is as fast as a cache."""
 
     def annotate(self, examples: Sequence[Example]) -> list[Annotation]:
         """Return ``{name: captions}`` for each example.
 
         Raises:
-            RejectedError: naming the example, if the file has no caption for it.
-            UserError: if it has no caption for any of several: the file identifies them
-                differently.
+            RejectedError: if the file has no caption for an example; it names the example.
+            UserError: if the file has no caption for any of several examples, because it identifies
+                them differently.
         """
         try:
             return [{self.name: self._captions_of(example)} for example in examples]

@@ -1,10 +1,10 @@
 """Completed batches of an unfinished shard, so that a restarted process does not redraw them.
 
-One file a batch, whose bytes depend on the batch alone. A file that is damaged or belongs to
+Each batch has a file whose bytes depend only on that batch. A file that is damaged or belongs to
 another batch is ignored.
 
-The few records before the images are read by hand: a digest says that they are what was written, so
-there is nothing for a validator to find.
+The few records before the images are read without a validation library: a digest ensures that they
+are unchanged since they were written.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from cfaug.generate.candidate_scoring import ScoredCandidate, ScoredSlice
 from cfaug.types import Draw, Images
 
 HASH = 32
-"""Number of bytes of the sha256 at the beginning of a file."""
+"""Length in bytes of the sha256 at the beginning of a file."""
 
 
 class Journal:
-    """The batches of one shard, in a folder of their own."""
+    """The completed batches of one shard, in a separate folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def save(self, number: int, plan: str, scored: Sequence[ScoredSlice]) -> None:
-        """Save a batch; ``plan`` is the digest of what was planned for it.
+        """Save a batch; ``plan`` is the digest of its plan.
 
         Raises:
             UserError: if the disk is full or cannot be written.
@@ -47,7 +47,7 @@ class Journal:
             write_file(self._file(number), hashlib.sha256(content).digest() + content)
 
     def load(self, number: int, plan: str) -> list[ScoredSlice] | None:
-        """Return a batch; ``None`` if it is missing, damaged, or of another plan."""
+        """Return a batch; ``None`` if it is missing, damaged, or belongs to another plan."""
         try:
             data = self._file(number).read_bytes()
         except OSError:
@@ -57,7 +57,7 @@ class Journal:
             return None
         start = 8 + int.from_bytes(content[:8], "little")
         about = json.loads(bytes(content[8:start]))
-        if about["plan"] != plan or "slices" not in about:  # else of an older version
+        if about["plan"] != plan or "slices" not in about:  # the latter in an older version
             return None
         scored = []
         for one in about["slices"]:

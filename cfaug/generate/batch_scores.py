@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ScoredCandidate:
-    """One candidate.
+    """A candidate with its scores.
 
     Attributes:
-        number: its number within its set.
-        draw: its random parameters.
-        reason: why it is rejected, "" if it is accepted.
-        scores: of all scorers, except those that an early exit made unnecessary.
+        number: the number of the candidate in its set.
+        draw: the random parameters of the candidate.
+        reason: the reason why the candidate is rejected; "" if it is accepted.
+        scores: the scores of all scorers, except those that an early exit made unnecessary.
     """
 
     number: int
@@ -50,8 +50,8 @@ class BatchScores:
     """One batch while it is scored: each image is decoded and embedded once, base images first.
 
     Args:
-        shard: the shard whose texts are embedded.
-        images: of the batch's candidates.
+        shard: the shard of the batch, with its embedded texts.
+        images: the images of the batch's candidates.
     """
 
     def __init__(self, shard: ShardScorer, images: CandidateImages) -> None:
@@ -73,7 +73,7 @@ class BatchScores:
                 known.update(zip(part, scorer.images(images).cpu(), strict=True))
 
     def _compare(self, j: int, *, base_only: bool = False) -> dict[str, float | tuple[float, ...]]:
-        """Return a job's scores by embeddings, of its base image or of all its images."""
+        """Return the scores by embeddings of a job's base image, or of all its images."""
         places = self._images.places(j)[: 1 if base_only else None]
         scores: dict[str, float | tuple[float, ...]] = {}
         for scorer, texts, seen in zip(self._embedders, self._texts, self._embeddings, strict=True):
@@ -91,7 +91,7 @@ class BatchScores:
         return self._pipeline.select.is_control(self._images.jobs[j].proposal.edits)
 
     def _score_others(self) -> Mapping[int, Scores]:
-        """Return scores by scorers without embeddings, for candidates that may be accepted."""
+        """Return the scores of scorers without embeddings for candidates that may be accepted."""
         found: dict[int, dict[str, float | tuple[float, ...]]] = {j: {} for j in self._hopeful}
         proposals = [self._images.jobs[j].proposal for j in found]
         for scorer in self._pipeline.every_scorer:
@@ -105,7 +105,7 @@ class BatchScores:
         return found
 
     def score(self, j: int, number: int, draw: Draw) -> ScoredCandidate:
-        """Return the scores of job ``j``, candidate ``number`` of its set."""
+        """Return job ``j`` with its scores as candidate ``number`` of its set."""
         if j in self._others:
             scores: Scores = {**self._compare(j), **self._others[j]}
         else:

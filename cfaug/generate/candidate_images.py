@@ -15,25 +15,25 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 TOGETHER = 32
-"""Number of images decoded and embedded together: bounds the memory of a batch of large images."""
+"""Number of images decoded and embedded at once, which bounds the memory for large images."""
 
 Place = tuple[int, int]
-"""An image of a batch: the number of its job, and its number within the job."""
+"""The place of an image in a batch: the number of its job, and its number within the job."""
 
 
 class CandidateImages(Protocol):
     """The images of a batch, as scorers read them.
 
     Attributes:
-        jobs: the batch's.
-        unsafe: flagged images, among those decoded so far.
+        jobs: the jobs of the batch.
+        unsafe: the images decoded so far that the safety checker flags.
     """
 
     jobs: Sequence[ImageJob]
     unsafe: set[Place]
 
     def places(self, j: int) -> list[Place]:
-        """Return the image of every text of job ``j``, in order; jobs and texts may share one."""
+        """Return the place of every text's image of job ``j``; jobs and texts may share one."""
         ...
 
     def look(self, places: Iterable[Place]) -> Iterator[tuple[list[Place], Tensor]]:
@@ -50,8 +50,8 @@ class LazyImages:
 
     Args:
         editor: the editor that made the latents.
-        jobs: the batch's.
-        latents: of each job, (texts, channels, height, width).
+        jobs: the jobs of the batch.
+        latents: the latents of each job, (texts, channels, height, width).
     """
 
     def __init__(
@@ -65,11 +65,11 @@ class LazyImages:
         self._base = [first.setdefault(_base_key(job), j) for j, job in enumerate(jobs)]
 
     def places(self, j: int) -> list[Place]:
-        """Return the image of every text of job ``j``; several jobs may share a base image."""
+        """Return the place of every text's image of job ``j``; jobs may share a base image."""
         return [(self._base[j], 0), *((j, i) for i in range(1, len(self.jobs[j].texts)))]
 
     def look(self, places: Iterable[Place]) -> Iterator[tuple[list[Place], Tensor]]:
-        """Decode images, and note which are unsafe."""
+        """Decode images, and record unsafe ones."""
         import torch
 
         wanted = list(places)
@@ -91,9 +91,9 @@ class ReadyImages:
     """Finished images: pixels or files.
 
     Args:
-        jobs: the batch's.
+        jobs: the jobs of the batch.
         made: the images of each job.
-        decode: whether a scorer embeds them; otherwise files are not decoded.
+        decode: whether ``look`` decodes images, for scorers that embed them.
     """
 
     def __init__(
@@ -104,11 +104,11 @@ class ReadyImages:
         self._made, self._decode = made, decode
 
     def places(self, j: int) -> list[Place]:
-        """Return the image of every text of job ``j``; texts may share one."""
+        """Return the place of every text's image of job ``j``; texts may share one."""
         return [(j, i) for i in self._made[j].shown]
 
     def look(self, places: Iterable[Place]) -> Iterator[tuple[list[Place], Tensor]]:
-        """Decode images one by one: they may differ in size."""
+        """Decode images one by one, because they may differ in size."""
         for j, i in places if self._decode else ():
             name = f"the image of {self.jobs[j].proposal.key!r}"
             yield [(j, i)], as_floats(self._made[j].images[i], name)[None]
@@ -119,6 +119,6 @@ class ReadyImages:
 
 
 def _base_key(job: ImageJob) -> object:
-    """Return what a base image depends on: the candidates of a tree share one."""
+    """Return everything that a base image depends on: the candidates of a tree share one."""
     draw, source = job.draw, None if job.image is None else job.image.digest
     return job.texts[0], source, draw.seed, draw.cfg, tuple(sorted(draw.parameters.items()))

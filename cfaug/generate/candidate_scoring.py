@@ -1,4 +1,4 @@
-"""Makes and scores candidates: takes a batch, returns its scores and its best images."""
+"""Making and scoring candidates: a batch yields scores and its best images."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Made = Mapping[int, "Tensor | Images"]
-"""The output for a batch, by number of the job: latents (texts, channels, height, width) that a
-progressive editor still has to decode, or images. Jobs that were abandoned on the way have none."""
+"""The output for a batch by number of the job: latents (texts, channels, height, width) that a
+progressive editor still has to decode, or images. Jobs that were dropped on the way have none."""
 
 
 def find_rejection(made: Made, job: int) -> str:
-    """Return why a job cannot be scored, "" if it can."""
+    """Return the reason why a job cannot be scored; "" if it can."""
     if job not in made:
         return HALVING
     one = made[job]
@@ -42,9 +42,9 @@ class ScoredSlice:
     """The results of a slice of candidates.
 
     Attributes:
-        place: of the set among the shard's.
-        candidates: every one of the slice.
-        images: encoded files of the best accepted ones, by number of the candidate.
+        place: the place of the set among the shard's sets.
+        candidates: all candidates of the slice, with their scores.
+        images: the encoded files of the best accepted candidates, by the candidate's number.
     """
 
     place: int
@@ -57,17 +57,16 @@ class ShardScorer:
     """Makes and scores the candidates of one shard; its texts are embedded once.
 
     Attributes:
-        pipeline: what makes and scores images.
-        proposals: the shard's sets.
-        draws: how candidates are drawn; ``None`` if nothing about them is random.
-        texts: embeddings of every text, (dim,), for each scorer that embeds, those that decide
-            first.
-        same: sets with an edit that a progressive editor or a deciding scorer cannot see, because
-            it lies behind their limit of tokens. They are not drawn: the two images would be the
-            same.
+        pipeline: the parts that make and score images.
+        proposals: the proposals of the shard, one for each set.
+        draws: the distribution of candidates' random parameters; ``None`` without random ones.
+        texts: {text: embedding (dim,)} for each scorer that embeds, deciding scorers first.
+        same: the places of sets with an edit that a progressive editor or a deciding scorer cannot
+            see, because it lies after their limit of tokens. They are not drawn: the two images
+            would be the same.
 
     Raises:
-        UserError: if candidates are to be halved and no progressive editor draws them, or no
+        UserError: if candidates are to be halved, and the editor is not progressive, or no
             embedding scorer gives the score that ranks them.
     """
 
@@ -97,12 +96,12 @@ class ShardScorer:
 
     @property
     def rounds(self) -> int:
-        """How often on the way the candidates of a set are halved."""
+        """The number of times that the candidates of a set are halved during denoising."""
         return 0 if self.draws is None else self.draws.rounds
 
     @property
     def embedders(self) -> list[EmbeddingScorer]:
-        """The scorers that embed, those that decide first."""
+        """The scorers that embed; those whose scores decide come first."""
         return [one for one in self.pipeline.every_scorer if isinstance(one, EmbeddingScorer)]
 
     def _is_same(self, texts: Sequence[str]) -> bool:
@@ -145,7 +144,7 @@ class ShardScorer:
         return editor.sample_halving(jobs, self.rounds, keep_better_halves)
 
     def _halving_scorer(self) -> tuple[EmbeddingScorer, int]:
-        """Return the scorer that ranks candidates, and its number among those that embed."""
+        """Return the scorer that ranks candidates, and its number among the embedding scorers."""
         name = self.pipeline.select.maximise
         if isinstance(self.pipeline.editor, Progressive):
             for number, scorer in enumerate(self.embedders):
@@ -164,7 +163,7 @@ class ShardScorer:
         jobs: Sequence[ImageJob],
         latents: Sequence[Tensor],
     ) -> list[float]:
-        """Return the score of each job's guessed images that ranks candidates."""
+        """Return the score that ranks candidates, for the predicted images of each job."""
         import torch
 
         editor, select = self.pipeline.editor, self.pipeline.select
@@ -205,7 +204,7 @@ class ShardScorer:
                 else ScoredCandidate(number, draw, find_rejection(made, job))
                 for job, (number, draw) in zip(jobs, numbered, strict=True)
             ]
-            # Candidates that are kept of the whole set are among the best of their slice.
+            # The candidates kept of the whole set are among the best of their slice.
             best = choose(self.pipeline.select, self.proposals[one.place], candidates)
             images = {k: batch.encode(at[jobs[k - one.first]]) for k in sorted(best)}
             scored.append(ScoredSlice(one.place, tuple(candidates), images))
@@ -222,7 +221,7 @@ class ShardScorer:
 def choose(
     select: Selection, proposal: Proposal, candidates: Sequence[ScoredCandidate]
 ) -> list[int]:
-    """Return the numbers of the candidates of a proposal that are kept, the best first."""
+    """Return the numbers of a proposal's kept candidates, the best first."""
     accepted = [one for one in candidates if not one.reason]
     if select.is_control(proposal.edits):
         return [one.number for one in accepted]
@@ -241,7 +240,7 @@ def better_half(candidates: Mapping[int, tuple[int, float]]) -> list[int]:
     """Return the better half of every set's candidates, rounded up; ties go to the lower number.
 
     Args:
-        candidates: (set, score) by number.
+        candidates: {number of the candidate: (set, score)}.
     """
     of: dict[int, list[int]] = {}
     for number in sorted(candidates, key=lambda number: (-candidates[number][1], number)):

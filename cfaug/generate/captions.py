@@ -1,8 +1,8 @@
 """The first stage: captions to minimal edits, a shard at a time.
 
 ``captions/NNNNN.jsonl`` has a line for every caption, edited or not, with the number of candidates
-that passed each filter and, if the editor keeps them, the rejected edits with their reasons;
-``captions/NNNNN.json`` is its commit. ``captions/report.md`` summarises all of them.
+that passed each filter and, if the editor keeps them, the rejected edits with their reasons.
+``captions/NNNNN.json`` is its commit, and ``captions/report.md`` summarises all shards.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def check_keys(proposals: Iterable[Proposal]) -> None:
     """Refuse proposals with equal keys, which would become one set on disk.
 
     Raises:
-        UserError: naming the key and the examples.
+        UserError: if a key is duplicated; it names the key and the examples.
     """
     _refuse_duplicated((one.key, one.example.key) for one in proposals)
 
 
 def _refuse_duplicated(keys: Iterable[tuple[str, str]]) -> None:
-    """Refuse equal keys of proposals, given pairs (proposal's key, example's key)."""
+    """Refuse equal proposal keys among pairs (proposal's key, example's key)."""
     first: dict[str, str] = {}
     for key, example in keys:
         if key in first:
@@ -60,14 +60,14 @@ def _refuse_duplicated(keys: Iterable[tuple[str, str]]) -> None:
 def check_all_keys(folder: Path) -> None:
     """Refuse proposals with equal keys in any two shards, whichever part edited them.
 
-    Parts are edited at the same time. A shard that another process is just writing is skipped here;
-    that process, which checks later, then compares it with the shards of this part.
+    Parts are edited at the same time. A shard that another process is writing is skipped here; that
+    process checks later and compares it with the shards of this part.
 
     Args:
-        folder: of all shards.
+        folder: the folder of all shards.
 
     Raises:
-        UserError: naming the key and the examples, and what to remove.
+        UserError: if a key is duplicated; it names the key, the examples and the remedy.
     """
 
     def keys() -> Iterator[tuple[str, str]]:
@@ -94,11 +94,11 @@ def write_captions(
     """Write a shard's edits and commit them.
 
     Args:
-        examples: all of the shard.
-        found: the editor's result for each; those without one are listed in the commit.
-        folder: of all shards.
-        number: of this one.
-        models: names, revisions and hashes of the models that edited.
+        examples: all examples of the shard.
+        found: the editor's results by place; the commit lists examples without a result.
+        folder: the folder of all shards.
+        number: the number of this shard.
+        models: the names, revisions and hashes of the editing models.
 
     Raises:
         UserError: if two proposals have the same key, or the disk is full.
@@ -131,7 +131,7 @@ def write_captions(
 
 
 def count_rejected_edits(edited: Iterable[Edited]) -> dict[str, dict[str, int]]:
-    """Return how many edits were rejected, by reason and then by kind."""
+    """Return the numbers of rejected edits, by reason and then by kind."""
     found: dict[str, Counter[str]] = {}
     for one in edited:
         for lost in one.rejected:
@@ -140,7 +140,7 @@ def count_rejected_edits(edited: Iterable[Edited]) -> dict[str, dict[str, int]]:
 
 
 def _line(example: Example, edited: Edited) -> dict[str, Any]:
-    """Return a line; fields beyond a single text and a single proposal only where they exist."""
+    """Return the line of an example; optional fields are left out if they are empty."""
     line: dict[str, Any] = {"key": example.key, "group": example.group}
     line |= {"text": example.text} if len(example.texts) == 1 else {"texts": example.texts}
     if example.image is not None:

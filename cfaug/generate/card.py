@@ -1,4 +1,4 @@
-"""``card.json``: what all parts together have made so far; it can be rewritten at any time."""
+"""``card.json``: a summary of the output of all parts so far; it can be rewritten at any time."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ ADDED = ("caption_sets", "candidates", "accepted", "without")
 def write_card(folder: Path) -> dict[str, Any]:
     """Summarise the commits of both stages; the same commits give the same bytes.
 
-    Processes take turns, so that the last one to commit also writes the card last.
+    Processes take turns, so that the last one to commit is also the last one to write the card.
 
     Returns:
-        The card: the fields that ``cfaug.data.storage.shards`` gives any shards; the planned number
-        of shards (``of``); candidates, accepted ones, rejected ones by reason, sets ``without`` an
-        accepted one; failed items; ``yields`` by grid or the like, if the recipe counts them;
-        recipe and models; and under ``edits`` the same for the captions, with the rejected edits by
-        reason and kind if the editor keeps them.
+        The card: the fields of ``cfaug.data.storage.shards``; the planned number of shards
+        (``of``); the numbers of candidates, of accepted ones, of rejected ones by reason, and of
+        sets ``without`` an accepted one; failed items; ``yields``, if the recipe counts them, for
+        example by grid; recipe and models; and under ``edits`` the same for the captions, with the
+        rejected edits by reason and kind if the editor keeps them.
     """
     with hold_file(folder, CARD):
         card = _card(folder)
@@ -66,7 +66,7 @@ def _card(folder: Path) -> dict[str, Any]:
 
 
 def add_counts(commits: Sequence[Mapping[str, Any]], name: str) -> dict[str, int]:
-    """Return counts by reason over several commits."""
+    """Return the sums over several commits of the counts by reason under ``name``."""
     total: Counter[str] = Counter()
     for commit in commits:
         total.update(commit[name])
@@ -74,7 +74,7 @@ def add_counts(commits: Sequence[Mapping[str, Any]], name: str) -> dict[str, int
 
 
 def _add_kinds(counts: Sequence[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
-    """Return counts by reason and kind over several commits."""
+    """Return the sums over several commits of the counts by reason and kind."""
     reasons = dict.fromkeys(reason for one in counts for reason in one)
     return {
         reason: add_counts([{"of": one.get(reason, {})} for one in counts], "of")
@@ -83,7 +83,7 @@ def _add_kinds(counts: Sequence[Mapping[str, Mapping[str, int]]]) -> dict[str, d
 
 
 def join_lists(commits: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
-    """Return the items that several commits list, in their order."""
+    """Return the items that several commits list under ``name``, in their order."""
     return [item for commit in commits for item in commit[name]]
 
 

@@ -1,8 +1,8 @@
 """Questions to a server that speaks OpenAI's protocol: vLLM, llama.cpp, Ollama, ...
 
 Requests ask for JSON of a given schema, and answers are checked against it. Answers are cached on
-disk by content, so that an interrupted run asks nothing twice: a server may answer the same
-question differently the second time.
+disk by content, so that an interrupted run does not repeat a question: a server may answer it
+differently the second time.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from cfaug.weights import sha256_text
 NO_CHAT, NO_JSON, WRONG_FORM, EMPTY, REFUSED, CUT_OFF = (
     "no chat answer", "no JSON", "wrong JSON", "empty answer", "refused", "answer cut off",
 )  # fmt: skip
-"""Why an answer cannot be used."""
+"""The reasons why an answer cannot be used."""
 
 THOUGHT = "</think>"
-"""The end of the reasoning of reasoning models, for servers that leave it in the answer."""
+"""The mark after the reasoning of reasoning models, for servers that leave it in the answer."""
 
 EXCERPT = 200
-"""Number of characters that are kept of an unusable answer."""
+"""Length in characters of the excerpt that is kept of an unusable answer."""
 
 AT_RISK = 64
-"""Number of answers requested before they are written to disk: a killed run loses no more."""
+"""Number of answers requested between two writes to disk: a killed run loses no more."""
 
 
 class UnusableError(Exception):
@@ -51,14 +51,15 @@ class ChatTask:
     """One request, repeated until the answer is valid.
 
     Attributes:
-        key: hash of everything that the answer depends on, apart from the server.
+        key: the hash of everything that the answer depends on, other than the server.
         text: the message, without the description of the answer's form.
         form: the sentence that describes the form.
         schema: the JSON schema of the answer.
-        seed: of the first attempt.
-        read: converts the answer's JSON to the JSON that is kept; raises ``UnusableError``.
-        image: returns the data URL of an image to send (``data:image/png;base64,...``); ``None``
-            sends none.
+        seed: the seed of the first attempt; later attempts add 1 each.
+        read: a function that converts the answer's JSON to the JSON to keep, or raises
+            ``UnusableError``.
+        image: a function that returns the data URL of an image to send
+            (``data:image/png;base64,...``); ``None`` sends no image.
     """
 
     key: str
@@ -87,8 +88,8 @@ class ChatAnswer:
     """The result of a task.
 
     Attributes:
-        found: the JSON that is kept; ``None`` where no answer was valid.
-        problem: why no answer was valid, a short text that is counted.
+        found: the JSON of a valid answer; ``None`` if no answer was valid.
+        problem: the reason why no answer was valid, a short text that is counted.
         extra: an excerpt of the invalid answer, under ``answer``.
     """
 
@@ -99,19 +100,20 @@ class ChatAnswer:
 
 @dataclass(frozen=True)
 class ChatAsker:
-    """Asks a server, several requests at once.
+    """Sends requests to a server, several at once.
 
-    After an invalid answer the server is told what is wrong and asked again; when the attempts are
-    used up, the request is counted as rejected. If the server is unreachable, the run stops: its
-    answers are kept, and the same command resumes from there.
+    After an invalid answer, the request is repeated with a description of the problem; when all
+    attempts are used up, the request is counted as rejected. If the server is unreachable, the run
+    stops: its answers are kept, and the same command resumes from there.
 
     Args:
-        base_url: of the server, with its version: ``http://localhost:8000/v1``.
+        base_url: the server's address with the version of its API: ``http://localhost:8000/v1``.
         model: the model's name on the server.
-        cache: folder in which answers are kept, such as ``paths.cache``; ``None`` keeps none.
-        attempts: how often a request is sent, at most, until its answer is valid.
-        concurrency: number of simultaneous requests.
-        settings: how it is asked.
+        cache: the folder in which answers are kept, such as ``paths.cache``; ``None`` keeps them
+            only in memory.
+        attempts: the largest number of times that a request is sent until its answer is valid.
+        concurrency: the number of simultaneous requests.
+        settings: the settings of requests: key, form of the answer, sampling, retries.
     """
 
     base_url: str
@@ -126,11 +128,11 @@ class ChatAsker:
         self.settings.check_url(self.base_url)
 
     def ask(self, tasks: Sequence[ChatTask]) -> list[ChatAnswer]:
-        """Return the answer to each task, in order; no run asks an answered one again.
+        """Return the answer to each task, in order; answered tasks are not sent again.
 
         Raises:
-            UnavailableError: if the server is unreachable, or refuses every question; earlier
-                answers are kept.
+            UnavailableError: if the server is unreachable, or refuses every question; the answers
+                so far are kept.
         """
         missing = {one.key: one for one in tasks if one.key not in self._kept}
         refused: dict[str, ChatAnswer] = {}
@@ -149,7 +151,7 @@ class ChatAsker:
     def _ask_some(
         self, asked: Sequence[tuple[str, ChatTask]], pool: ThreadPoolExecutor
     ) -> dict[str, ChatAnswer]:
-        """Ask several tasks, keep what is valid, and return what is not."""
+        """Send several tasks, keep the valid answers, and return the invalid ones."""
         waiting = [(key, pool.submit(self._ask, one)) for key, one in asked]
         valid: dict[str, Mapping[str, Any]] = {}
         invalid: dict[str, ChatAnswer] = {}
@@ -163,7 +165,7 @@ class ChatAsker:
                 answer = _problem(REFUSED, str(error))
             except (ServerError, UserError) as error:
                 gone = gone or error
-                for _, other in waiting:  # no retry of its request
+                for _, other in waiting:  # their requests would fail as well
                     other.cancel()
                 continue
             if answer.found is not None:
@@ -179,7 +181,7 @@ class ChatAsker:
         return invalid
 
     def _unavailable(self, error: Exception) -> UnavailableError:
-        """Return the error that stops the run: every other question would meet it too."""
+        """Return the error that stops the run, because every other request would fail as well."""
         if not isinstance(error, ServerError):
             return UnavailableError(str(error))
         where = f" in {self.cache}" if self.cache is not None else ""
@@ -189,7 +191,11 @@ class ChatAsker:
         )
 
     def _stop_if_useless(self, invalid: Mapping[str, ChatAnswer]) -> None:
-        """Raise the problem that all answers share, if none looks like a chat server's."""
+        """Stop the run if the server refuses every request, or is not a chat server.
+
+        Raises:
+            UnavailableError: if all answers have one of these two problems.
+        """
         first = str(next(iter(invalid.values())).extra["answer"])
         problems = {one.problem for one in invalid.values()}
         if problems == {REFUSED}:
@@ -204,7 +210,7 @@ class ChatAsker:
             )
 
     def _ask(self, task: ChatTask) -> ChatAnswer:
-        """Ask one task until its answer is valid, or its attempts are used up."""
+        """Send one task until its answer is valid, or its attempts are used up."""
         messages = [task.opening()]
         answer = ChatAnswer(problem=EMPTY)
         for attempt in range(self.attempts):
@@ -235,7 +241,7 @@ class ChatAsker:
 
 
 def _read(reply: Mapping[str, Any], task: ChatTask) -> ChatAnswer:
-    """Return the content of a reply, or what is wrong with it."""
+    """Return the content of a reply, or its problem."""
     try:
         choice = reply["choices"][0]
         message = choice["message"]

@@ -1,7 +1,7 @@
-"""OpenAI's chat protocol over HTTP, only what is needed: one question, one answer.
+"""The part of OpenAI's chat protocol over HTTP that is needed here: one question, one answer.
 
-The standard library's client: redirections are not followed, because the key would follow them;
-answers are read up to a limit; temporary errors are retried with exponential backoff.
+It uses the standard library's client. Redirections are not followed, because the key would follow
+them; answers are read up to a limit; temporary errors are retried with exponential backoff.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from cfaug.validation import Count, Positive, PositiveNumber, Weight, check_fiel
 Structure = Literal["json_schema", "json_object", "none"]
 
 MOST_BYTES = 4 * 2**20
-"""Limit of an answer; a longer one is an error."""
+"""Largest size of an answer in bytes; a longer one is an error."""
 
 LONGEST_WAIT = 60.0
-"""Seconds between two tries, at most."""
+"""Longest time between two attempts, in seconds."""
 
 PASSING = frozenset([408, 409, 425, 429, 500, 502, 503, 504])
 """HTTP statuses of temporary errors."""
@@ -49,19 +49,19 @@ class QuestionRefusedError(Exception):
 
 @dataclass(frozen=True)
 class ChatSettings:
-    """How a server is asked.
+    """The settings of requests to a server.
 
     Args:
-        key_variable: name of the environment variable with the key; ``None`` sends no key.
-        structured: how the form of the answer is asked for: ``json_schema``, which vLLM, SGLang,
-            llama.cpp, Ollama and OpenAI serve, ``json_object`` for older servers, or ``none``: only
-            in words. The answer is checked in any case.
-        temperature: of sampling; every question is sent with a seed.
-        max_tokens: limit of an answer, in tokens.
-        timeout: limit of the time for an answer, in seconds.
-        retries: how often a question is sent again after a temporary error.
-        backoff: seconds before the first retry; each next one waits twice as long, or as long as
-            the server says.
+        key_variable: the name of the environment variable with the key; ``None`` sends no key.
+        structured: the way to request the form of the answer: ``json_schema``, which vLLM, SGLang,
+            llama.cpp, Ollama and OpenAI support, ``json_object`` for older servers, or ``none``,
+            only in words. The answer is checked in any case.
+        temperature: the temperature of sampling; every question is sent with a seed.
+        max_tokens: the largest number of tokens in an answer.
+        timeout: the time limit for an answer, in seconds.
+        retries: the largest number of retries of a question after temporary errors.
+        backoff: the time before the first retry, in seconds; every further retry waits twice as
+            long, or as long as the server says.
     """
 
     key_variable: str | None = None
@@ -77,10 +77,10 @@ class ChatSettings:
 
     @staticmethod
     def check_url(base_url: str) -> None:
-        """Refuse a URL that is not a server's, or contains a password.
+        """Refuse a URL that is invalid or contains a password.
 
         Raises:
-            UserError: with an example of a valid address.
+            UserError: for such a URL; it shows an example of a valid one.
         """
         parts = urlsplit(base_url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -99,7 +99,7 @@ class ChatSettings:
         """Return the headers of a question.
 
         Raises:
-            UserError: if the variable of the key is not set, or holds no key.
+            UserError: if the variable of the key is not set, or its key is invalid.
         """
         found = {"Content-Type": "application/json", "Accept": "application/json"}
         if self.key_variable is not None:
@@ -120,18 +120,18 @@ class ChatSettings:
 
 @dataclass(frozen=True)
 class ChatRequest:
-    """One question: what was said so far, and the seed of the answer."""
+    """One question: the messages so far, and the seed of the answer."""
 
     messages: Sequence[Mapping[str, Any]]
     seed: int
 
     def body(self, model: str, settings: ChatSettings, schema: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the JSON that is sent.
+        """Return the JSON to send.
 
         Args:
-            model: as the server calls it.
-            settings: how it is asked.
-            schema: the form of the answer.
+            model: the model's name on the server.
+            settings: the settings of requests.
+            schema: the JSON schema of the answer.
         """
         form: dict[str, Any] = {"type": settings.structured}
         if settings.structured == "json_schema":
@@ -154,8 +154,8 @@ class ChatClient:
     until one is answered.
 
     Args:
-        base_url: of the server.
-        settings: how it is asked.
+        base_url: the server's address with the version of its API.
+        settings: the settings of requests.
     """
 
     def __init__(self, base_url: str, settings: ChatSettings) -> None:
@@ -168,8 +168,8 @@ class ChatClient:
 
         Raises:
             ServerError: if the server cannot be reached, or fails at every retry.
-            QuestionRefusedError: if it refuses this question.
-            UserError: if it refuses every question: the address, the key or the model is wrong.
+            QuestionRefusedError: if the server refuses this question.
+            UserError: if it refuses every question, because address, key or model are invalid.
         """
         content = json.dumps(body).encode()
         request = Request(self._url, content, self._settings.headers(), method="POST")
@@ -233,7 +233,7 @@ def _send(request: Request, timeout: float) -> Mapping[str, Any]:
 
 
 def _explanation(error: HTTPError) -> str:
-    """Return the beginning of a server's explanation of an error, as far as it arrives."""
+    """Return the beginning of a server's explanation of an error; empty if it cannot be read."""
     with suppress(HTTPException, OSError):
         return error.read(500).decode(errors="replace").strip()
     return ""
@@ -243,7 +243,7 @@ def _read(reply: Any, until: float) -> bytes:
     """Read an answer within the limits of size and time: a socket's own timeout is per packet.
 
     Raises:
-        TimeoutError: if it takes longer.
+        TimeoutError: if the answer takes longer.
     """
     content = b""
     while part := reply.read1(2**16):

@@ -34,19 +34,19 @@ SCHEMA: Mapping[str, Any] = {
 
 
 class ChatServer(ChatAsker):
-    """Asks a server for variations of captions; the arguments are those of ``ChatAsker``."""
+    """Requests variations of captions from a server; the arguments are those of ``ChatAsker``."""
 
     def vary(self, requests: Sequence[VariationRequest]) -> list[Variations]:
-        """Return the answer to each request, in order; no run asks an answered one again.
+        """Return the answer to each request, in order; answered requests are not sent again.
 
         Raises:
-            UnavailableError: if the server is unreachable, or refuses every question; earlier
-                answers are kept.
+            UnavailableError: if the server is unreachable, or refuses every question; the answers
+                so far are kept.
         """
         return [_variations(one) for one in self.ask([_task(request) for request in requests])]
 
     def describe(self) -> dict[str, str]:
-        """Return the model and how it is asked, without the server's address and key."""
+        """Return the model and the settings, without the server's address and key."""
         return {"perturber": f"chat server {self.identity()}"}
 
 

@@ -29,30 +29,30 @@ if TYPE_CHECKING:
     from cfaug.pretrained import Checkpoint
 
 DIGITS = 5
-"""Decimals of a score: the last bits depend on the batch."""
+"""Decimals of a score; further digits depend on the batch."""
 
 LABELS_KEPT = 512
-"""Number of labels whose text embeddings stay in memory: about 100 MB at 100 attributes of 512
-numbers each."""
+"""Number of labels whose text embeddings stay in memory: about 100 MB for 100 attributes with
+embeddings of 512 numbers."""
 
 
 @dataclass(frozen=True)
 class CropAttributes:
-    """Ranks attributes by how well "a photo of a {attribute} {object}" fits an object's crop.
+    """Ranks attributes by the similarity of "a photo of a {attribute} {object}" to a crop.
 
-    An object that has attributes keeps them; one without a box, or whose box does not touch the
-    image, gets none.
+    An object that has attributes keeps them. An object without a box, or with a box outside the
+    image, gets no attributes.
 
     Args:
-        model: one that provides a DualEncoder, such as CLIP.
-        vocabulary: a file of attributes, one a line; ``None`` is the shipped list.
-        most: limit of attributes for each object, the most certain first. XMAI's detector names
-            one.
-        padding: share of its width and height by which a box first grows on each side: CLIP was
+        model: the specification of a model that provides a DualEncoder, such as CLIP.
+        vocabulary: a file of attributes, one in each line; ``None`` is the shipped list.
+        most: the largest number of attributes for each object, the most certain first. XMAI's
+            detector names one.
+        padding: the share of its width and height by which a box first grows on each side: CLIP was
             trained on objects in their surroundings.
-        template: what the encoder reads, with ``{attribute}`` and ``{object}`` once each.
-        chunk: number of crops, or texts, encoded at once.
-        device: see ``cfaug.devices.choose_device``; ``auto`` is CUDA where there is one.
+        template: the text for the encoder, with ``{attribute}`` and ``{object}`` once each.
+        chunk: the number of crops, or of texts, encoded at once.
+        device: a name for ``cfaug.devices.choose_device``; ``auto`` is CUDA where there is one.
 
     Raises:
         UserError: if a number or the template is invalid.
@@ -85,7 +85,7 @@ class CropAttributes:
         cosines times the encoder's learnt scale.
 
         Args:
-            images: RGB, of any size.
+            images: RGB images of any size.
             found: the objects of each image, with boxes in pixels.
         """
         crops: list[Image] = []
@@ -139,7 +139,7 @@ class CropAttributes:
         return torch.nn.functional.normalize(torch.cat(parts).float(), dim=1)
 
     def _embed_texts(self, label: str) -> Tensor:
-        """Return the embeddings of a label with every attribute, which are kept."""
+        """Return the embeddings of a label with every attribute; the last labels are cached."""
         import torch
 
         if label not in self._known:
@@ -182,7 +182,7 @@ class CropAttributes:
 
 
 def _whole_pixels(box: tuple[float, float, float, float]) -> tuple[int, int, int, int]:
-    """Return the pixels that a box lies in, at least one: ``crop`` rounds otherwise."""
+    """Return the pixels that a box touches, at least one; ``crop`` itself rounds differently."""
     left, top = int(box[0]), int(box[1])
     right, bottom = -int(-box[2] // 1), -int(-box[3] // 1)
     return left, top, max(right, left + 1), max(bottom, top + 1)

@@ -1,6 +1,6 @@
-"""Further annotators of the objects in images, besides the plain detector.
+"""Further annotators of the objects in images, in addition to the plain detector.
 
-Objects that a caption mentions, detected by name; and objects that a file lists.
+They detect the objects that a caption mentions by name, or read objects from a file.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class DetectMentioned(DetectObjects):
     Nouns that follow each other, as in "fire hydrant", are one name.
 
     Args:
-        model: one that provides an OpenVocabularyDetector.
+        model: the specification of a model that provides an OpenVocabularyDetector.
         name: the key of the results in ``Example.extra``.
-        device: see ``cfaug.devices.choose_device``; ``auto`` is CUDA where there is one.
-        attributes: adds attributes to each object; ``None`` adds none.
-        tagger: finds the nouns.
+        device: a name for ``cfaug.devices.choose_device``; ``auto`` is CUDA where there is one.
+        attributes: the part that adds attributes to each object; ``None`` adds no attributes.
+        tagger: the part-of-speech tagger that finds the nouns; required.
     """
 
     tagger: Tagger | None = None
@@ -58,7 +58,7 @@ class DetectMentioned(DetectObjects):
         return found
 
     def find_nouns(self, texts: Sequence[str]) -> tuple[str, ...]:
-        """Return the nouns of texts, lower case, each once, in order."""
+        """Return the distinct nouns of texts, in lower case and in order."""
         assert self.tagger is not None
         sentences = [split(text).words for text in texts]
         names: dict[str, None] = {}
@@ -83,14 +83,16 @@ class DetectionsFromFile(FileAnnotator):
     """Objects from a file of detections: ``extra[name]`` becomes a list of objects.
 
     Args:
-        file: COCO's instances or results, Visual Genome's ``objects.json`` or ``attributes.json``,
-            or a ``.jsonl``; see ``cfaug.data.sources.detection_files``.
-        more: further files: the categories of COCO's results, Visual Genome's other file.
+        file: the path of COCO's instances or results, Visual Genome's ``objects.json`` or
+            ``attributes.json``, or a ``.jsonl``; see ``cfaug.data.sources.detection_files``.
+        more: the paths of further files: the categories of COCO's results, Visual Genome's other
+            file.
         column: the column of a ``.jsonl`` that names the image; "" is the first usual name present.
         match: the field of an example that names the image: ``key``, ``group`` (the photo) or a
             name in its ``extra``. The file may have it with or without folder and extension.
         name: the key of the results in ``Example.extra``.
-        attributes: adds attributes to objects that have none in the file; ``None`` adds none.
+        attributes: the part that adds attributes to objects that have none in the file; ``None``
+            adds no attributes.
     """
 
     column: str = ""
@@ -101,16 +103,16 @@ class DetectionsFromFile(FileAnnotator):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """What the cache depends on: a file is faster than a cache, but attributes need a model."""
+        """The parts of an example that results are cached by: none without a model."""
         return () if self.attributes is None else ("image", "key", "group", "label", "extra")
 
     def annotate(self, examples: Sequence[Example]) -> list[Annotation]:
         """Return ``{name: [...]}`` for each example, in the form of ``cfaug.detections``.
 
         Raises:
-            RejectedError: naming the entry, if the file lacks an example's image, or its entry is
-                invalid: a box outside the image, a score that is not a number.
-            UserError: if it lacks every one of several images: the file names them differently.
+            RejectedError: if the file lacks an example's image, or its entry is invalid, such as a
+                box outside the image or a score that is not a number.
+            UserError: if the file lacks all of several images, because it names them differently.
         """
         names = [self.wanted(one) for one in examples]
         if len(examples) > 1 and not any(name in self._objects for name in names):
@@ -127,7 +129,7 @@ class DetectionsFromFile(FileAnnotator):
         return [{self.name: detections_to_json(objects)} for objects in found]
 
     def _size(self, example: Example, name: str) -> tuple[int, int] | None:
-        """Return the size of an example's image, unless the file has it."""
+        """Return the size of an example's image; ``None`` if the file has it or it is missing."""
         if example.image is None or self._objects.size(name) is not None:
             return None
         data = example.image.read()
@@ -139,7 +141,7 @@ class DetectionsFromFile(FileAnnotator):
 
     @property
     def files(self) -> list[Path]:
-        """Every file that is read."""
+        """The files to read."""
         return [Path(one).expanduser() for one in (self.file, *self.more)]
 
     @cached_property

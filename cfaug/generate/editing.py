@@ -1,4 +1,4 @@
-"""Gives a shard's examples to the recipe's editor and checks its results against the contract."""
+"""Editing of a shard's examples by the recipe's editor, with checks of its results."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from cfaug.types import Edited, Example
 
 
 def edit_captions(examples: Attempt[Example], editor: Editor) -> Attempt[Edited]:
-    """Edit a shard's examples in one call; those that fail are found one by one.
+    """Edit a shard's examples in one call; if it fails, one by one to find the failing examples.
 
     Args:
-        examples: annotated ones; those whose annotation failed have no edits.
-        editor: proposes them.
+        examples: the annotated examples; those that failed are not edited.
+        editor: the editor that proposes edits.
 
     Returns:
-        The editor's results by place; an example that was rejected, here or by an annotator, has no
+        The editor's results by place. An example that was rejected, here or by an annotator, has no
         proposal, and its reason is among the survivors.
     """
     places = sorted(examples.done)
@@ -45,7 +45,7 @@ def _check_edited(edited: Any, example: Example) -> None:
     """Refuse an invalid result of an editor for an example.
 
     Raises:
-        UserError: naming the example.
+        UserError: if the result is invalid; it names the example.
     """
     what = f"recipe.editor, example {example.key!r}"
     if not isinstance(edited, Edited):

@@ -1,4 +1,4 @@
-"""Items that fail: found one by one, named, and never blocking the others."""
+"""Items that fail: they are found one by one, named, and do not affect the others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Failure:
-    """An item that could not be done, by the key of its caption or set, and why."""
+    """An item that failed: the key of its caption or set, and the error."""
 
     key: str
     error: str
@@ -27,7 +27,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Rejection(Failure):
-    """An item that no retry can make usable, and the reason it is counted under."""
+    """An item that no retry can make usable, with the reason under which it is counted."""
 
     reason: str
 
@@ -37,10 +37,10 @@ class Attempt(Generic[R]):
     """The result of a batch.
 
     Attributes:
-        done: results by place in the batch. If the batch failed as a whole, each item was done
-            alone, so that its result equals that of the batch only up to rounding.
-        failed: the failed items, also by place; empty if the batch was done as planned. An item
-            that works alone but not together with the others is in both.
+        done: the results by place in the batch. If the batch failed as a whole, each item was
+            processed alone, so that its result equals that of the batch only up to rounding.
+        failed: the failed items, also by place; empty if the batch was processed as planned. An
+            item that works alone but not together with the others is in both.
     """
 
     done: dict[int, R]
@@ -51,7 +51,7 @@ class Attempt(Generic[R]):
         return {place: one for place, one in self.failed.items() if place not in self.done}
 
     def split_rejections(self) -> tuple[dict[int, Rejection], dict[int, Failure]]:
-        """Return, by place, the rejected items, and the failed ones that are tried again.
+        """Return, by place, the rejected items, and the failed ones to retry.
 
         An item with a result is not rejected.
         """
@@ -68,14 +68,14 @@ class Attempt(Generic[R]):
 def attempt(
     items: Sequence[T], work: Callable[[Sequence[T]], Sequence[R]], key: Callable[[T], str]
 ) -> Attempt[R]:
-    """Do a batch at once; if that fails, do its items one by one to find the faulty ones.
+    """Process a batch at once; if that fails, its items one by one to find the faulty ones.
 
-    An item that is rejected (``RejectedError``) becomes a ``Rejection``; the others are then done
-    one by one.
+    An item that is rejected (``RejectedError``) becomes a ``Rejection``; the others are then
+    processed one by one.
 
     Raises:
-        UserError: if every one of several items raises one, because the cause then lies outside the
-            items; at once on an ``UnavailableError``, because every item needs what is unavailable.
+        UserError: if each of several items raises one, because the cause then lies outside the
+            items; an ``UnavailableError`` is raised at once, because it affects every item.
     """
     try:
         return Attempt(dict(enumerate(work(items))), {})
@@ -103,7 +103,7 @@ def attempt(
 
 
 def _is_general(error: Exception) -> bool:
-    """Return whether an error may be about more than its item: a setting, a missing file."""
+    """Return whether an error may concern more than its item: a setting, a missing file."""
     return isinstance(error, UserError) and not isinstance(error, RejectedError)
 
 
@@ -125,12 +125,12 @@ def check_results(results: Any, items: Sequence[Any], part: str) -> list[Any]:
     """Return the output of a part of a recipe, if it is a list with one result for each item.
 
     Args:
-        results: what it returned.
-        items: what it was given.
-        part: of the recipe, for the error.
+        results: the output of the part.
+        items: the input of the part.
+        part: the name of the part, for the error.
 
     Raises:
-        UserError: if it is not a list, or has another number of results.
+        UserError: if the output is not a list, or has another number of results.
     """
     if not isinstance(results, list | tuple):
         raise UserError(f"{part} should return a list, not {type(results).__name__}")
@@ -146,11 +146,11 @@ def check_json(value: Any, what: str) -> None:
     """Refuse a value that JSON cannot represent; JSON has neither ``nan`` nor infinity.
 
     Args:
-        value: a mapping whose keys should be texts.
-        what: description of the value, for the error.
+        value: a mapping with texts as keys.
+        what: a description of the value, for the error.
 
     Raises:
-        UserError: saying why.
+        UserError: if the value is not a mapping with texts as keys, or not JSON.
     """
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
         raise UserError(f"{what} should be a mapping of names to JSON values, not {value!r:.200}")

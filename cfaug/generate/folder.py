@@ -21,18 +21,18 @@ from cfaug.locks import acquire, hold_lock
 
 RECORD = "run.json"
 WORK = ".work"
-"""Locks, and the journals of unfinished shards."""
+"""Folder of the locks and of the journals of unfinished shards."""
 
 Settings = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Record:
-    """The content of ``run.json``: the settings of each stage that was begun, and the plan's size.
+    """The content of ``run.json``: the settings of each stage so far, and the size of the plan.
 
     Attributes:
-        captions: everything that the edits depend on; ``None`` before any stage.
-        images: everything else that the shards depend on; ``None`` before that stage.
+        captions: the settings that the edits depend on.
+        images: the other settings that the shards depend on; ``None`` before that stage.
         shards: the planned number of shards.
     """
 
@@ -47,10 +47,10 @@ def settings_hash(settings: Settings) -> str:
 
 
 def read_record(folder: Path) -> Record | None:
-    """Return the record of a folder; ``None`` if nothing was started there.
+    """Return the record of a folder; ``None`` if the folder has no record.
 
     Raises:
-        UserError: if its record cannot be read.
+        UserError: if the record cannot be read.
     """
     file = folder / RECORD
     try:
@@ -66,7 +66,7 @@ def read_record(folder: Path) -> Record | None:
 
 
 def name_settings(group: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings by dotted names, in the form of a record; an empty mapping is left out.
+    """Return settings by dotted names, in the form of a record, without empty mappings.
 
     >>> name_settings("draws", {"candidates": 2, "parameters": {}, "p2p_threshold": (0.1, 0.9)})
     {'draws.candidates': 2, 'draws.p2p_threshold': [0.1, 0.9]}
@@ -87,11 +87,11 @@ def claim(folder: Path, wanted: Record, run: RunSettings) -> Iterator[Record]:
     Args:
         folder: the folder of the shards, made if it does not exist.
         wanted: the requested settings; ``images`` is ``None`` in the first stage.
-        run: the part, and whether to remove what other settings made (``overwrite``).
+        run: the part, and whether to remove the output of other settings (``overwrite``).
 
     Raises:
-        UserError: if the folder was made with other settings (with the difference and two ways
-            out), or another process works on this part.
+        UserError: if the folder was made with other settings (it names the differences and two
+            remedies), or another process works on this part.
     """
     try:
         (folder / WORK).mkdir(parents=True, exist_ok=True)
@@ -109,7 +109,7 @@ def claim(folder: Path, wanted: Record, run: RunSettings) -> Iterator[Record]:
 
 @contextmanager
 def hold_shard(folder: Path, number: int) -> Iterator[None]:
-    """Lock one shard: under another division into parts, another process may have it as well.
+    """Lock one shard: with another division into parts, another process may have it as well.
 
     Raises:
         UserError: if another process has locked it.
@@ -141,7 +141,7 @@ def _busy(what: str) -> str:
 
 
 def _reconcile(folder: Path, wanted: Record, overwrite: bool, users: IO[str]) -> Record:
-    """Compare the record with the wanted settings, and complete it where it has fewer."""
+    """Compare the record with the wanted settings, and add those of a later stage."""
     there = read_record(folder)
     if there is None:
         _refuse_strangers(folder)
@@ -155,8 +155,7 @@ def _reconcile(folder: Path, wanted: Record, overwrite: bool, users: IO[str]) ->
         merged = Record(there.captions, images, wanted.shards)
         return merged if merged == there else _write(folder, merged)
     if not overwrite:
-        # The record is written before the work begins: a stage that failed early left only the
-        # record.
+        # The record is written before the work begins: a stage that failed early left only this.
         if _has_work(folder, with_captions=other_captions) or not acquire(users, wait=False):
             raise UserError(_difference(folder, there, wanted))
     elif not acquire(users, wait=False):
@@ -222,5 +221,5 @@ def _clear(folder: Path, *, with_captions: bool) -> None:
 
 
 def journal_folder(folder: Path, number: int) -> Path:
-    """Return where the finished batches of a shard are kept."""
+    """Return the folder of a shard's completed batches."""
     return folder / WORK / f"{number:05d}"

@@ -1,4 +1,4 @@
-"""The second stage: a shard's proposals to images, batch by batch, and the shard's files."""
+"""The second stage: images for a shard's proposals, batch by batch, and the shard's files."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def draw_shard(
     overlap: bool,
     stop_at_failure: bool = False,
 ) -> Attempt[ScoredSlice]:
-    """Draw the batches that the journal does not have yet, round by round, and return everything.
+    """Draw the batches that the journal does not have yet, round by round, and return all of them.
 
     Args:
-        shard: the shard's sets, and what draws and scores them.
+        shard: the shard's sets, and the parts that draw and score them.
         plan: the shard's rounds of batches.
         journal: the completed batches; a batch in which an item failed is never completed.
-        progress: counts candidates.
-        overlap: score a batch in a second thread while the next one is drawn.
-        stop_at_failure: start no further round after one in which an item failed.
+        progress: the counter of finished candidates.
+        overlap: whether a batch is scored in a second thread while the next one is drawn.
+        stop_at_failure: whether drawing stops after a round in which an item failed.
 
     Returns:
         Every slice by its place in the plan, and the failures.
@@ -94,12 +94,12 @@ class _Drawn:
     """The slices of a shard that were drawn so far.
 
     Args:
-        shard: whose sets they are.
+        shard: the shard of the slices.
 
     Attributes:
-        whole: every slice by its place in the plan, and the failures.
-        trials: the candidates of each set, in order, by its place.
-        lost: places of sets in which an item failed.
+        whole: the slices by their places in the plan, and the failures.
+        trials: the scored candidates of each set, in order, by the set's place.
+        lost: the places of sets in which an item failed.
     """
 
     def __init__(self, shard: ShardScorer) -> None:
@@ -123,7 +123,7 @@ class _Drawn:
             )
 
     def drop_overtaken(self, scored: Iterable[ScoredSlice]) -> None:
-        """Drop images that better ones of their set have replaced: memory is too small for all."""
+        """Drop images once better ones of their set are known: memory is too small for all."""
         select = self._shard.pipeline.select
         for one in scored:
             proposal = self._shard.proposals[one.place]
@@ -148,7 +148,7 @@ def _take_turns(
 def _overlap(
     shard: ShardScorer, batches: Sequence[tuple[int, Batch]]
 ) -> Iterator[tuple[int, Attempt[ScoredSlice]]]:
-    """Draw in this thread, score in another: decoding, CLIP and PNG hide behind the sampler."""
+    """Draw in this thread and score in another, so that decoding, CLIP and PNG cost no time."""
     with ThreadPoolExecutor(1) as pool:
         before: tuple[int, Batch, Future[list[ScoredSlice]] | None] | None = None
         for number, batch in batches:
@@ -167,14 +167,14 @@ def _overlap(
 def _settle(
     shard: ShardScorer, batch: Batch, scored: Future[list[ScoredSlice]] | None
 ) -> Attempt[ScoredSlice]:
-    """Wait for a batch; one that failed is done again in this thread, to find the faulty items."""
+    """Wait for a batch; a failed one is repeated in this thread to find the faulty items."""
     if scored is None or scored.exception() is not None:
         return _attempt(shard, batch)
     return Attempt(dict(enumerate(scored.result())), {})
 
 
 def _attempt(shard: ShardScorer, batch: Batch) -> Attempt[ScoredSlice]:
-    """Do a batch; the candidates of a rejected item have its reason and no images."""
+    """Draw and score a batch; candidates of a rejected item have its reason and no images."""
     found = attempt(
         batch,
         lambda slices: shard.score(slices, shard.sample(slices)),
@@ -195,7 +195,7 @@ def publish(
 ) -> None:
     """Choose the winners of a shard and write its tar, its candidate log and its commit.
 
-    Sets without a result are left out of tar and log, and listed in the commit.
+    Sets without a result are left out of the tar and the log, and the commit lists them.
     """
     lost = found.lost
     whole = [
@@ -244,11 +244,11 @@ def merge(slices: Sequence[ScoredSlice]) -> list[ScoredSlice]:
 def choose_winners(
     shard: ShardScorer, whole: Sequence[ScoredSlice]
 ) -> dict[int, list[ScoredCandidate]]:
-    """Return the candidates that are kept, the best first, by the place of their set.
+    """Return the kept candidates, the best first, by the place of their set.
 
     Args:
-        shard: whose candidates they are.
-        whole: every set's, in the order of sets.
+        shard: the shard of the candidates.
+        whole: the candidates of each set, in the order of sets.
     """
     select = shard.pipeline.select
     of: dict[int | str, list[tuple[int, ScoredCandidate]]] = {}

@@ -28,17 +28,17 @@ NAMED = 5
 
 @dataclass(frozen=True)
 class Summary:
-    """Everything that a part has made, in earlier runs too.
+    """The output of a part, including that of earlier runs.
 
     Attributes:
-        shards: complete ones of the part.
-        sets: number of sets in these shards: of images, or after ``stage=captions`` of texts.
-        members: number of members of these sets.
-        rejected: numbers of rejected captions and candidates by reason.
-        failures: items that could not be done.
-        wall_s: seconds this process took.
-        unpublished: shards that were not written because of failed items.
-        yields: the yield of all parts' candidates by grid or the like, as on the card; empty where
+        shards: the number of the part's complete shards.
+        sets: the number of sets in these shards: of images, or after ``stage=captions`` of texts.
+        members: the number of members of these sets.
+        rejected: the numbers of rejected captions and candidates, by reason.
+        failures: the items that failed.
+        wall_s: the wall time of this process, in seconds.
+        unpublished: the numbers of shards that were not written because of failed items.
+        yields: the counts of all parts' candidates, for example by grid, as on the card; empty if
             the recipe does not count them.
     """
 
@@ -68,9 +68,9 @@ class About:
     """The names of a run, and every setting that decides its result.
 
     Attributes:
-        provenance: recipe, zoo and other names of the run; it is written into every set.
-        text_settings: the settings that, with the examples, decide the proposals, by dotted key.
-        image_settings: the settings that, with the proposals, decide the images, by dotted key;
+        provenance: the names of recipe, zoo and other parts of the run, written into every set.
+        text_settings: the settings that decide the proposals of the examples, by dotted key.
+        image_settings: the settings that decide the images of the proposals, by dotted key;
             ``None`` takes the recipe's draws and selection.
     """
 
@@ -84,14 +84,15 @@ class Job:
     """The task of one process, with everything it needs.
 
     Attributes:
-        folder: of the shards.
-        recipe: how sets are made; only the parts that ``run.stage`` uses are needed.
-        source: returns the examples of all parts; ``stage=images`` calls it only for proposals
-            whose examples have images.
-        run: the stage, the part, and how it is done.
-        shards: how shards are cut and written.
-        about: names and settings of the run; the settings identify the folder.
-        cache: folder of annotators' cached results, shared by all runs; ``None`` keeps nothing.
+        folder: the folder of the shards.
+        recipe: the method that makes sets; only the parts that ``run.stage`` uses are needed.
+        source: a function that returns the examples of all parts; ``stage=images`` calls it only
+            for proposals whose examples have images.
+        run: the settings of this process: stage, part, seed.
+        shards: the size and format of shards.
+        about: the names and settings of the run; the settings identify the folder.
+        cache: the folder of annotators' cached results, shared by all runs; ``None`` keeps them
+            only in memory.
 
     Raises:
         UserError: if a part of the recipe that the stage uses is missing or invalid, or its scores
@@ -116,7 +117,7 @@ class Job:
         """The examples of all parts, read once.
 
         Raises:
-            UserError: if there is none, or a key is duplicated.
+            UserError: if there is no example, or a key is duplicated.
         """
         found = self.source()
         if not found:
@@ -132,7 +133,7 @@ class Job:
         """The recipe's editor, with access to an image's other captions if it asks for them.
 
         Raises:
-            UserError: if its settings name something that no example has.
+            UserError: if the editor's settings name an entry that no example has.
         """
         assert self.recipe.editor is not None
         if isinstance(self.recipe.editor, ChecksSource):
@@ -141,11 +142,11 @@ class Job:
 
     @cached_property
     def annotation(self) -> AnnotationStage:
-        """The stage that asks the recipe's annotators."""
+        """The stage that runs the recipe's annotators."""
         return self.recipe.annotation(self.cache)
 
     def text_models(self) -> dict[str, str]:
-        """Return the models that make proposals: names, revisions and hashes of weights."""
+        """Return the names, revisions and hashes of the models that make proposals."""
         return {**self.annotation.describe(), **self.editor.describe()}
 
     @cached_property
@@ -162,7 +163,7 @@ class Job:
         return {one.key: one.image for one in self.examples if one.image is not None}
 
     def record(self) -> Record:
-        """Return the record that the folder must match.
+        """Return the record that the folder has to match.
 
         Raises:
             UserError: if ``stage=images`` finds no edits.
@@ -210,7 +211,7 @@ NEW_SETTINGS: Mapping[str, Any] = {
     "recipe.set_per": "proposal", "recipe.draws.p_law": "uniform",
     "recipe.selection.rank_aggregate": None, "recipe.count_by": None,
 }  # fmt: skip
-"""Settings that a folder's record has only if they differ from these: older folders lack them."""
+"""Values of settings that a folder's record leaves out, because older folders lack the settings."""
 
 
 def _default_settings(recipe: Recipe) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Every candidate's scores, not only the winners': ``NNNNN.parquet`` beside the shard.
+"""The candidate log: scores of all candidates, not only winners, in ``NNNNN.parquet``.
 
-One row for each candidate and edited member: thresholds can be moved, acceptance modelled and a
-second encoder compared without drawing anything again.
+It lies beside the shard and has one row for each candidate and edited member, so that thresholds
+can be moved, acceptance modelled and a second encoder compared without drawing images again.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ def candidate_log(
 ) -> bytes:
     """Return the parquet file of a shard; the same candidates give the same bytes.
 
-    Columns: set, candidate, member (from 1; 0 of a set with a single text), the random parameters
-    (seed, p, cfg and further ones by name, p_density if p is not uniform; absent if nothing is
-    random), every score by its name (null where an early exit made it unnecessary), accepted, kept
-    (the winners), reason ("" if accepted).
+    The columns are set, candidate, member (from 1; 0 in a set with a single text), the random
+    parameters (seed, p, cfg and further ones by name, p_density if p is not uniform; absent without
+    random parameters), every score by its name (null where an early exit made it unnecessary),
+    accepted, kept (the winners), and reason ("" if accepted).
 
     Args:
-        shard: whose candidates these are; it names the scores and the parameters.
-        scored: their results, in the order of sets and candidates.
-        kept: (place, candidate) of the winners.
+        shard: the shard of the candidates, which names the scores and the parameters.
+        scored: the results of the candidates, in the order of sets and candidates.
+        kept: the winners: pairs of the set's place and the candidate's number.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -1,4 +1,4 @@
-"""Folders made before a recipe was one object: converts their settings to the present names."""
+"""Conversion of the settings of folders made before a recipe was one object."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TARGETS = {
     "recipe.scorers.scorer": "cfaug.score.clip.LazyClipScorer",
     "recipe.report.report": "cfaug.score.clip.LazyClipScorer",
 }
-"""Classes that recipes name now; there was only one choice for each, which no record named."""
+"""Classes that recipes name now; older records omit them, because each had only one choice."""
 
 
 def update_settings(
@@ -24,9 +24,9 @@ def update_settings(
     """Return the settings of both stages in a folder's record, by their present names.
 
     Args:
-        captions: everything that the edits depend on.
-        images: everything else that the images depend on; ``None`` before that stage.
-        hash_of: returns the hash by which ``images`` refers to ``captions``.
+        captions: the settings that the edits depend on.
+        images: the other settings that the images depend on; ``None`` before that stage.
+        hash_of: a function that returns the hash by which ``images`` refers to ``captions``.
     """
     if "data.captions (content)" not in captions:
         return captions, images

@@ -1,8 +1,8 @@
 """Distributions of p: uniform, stratified, or denser where candidates are accepted.
 
-p is the share of the denoising steps whose self-attention is shared. The larger a set, the fewer
-candidates with a small p are accepted: of SocialCounterfactuals' released sets of 30 images hardly
-any has p below .3, though p was drawn from U(.1, .9).
+p is the share of the denoising steps with shared self-attention. The larger a set, the fewer
+candidates with a small p are accepted: among SocialCounterfactuals' released sets of 30 images,
+hardly any has a p below .3, although p was drawn from U(.1, .9).
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from numpy.typing import NDArray
 from cfaug.errors import UserError
 
 STRATA = 4
-"""Equal parts of p's range, each with a weight of its own."""
+"""Number of equal parts of p's range, each with its own weight."""
 
 EXPLORED = 0.1
-"""Share of a later round's candidates that is spread evenly, whatever was learnt."""
+"""Share of a later round's candidates that is spread evenly, whatever the earlier results."""
 
 POWER = 2
-"""A stratum's weight is its acceptance to this power: 1 gains less, a large power explores less."""
+"""Exponent of a stratum's acceptance in its weight: 1 gains less, a large one explores less."""
 
 PRIOR = 2.0
 """Number of pseudo-candidates that shrink a stratum's margin towards the mean of all."""
 
 Trial: TypeAlias = tuple[float, Mapping[str, float]]
-"""A candidate that was scored: its p, and by how much each score exceeds its threshold."""
+"""A scored candidate: its p, and for each score the margin above its threshold."""
 
 ROUNDS = 5
-"""Rounds of ``adaptive``; more gain little (``benchmarks/p_laws.py``), and each waits for the one
-before."""
+"""Number of rounds of ``adaptive``; more rounds gain little (``benchmarks/p_laws.py``), and each
+waits for the one before."""
 
 _ADAPTIVE = re.compile(r"adaptive\((\d+)\)")
 
@@ -67,7 +67,7 @@ class Law:
     """A density over the range of p that is constant in each of some equal strata.
 
     Attributes:
-        weights: probability of each stratum; they sum to 1.
+        weights: the probability of each stratum; they sum to 1.
     """
 
     weights: tuple[float, ...] = (1.0,)
@@ -89,18 +89,18 @@ class Law:
 
 @dataclass(frozen=True)
 class LawLearner:
-    """Learns from the candidates of a set which p its further candidates should have.
+    """Learns the distribution of p for a set's further candidates from its earlier ones.
 
-    A candidate's margin is the smallest by which a score exceeds its threshold, in standard
-    deviations of that score's margins: it is informative even before anything was accepted. In each
-    stratum the margin is modelled as normal, with one variance for all strata; the probability that
-    it is positive, squared, is the stratum's weight, and a tenth is spread evenly.
+    A candidate's margin is the smallest amount by which a score exceeds its threshold, in standard
+    deviations of that score's margins; it is informative even before a candidate was accepted. In
+    each stratum the margin is modelled as normal, with one variance for all strata. The squared
+    probability that it is positive is the stratum's weight, and a tenth is spread evenly.
 
-    In the round after an evenly spread one, this loses nothing in expectation if strata differ only
-    by a shift of their margins: the rule treats strata alike and gives more weight to a better one,
-    so expected weights rise with acceptance, and by Chebyshev's sum inequality the expected
-    acceptance is at least the mean over strata. Later rounds are simulated, at the published
-    acceptances and at shapes made to deceive: ``benchmarks/p_laws.py``.
+    In the round after an evenly spread one, the expected acceptance does not fall if strata differ
+    only by a shift of their margins: the rule treats strata alike and gives more weight to a better
+    one, so expected weights rise with acceptance, and by Chebyshev's sum inequality the expected
+    acceptance is at least the mean over strata. Later rounds were simulated with the published
+    acceptances and with adversarial shapes: ``benchmarks/p_laws.py``.
 
     Args:
         bounds: the lowest and highest p.
@@ -114,10 +114,10 @@ class LawLearner:
         return 0.0 if high == low else (p - low) / (high - low)
 
     def learn(self, trials: Sequence[Trial]) -> Law:
-        """Return the law of the next round; uniform where nothing can be learned.
+        """Return the law of the next round; uniform if the candidates are uninformative.
 
         Args:
-            trials: the candidates of the set so far. Those without some score, for example because
+            trials: the candidates of the set so far. Those that lack a score, for example because
                 the base image missed its caption, are not informative about p and are left out.
         """
         from scipy.special import log_ndtr
@@ -140,7 +140,7 @@ class LawLearner:
         accepted = POWER * log_ndtr(means / noise)
         share = np.exp(accepted - accepted.max())
         share /= share.sum()
-        # Rounded: the last bit of an exponential differs between machines, p must not.
+        # Rounded, because the last bit of an exponential differs between machines, and p must not.
         weights = np.round((1 - EXPLORED) * share + EXPLORED / STRATA, 3)
         weights[int(weights.argmax())] += 1 - weights.sum()
         return Law(tuple(np.round(weights, 3).tolist()))

@@ -26,20 +26,21 @@ class Pipeline:
     """The parts that make, score and choose a shard's images.
 
     Attributes:
-        editor: makes the images.
-        scorers: scorers by their names on the card, whose scores the selection can use and which
+        editor: the image editor, which makes the images.
+        scorers: the scorers by their names on the card; the selection can use their scores, which
             are written with the sets.
-        select: which candidates are kept.
-        report: scorers by name, whose scores are only logged: selection and evaluation by the same
-            CLIP would be circular.
-        finish: applied to images that may be kept, just before they are encoded.
+        select: the rule that selects the candidates to keep.
+        report: the scorers by name whose scores are only logged: selection and evaluation by the
+            same CLIP would be circular.
+        finish: a function applied to images that may be kept, just before they are encoded;
+            ``None`` leaves them unchanged.
         image_format: the format of encoded images.
-        set_per: whether the sets of one example are joined.
-        count_by: name of an entry of examples, such as ``grid``, by whose values accepted
-            candidates are counted; ``None`` counts all together.
+        set_per: ``proposal`` for a set of each proposal, ``example`` to join those of one example.
+        count_by: the name of an entry of examples, such as ``grid``, by whose values accepted
+            candidates are counted; ``None`` does not count them by values.
 
     Raises:
-        UserError: if two scores have the same name, or the selection asks for one that no scorer
+        UserError: if two scores have the same name, or the selection uses a score that no scorer
             gives.
     """
 
@@ -63,7 +64,7 @@ class Pipeline:
 
     @property
     def every_scorer(self) -> tuple[Scorer, ...]:
-        """The scorers that the selection can use, then those that only report."""
+        """The scorers that the selection can use, then those whose scores are only logged."""
         return (*self.scorers.values(), *self.report.values())
 
     @property

@@ -1,7 +1,7 @@
-"""The work, planned before any of it is done: shards of captions, batches of candidates.
+"""The plan of the work, made before the work begins: shards of captions, batches of candidates.
 
 A plan is independent of parts, processes and remaining work: shard i is captions [i S, (i + 1) S),
-and a batch is fixed by its place in the shard. So the bytes are independent of them, too.
+and a batch is fixed by its place in the shard. Therefore the bytes are independent of them, too.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class CandidateSlice:
     """Candidates of one set that lie in the same batch.
 
     Attributes:
-        place: index of the set in the shard.
-        first: number of the first candidate; the others follow.
-        draws: their random parameters.
+        place: the index of the set in the shard.
+        first: the number of the first candidate; the others follow.
+        draws: the random parameters of each candidate.
     """
 
     place: int
@@ -63,7 +63,7 @@ Batch = tuple[CandidateSlice, ...]
 
 
 NOT_DRAWN = Draw(0, 0.0, 0.0)
-"""The draw of a set's only candidate if nothing is random."""
+"""The draw of a set's only candidate if there are no random parameters."""
 
 
 def count_candidates(draws: AnyDraws | None) -> int:
@@ -72,27 +72,29 @@ def count_candidates(draws: AnyDraws | None) -> int:
 
 
 def no_control(edits: Iterable[Edit | None]) -> bool:
-    """Return that a proposal is not a control, whatever its edits."""
+    """Return false: no proposal is a control."""
     return False
 
 
 @dataclass(frozen=True)
 class ShardPlan:
-    """Which candidates of a shard are drawn together, round by round.
+    """The batches of a shard's candidates, round by round.
 
     A round is known after the earlier ones are scored; there is only one unless p is adaptive. A
     set's later rounds depend only on that set's earlier candidates.
 
     Args:
-        sets: proposals of the shard.
-        draws: how candidates are drawn; ``None``: nothing is random, and each set has one.
-        seed: seed of the run.
-        size: limit of candidates in a batch.
-        is_control: returns, for a proposal's edits, whether it needs only its first candidate.
-        whole_examples: keep the candidates of all sets of an example in one batch.
+        sets: the proposals of the shard.
+        draws: the distribution of candidates' random parameters; ``None`` for one candidate of each
+            set without random parameters.
+        seed: the seed of the run.
+        size: the largest number of candidates in a batch.
+        is_control: a function that returns, for a proposal's edits, whether the proposal needs only
+            its first candidate.
+        whole_examples: whether all sets of an example are drawn in one batch.
 
     Raises:
-        UserError: if examples are to stay whole, and p is adaptive.
+        UserError: if examples have to stay whole, and p is adaptive.
     """
 
     sets: Sequence[Proposal]
@@ -111,7 +113,7 @@ class ShardPlan:
 
     @property
     def rounds(self) -> int:
-        """How many rounds there are."""
+        """The number of rounds."""
         return 1 if self.draws is None else self.draws.learning_rounds
 
     def batches(
@@ -120,15 +122,15 @@ class ShardPlan:
         trials: Mapping[int, Sequence[Trial]] | None = None,
         lost: Collection[int] = (),
     ) -> list[Batch]:
-        """Cut the candidates of a round into batches of at most ``size``, in order.
+        """Split the candidates of a round into batches of at most ``size``, in order.
 
-        Candidates that share a seed stay in one batch, so a family larger than ``size`` is a batch
-        by itself; and so is an example with ``whole_examples``.
+        Candidates that share a seed stay in one batch, so that a family larger than ``size`` is a
+        batch by itself; with ``whole_examples`` the same holds for an example.
 
         Args:
-            number: number of the round.
-            trials: the earlier candidates of each set, in order, by its place.
-            lost: places of sets that failed in an earlier round and are left out.
+            number: the number of the round, from 0.
+            trials: the earlier candidates of each set, in order, by the set's place.
+            lost: the places of sets to leave out, because they failed in an earlier round.
         """
         trials = {} if trials is None else trials
         slices = [
@@ -187,13 +189,13 @@ def _describe(one: CandidateSlice, proposal: Proposal) -> list[Any]:
 
 
 def check_groups(groups: Mapping[int, Iterable[str]]) -> None:
-    """Refuse groups that lie in several shards, where the best of each group are to be kept.
+    """Refuse groups that lie in several shards, because the best of each group cannot be found.
 
     Args:
-        groups: groups of each shard's examples, by the shard's number.
+        groups: the groups of each shard's examples, by the shard's number.
 
     Raises:
-        UserError: naming a group and its shards.
+        UserError: if a group lies in several shards; it names the group and two of them.
     """
     first: dict[str, int] = {}
     for number, names in groups.items():

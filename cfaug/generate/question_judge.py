@@ -28,11 +28,12 @@ class AnswererJudge:
     """Rejects questions that a vision-language model answers differently (answer ranking).
 
     The model should be neither the one that wrote the questions nor one that is tested later,
-    because questions that a model finds easy would flatter it.
+    because a selection of questions that a model answers correctly favours that model.
 
     Args:
-        model: one that provides an Answerer, as ``conf/model/vlm.yaml`` names it.
-        device: see ``cfaug.devices.choose_device``; ``auto`` is CUDA where there is one.
+        model: the specification of a model that provides an Answerer, such as
+            ``conf/model/vlm.yaml``.
+        device: a name for ``cfaug.devices.choose_device``; ``auto`` is CUDA where there is one.
     """
 
     model: Checkpoint
@@ -48,11 +49,11 @@ class AnswererJudge:
         return loaded.to(device)
 
     def judge(self, image: SourceImage | None, questions: Sequence[AskedQuestion]) -> list[str]:
-        """Return why each question is rejected; empty if the model gives the same answer.
+        """Return the reason to reject each question; empty if the model gives the same answer.
 
         Args:
-            image: the image that the questions are about; ``None`` asks without one.
-            questions: the questions.
+            image: the image of the questions; ``None`` asks without an image.
+            questions: the questions with their options and answers.
 
         Raises:
             RejectedError: if the image cannot be decoded.

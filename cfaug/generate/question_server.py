@@ -54,26 +54,26 @@ MIME = {"jpg": "image/jpeg", "png": "image/png", "webp": "image/webp"}
 
 @dataclass(frozen=True)
 class QuestionServer(ChatAsker):
-    """Asks a server for questions; the other arguments are those of ``ChatAsker``.
+    """Requests questions from a server; the other arguments are those of ``ChatAsker``.
 
     Args:
-        images: send the image as well, to a vision-language model; otherwise only the text is sent.
+        images: whether the image is sent with the text, for a vision-language model.
     """
 
     images: bool = False
 
     def write(self, requests: Sequence[QuestionRequest]) -> list[WrittenQuestions]:
-        """Return the answer to each request, in order; no run asks an answered one again.
+        """Return the answer to each request, in order; answered requests are not sent again.
 
         Raises:
-            UnavailableError: if the server is unreachable, or refuses every question; earlier
-                answers are kept.
-            RejectedError: if an image that has to be sent is missing or broken.
+            UnavailableError: if the server is unreachable, or refuses every question; the answers
+                so far are kept.
+            RejectedError: if an image to send is missing or broken.
         """
         return [_written(one) for one in self.ask([self._task(request) for request in requests])]
 
     def describe(self) -> dict[str, str]:
-        """Return the model and how it is asked, without the server's address and key."""
+        """Return the model and the settings, without the server's address and key."""
         shown = "with images" if self.images else "texts alone"
         return {"question_writer": f"chat server {self.identity()}, {shown}"}
 
@@ -93,7 +93,11 @@ class QuestionServer(ChatAsker):
 
 
 def _digest(image: SourceImage | None) -> str:
-    """Return the digest of an image that can be sent; a broken image affects only its questions."""
+    """Return the digest of an image to send.
+
+    Raises:
+        RejectedError: if the image is missing or broken, which affects only its questions.
+    """
     if image is None:
         raise RejectedError("no image", "a question without an image: ask with images: false")
     try:

@@ -1,6 +1,6 @@
-"""A method as one object: its parts propose edits, make images, score them and choose.
+"""A method as one object: its parts propose edits, make images, score them and select.
 
-``conf/recipe/NAME.yaml`` describes one; the weights come from ``conf/zoo``, by role.
+``conf/recipe/NAME.yaml`` describes a method; the weights come from ``conf/zoo``, by role.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ IMAGE_PARTS = (
 
 
 def parts_of(stage: Stage) -> tuple[str, ...]:
-    """Return the parts of a recipe that a stage uses: the others are not loaded.
+    """Return the parts of a recipe that a stage uses; the others are not loaded.
 
     >>> parts_of("captions")
     ('annotators', 'texts_from', 'replace_texts', 'editor')
@@ -41,34 +41,36 @@ def parts_of(stage: Stage) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How counterfactual sets are made.
+    """A method that makes counterfactual sets.
 
     Args:
-        name: name of the method, for the card and for every set's provenance.
-        editor: proposes edited texts; not needed by ``stage=images``.
-        annotators: asked before the editor, in turn; each adds its results to ``Example.extra``.
-            They are named, so that one can be left out (``None``).
-        texts_from: name of an annotation that is a list of texts, such as ``captions``, used as the
-            texts of examples without any; ``None`` leaves the texts alone.
-        replace_texts: whether they also replace the texts of examples that have some: a photo of a
-            class folder has the caption "a photo of a CLASS".
-        image_editor: makes the images; not needed by ``stage=captions``.
-        draws: how many candidates each proposal has, and their random parameters; ``None`` is one
-            candidate without random parameters.
-        scorers: scorers by name, whose scores the selection can use; ``None`` leaves one out.
-        report: scorers whose scores are only recorded: selection and evaluation by the same CLIP
-            would be circular.
-        selection: thresholds, and the choice among the candidates that reach them.
-        postprocess: applied to the chosen images before they are encoded.
+        name: the name of the method, for the card and for every set's provenance.
+        editor: the editor that proposes edited texts; ``stage=images`` does not need it.
+        annotators: the annotators by name, run in turn before the editor; each adds its results to
+            ``Example.extra``. ``None`` in place of an annotator leaves it out.
+        texts_from: the name of an annotation that is a list of texts, such as ``captions``, used as
+            the texts of examples without any; ``None`` leaves the texts unchanged.
+        replace_texts: whether these texts also replace the texts of examples that have some: a
+            photo in a class folder has the caption "a photo of a CLASS".
+        image_editor: the editor that makes the images; ``stage=captions`` does not need it.
+        draws: the number of candidates of each proposal and the distribution of their random
+            parameters; ``None`` for one candidate without random parameters.
+        scorers: the scorers by name whose scores the selection can use; ``None`` in place of a
+            scorer leaves it out.
+        report: the scorers by name whose scores are only recorded: selection and evaluation by the
+            same CLIP would be circular.
+        selection: the thresholds, and the choice among the candidates that reach them.
+        postprocess: a function applied to the chosen images before they are encoded; ``None``
+            leaves them unchanged.
         set_per: ``proposal`` makes a set of each proposal with a kept candidate; ``example`` joins
-            them: one set for each example, of the unedited image and every edit.
+            them to one set for each example, of the unedited image and every edit.
         example_per: the unit of a source that becomes one example: each ``text``, with its image;
             each ``image``, with all its texts; or the ``questions`` about an image of a question
             set.
         source_images: whether examples have the image of the source; a recipe that makes images
-            from texts alone needs none.
-        count_by: name of an entry of examples, such as ``grid``, by whose values accepted
-            candidates are counted; ``None`` counts all together.
+            only from texts needs no images.
+        count_by: the name of an entry of examples, such as ``grid``, by whose values accepted
+            candidates are counted; ``None`` does not count them by values.
 
     Raises:
         UserError: if ``example_per`` or ``set_per`` is invalid.
@@ -97,7 +99,7 @@ class Recipe:
         """Refuse a stage for which a part is missing or invalid.
 
         Raises:
-            UserError: naming the part.
+            UserError: if a part is missing or invalid; it names the part.
         """
         needed = {"captions": ("editor",), "images": ("image_editor",)}
         for name in needed.get(stage, ("editor", "image_editor")):
@@ -110,13 +112,13 @@ class Recipe:
                 _check_part(f"{group}.{name}", part, protocol)
 
     def annotation(self, cache: Path | None) -> AnnotationStage:
-        """Return the part that asks the annotators.
+        """Return the stage that runs the annotators.
 
         Args:
-            cache: folder in which their answers are kept; ``None`` keeps nothing.
+            cache: the folder in which results are kept; ``None`` keeps them only in memory.
 
         Raises:
-            UserError: if two annotators give their answers the same name.
+            UserError: if two annotators have the same name.
         """
         asked = [one for one in self.annotators.values() if one is not None]
         return AnnotationStage(
@@ -124,10 +126,10 @@ class Recipe:
         )
 
     def pipeline(self, image_format: ImageFormat) -> Pipeline:
-        """Return the part that makes, scores and encodes images.
+        """Return the parts that make, score and encode images.
 
         Raises:
-            UserError: if two scores have the same name, or the selection asks for one that no
+            UserError: if two scores have the same name, or the selection uses a score that no
                 scorer gives.
         """
         assert self.image_editor is not None
@@ -144,14 +146,14 @@ class Recipe:
 
 
 _GROUPS = {"annotators": Annotator, "scorers": Scorer, "report": Scorer}
-"""Parts of which a recipe has several, and their protocol."""
+"""{group of parts by name: protocol of these parts}."""
 
 
 def _check_part(name: str, part: object, protocol: type) -> None:
     """Refuse an object that lacks a method of its protocol.
 
     Raises:
-        UserError: naming the part and what it lacks.
+        UserError: if a method is missing; it names the part and the method.
     """
     if part is None or isinstance(part, protocol):
         return

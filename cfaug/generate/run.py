@@ -1,4 +1,4 @@
-"""Both stages over the shards of one part: claim it, resume, commit each shard, sum up."""
+"""Both stages for the shards of one part: claim it, resume, commit each shard, summarise."""
 
 from __future__ import annotations
 
@@ -37,11 +37,10 @@ Unpublished = dict[int, tuple[Failure, ...]]
 
 
 def generate(job: Job) -> Summary:
-    """Complete a part, stage by stage, and sum up all of it.
+    """Complete a part, stage by stage, and return a summary of all its output.
 
-    If this process is killed at any moment, at most one batch or one shard of edits is lost: the
-    same job resumes there and writes the same bytes as an uninterrupted one. Failed items are named
-    on stderr.
+    If this process is killed, at most one batch or one shard of edits is lost: the same job resumes
+    there and writes the same bytes as an uninterrupted one. Failed items are named on stderr.
 
     Raises:
         UserError: if the folder was made with other settings, another process is at work on the
@@ -61,7 +60,7 @@ def generate(job: Job) -> Summary:
             if left or not (job.folder / captions.REPORT).exists():
                 with hold_file(job.folder, captions.REPORT):
                     captions.write_report(job.folder, record.shards)
-            if left and job.run.stage == "captions":  # otherwise at their images
+            if left and job.run.stage == "captions":  # otherwise ``_draw`` checks them
                 captions.check_all_keys(job.folder)
         if job.run.stage != "captions":
             drawable = [number for number in numbers if number not in failed]
@@ -75,7 +74,7 @@ def generate(job: Job) -> Summary:
 
 
 def _find_missing(job: Job, numbers: Sequence[int], commit_of: CommitOf) -> list[int]:
-    """Return the shards that are missing, or that lack items which this job should retry."""
+    """Return the numbers of shards that are missing, or lack items that this job should retry."""
     retries = not job.run.publish_incomplete
     commits = {number: commit_of(job.folder, number) for number in numbers}
     left = [n for n, commit in commits.items() if commit is None or (retries and commit["failed"])]
@@ -86,7 +85,7 @@ def _find_missing(job: Job, numbers: Sequence[int], commit_of: CommitOf) -> list
 
 
 def read_drawn_commit(folder: Path, number: int) -> dict[str, Any] | None:
-    """Return the commit of a shard, ``None`` if it is missing or belongs to other edits."""
+    """Return the commit of a shard; ``None`` if it is missing or belongs to other edits."""
     commit = read_commit(folder, number)
     if commit is None or commit["edits"] != edits.require_commit(folder, number)["sha256"]:
         return None
@@ -94,7 +93,7 @@ def read_drawn_commit(folder: Path, number: int) -> dict[str, Any] | None:
 
 
 def _edit(job: Job, numbers: Sequence[int]) -> Unpublished:
-    """Edit the captions of some shards."""
+    """Edit the captions of some shards; return the failures of those that were not written."""
     of = {n: shard_slice(job.examples, n, job.shards.sets_per_shard) for n in numbers}
     unpublished = Unpublished()
     with ProgressReporter("editing", "captions", "edited", sum(map(len, of.values()))) as watch:
@@ -111,7 +110,7 @@ def _edit(job: Job, numbers: Sequence[int]) -> Unpublished:
 
 
 def _draw(job: Job, numbers: Sequence[int]) -> Unpublished:
-    """Make the images of some shards."""
+    """Make the images of some shards; return the failures of those that were not written."""
     unpublished = Unpublished()
     if not numbers:
         return unpublished
@@ -149,7 +148,7 @@ def _draw(job: Job, numbers: Sequence[int]) -> Unpublished:
 
 
 def _hold_back(job: Job, number: int, found: Attempt[Any], unpublished: Unpublished) -> bool:
-    """Name the failures, and return whether they keep the shard from being written."""
+    """Name the failures, and return whether they prevent the shard from being written."""
     failed = tuple({one.key: one for one in found.failed.values()}.values())
     say_some([f"failed: {one.key} (shard {number:05d}): {one.error}" for one in failed])
     if failed and not job.run.publish_incomplete:

@@ -22,35 +22,35 @@ SAMPLING = re.compile(r"(tree|halving)\((\d+)\)")
 
 @dataclass(frozen=True)
 class Draws:
-    """How the candidates of a set are drawn (COCO-CFs, B.1.2: InstructPix2Pix's defaults).
+    """The distribution of a set's candidates (COCO-CFs, B.1.2: InstructPix2Pix's defaults).
 
     Args:
-        candidates: number of candidates of each set.
-        p2p_threshold: bounds of p, the share of the steps during which attention is shared; uniform
-            between them.
-        guidance_scale: bounds of classifier-free guidance; uniform, the same for every image of a
-            candidate.
-        parameters: bounds of further parameters by name, uniform between them and the same for
-            every image of a candidate; they reach the image editor as ``Draw.parameters``.
+        candidates: the number of candidates of each set.
+        p2p_threshold: the bounds of p, the share of the steps during which attention is shared,
+            which is uniform between them.
+        guidance_scale: the bounds of the scale of classifier-free guidance, which is uniform
+            between them and the same for every image of a candidate.
+        parameters: the bounds of further parameters by name; they are uniform, the same for every
+            image of a candidate, and reach the image editor as ``Draw.parameters``.
         seed_policy: ``hash`` draws every candidate from (run seed, set key, number), independently
             of the others. ``chain`` draws each from the one before, as InstructPix2Pix's code for
             pairs does: p and the guidance scale are the first and second float32 draws of the
             Mersenne Twister seeded with the candidate's 32-bit seed, and the low half of the two
-            outputs that follow, its fourth, is the next candidate's seed. Two departures: the first
-            seed is keyed by run seed and set, where that code draws it at random, and a chain that
-            returns to an earlier seed is started anew, where that code would never end. The code
-            for larger sets (SocialCounterfactuals) seeds again within a candidate, so its next seed
-            is the second output and its chains are different.
-        sampling: ``independent``, or ``tree(m)``: m values of p, one from each m-th of the range,
-            share one seed and guidance scale, and so their base image and every step until they
-            diverge. Each candidate is the same as if drawn alone; together they have fewer seeds.
-            Or ``halving(r)``, an approximation: at r evenly spaced steps, only the half of a set's
-            candidates in a batch whose predicted final images have the higher
-            ``selection.maximise`` continues to be denoised; the others are rejected as ``halving``.
-            Whether one of those would have been accepted, or the best, remains unknown.
-        p_law: ``uniform``: every p independently, as in the papers. ``stratified``: the candidates
-            of a set are spread evenly over the range of p. ``adaptive(r)``, or ``adaptive`` for
-            five: they are drawn in r rounds of about equal size, the first one stratified, each
+            following outputs, its fourth, is the next candidate's seed. There are two departures:
+            the first seed is keyed by run seed and set, while that code draws it at random, and a
+            chain that returns to an earlier seed is restarted, while that code would never end. The
+            code for larger sets (SocialCounterfactuals) seeds again within a candidate, so its next
+            seed is the second output and its chains are different.
+        sampling: ``independent``, ``tree(m)`` or ``halving(r)``. With ``tree(m)``, m values of p,
+            one from each m-th of the range, share one seed and guidance scale, and thus their base
+            image and every step until they diverge. Each candidate is the same as if drawn alone,
+            but there are fewer seeds. ``halving(r)`` is an approximation: at r evenly spaced steps,
+            only the half of a set's candidates in a batch whose predicted final images have the
+            higher ``selection.maximise`` continues; the others are rejected as ``halving``. Whether
+            one of them would have been accepted, or the best, remains unknown.
+        p_law: ``uniform`` draws every p independently, as in the papers. ``stratified`` spreads the
+            candidates of a set evenly over the range of p. ``adaptive(r)``, or ``adaptive`` for
+            five rounds, draws them in r rounds of about equal size, the first one stratified, each
             later one near the p at which the set's own earlier candidates came closest to the
             thresholds (``LawLearner``). The density at the drawn p is kept with every candidate,
             except for ``uniform``.
@@ -102,7 +102,7 @@ class Draws:
 
     @property
     def family(self) -> int:
-        """How many candidates share a seed and a guidance scale.
+        """The number of candidates that share a seed and a guidance scale.
 
         Raises:
             UserError: if ``sampling`` is invalid.
@@ -112,18 +112,18 @@ class Draws:
 
     @property
     def rounds(self) -> int:
-        """How often the candidates of a set are halved during denoising; 0 is never."""
+        """The number of times that the candidates of a set are halved during denoising."""
         name, number = self._sampling()
         return number if name == "halving" else 0
 
     @property
     def learning_rounds(self) -> int:
-        """Number of rounds of candidates of a set, each drawn after the one before is scored."""
+        """The number of rounds of a set's candidates, each drawn after the one before is scored."""
         return min(count_rounds(self.p_law), -(-self.candidates // self.family))
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of the random parameters of a candidate, its seed excepted."""
+        """The names of a candidate's random parameters, without its seed."""
         density = () if self.p_law == "uniform" else ("p_density",)
         return ("p", "cfg", *self.parameters, *density)
 
@@ -140,13 +140,13 @@ class Draws:
     def draw(
         self, key: str, seed: int, number: int = 0, trials: Sequence[Trial] = ()
     ) -> list[Draw]:
-        """Return the draws of one round of the set called ``key``, families together.
+        """Return the draws of one round of a set, with families together.
 
         Args:
-            key: key of the set.
-            seed: seed of the run.
-            number: number of the round, less than ``learning_rounds``; there is one unless p is
-                adaptive.
+            key: the key of the set.
+            seed: the seed of the run.
+            number: the number of the round, less than ``learning_rounds``; there is only one round
+                unless p is adaptive.
             trials: the set's candidates of all earlier rounds, with their margins.
         """
         if self.seed_policy == "chain":
@@ -167,12 +167,12 @@ class Draws:
     def _family(
         self, key: str, seed: int, first: int, spread: tuple[Law, int, int] | None = None
     ) -> list[Draw]:
-        """Draw candidate ``first`` and those that share its seed, p rising.
+        """Return the draws of candidate ``first`` and of those that share its seed, with rising p.
 
         Args:
-            key: of the set.
-            seed: of the run.
-            first: number of the family's first candidate.
+            key: the key of the set.
+            seed: the seed of the run.
+            first: the number of the family's first candidate.
             spread: the law of p, this family's stratum, and the number of strata; ``None`` is
                 uniform, independent of other families.
         """
@@ -219,16 +219,16 @@ class Draws:
 
 @dataclass(frozen=True)
 class GridDraws:
-    """Every proposal once for each of some fixed values of p, in their order.
+    """One candidate of every proposal for each of some fixed values of p, in their order.
 
-    Only the noise is random, if an image editor needs any; it depends on the example alone, so
-    every edit of a photo starts from the same noise. All candidates of a proposal share it and the
-    guidance scale, so that their common steps are computed only once.
+    Only the noise is random, if the image editor needs noise; it depends only on the example, so
+    that every edit of a photo starts from the same noise. All candidates of a proposal share it and
+    the guidance scale, so that their common steps are computed only once.
 
     Args:
-        self_replace_steps: values of p, the share of the steps during which attention is shared
+        self_replace_steps: the values of p, the share of the steps during which attention is shared
             (LANCE, section 3.2: f).
-        guidance_scale: of classifier-free guidance.
+        guidance_scale: the scale of classifier-free guidance.
 
     Raises:
         UserError: if there is no value, a value is duplicated or outside [0, 1], or the scale is
@@ -251,45 +251,45 @@ class GridDraws:
 
     @property
     def candidates(self) -> int:
-        """How many candidates a proposal has."""
+        """The number of candidates of a proposal."""
         return len(self.self_replace_steps)
 
     @property
     def family(self) -> int:
-        """How many candidates share a seed and a guidance scale: all."""
+        """The number of candidates that share a seed and a guidance scale: all."""
         return self.candidates
 
     @property
     def rounds(self) -> int:
-        """How often candidates are halved: never."""
+        """The number of times that candidates are halved: 0."""
         return 0
 
     @property
     def learning_rounds(self) -> int:
-        """In how many rounds candidates are drawn: one."""
+        """The number of rounds of candidates: 1."""
         return 1
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of the random parameters of a candidate, its seed excepted."""
+        """The names of a candidate's random parameters, without its seed."""
         return ("p", "cfg")
 
     def draw(
         self, key: str, seed: int, number: int = 0, trials: Sequence[Trial] = ()
     ) -> list[Draw]:
-        """Return the draws of each proposal of the example called ``key`` under the run's seed."""
+        """Return the draws of each proposal of an example, by its key and the run's seed."""
         noise = derive(seed, "draw", key, "noise")
         return [Draw(noise, share, self.guidance_scale) for share in self.self_replace_steps]
 
 
 AnyDraws: TypeAlias = Draws | GridDraws
-"""How the candidates of a proposal are drawn."""
+"""A distribution of a proposal's candidates."""
 
 
 def mersenne(seed: int) -> tuple[float, float, int]:
-    """Return what ``torch.manual_seed(seed)``; ``rand``, ``rand``, ``randint(1 << 32)`` give.
+    """Return torch's ``rand``, ``rand`` and ``randint(1 << 32)`` after ``torch.manual_seed(seed)``.
 
-    A float32 is the low 24 bits of one output of MT19937; the whole number is the low half of two.
+    A float32 is the low 24 bits of one output of MT19937; the integer is the low half of two.
 
     >>> round(mersenne(3761796350)[0], 6)
     0.957852

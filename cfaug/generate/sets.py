@@ -1,4 +1,4 @@
-"""Makes sets of a shard's kept candidates: one for each proposal, or one for each example."""
+"""The sets of a shard's kept candidates: one for each proposal, or one for each example."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Provenance:
     """The provenance of a shard and its sets.
 
     Attributes:
-        about: recipe, zoo and other names of the run; JSON.
-        models: the models that edited, drew and judged.
-        edits: hash of the edits that the shard is made from.
+        about: the names of recipe, zoo and other parts of the run, as JSON.
+        models: the descriptions of the models that edited, drew and scored, by their role.
+        edits: the hash of the edits that the shard is made from.
     """
 
     about: Mapping[str, Any]
@@ -27,13 +27,13 @@ class Provenance:
     edits: str
 
     def describe(self, proposals: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the provenance of a set; ``proposals`` describe its edits."""
+        """Return the provenance of a set; ``proposals`` describes its edits."""
         models = {name: dict(model) for name, model in self.models.items()}
         return {**self.about, "caption": dict(proposals), "models": models}
 
 
 Winners = Mapping[int, Sequence[ScoredCandidate]]
-"""The candidates that are kept, the best first, by the place of their proposal."""
+"""The kept candidates, the best first, by the place of their proposal."""
 
 
 def make_sets(
@@ -42,9 +42,9 @@ def make_sets(
     """Return the sets of a shard, in the order of its proposals.
 
     Args:
-        shard: whose candidates these are.
-        whole: every proposal's, in the order of proposals.
-        winners: the kept candidates.
+        shard: the shard of the candidates.
+        whole: the candidates of each proposal, in the order of proposals.
+        winners: the kept candidates of each proposal.
         provenance: the provenance of every set.
 
     Raises:
@@ -99,7 +99,7 @@ def _make_set(
 
 
 def _chance(shard: ShardScorer, winner: ScoredCandidate) -> dict[str, Any]:
-    """Return the random parameters of a candidate, in the form of a member's."""
+    """Return the random parameters of a candidate in the form that members store."""
     if shard.draws is None:
         return {}
     # Many readers of JSON lose precision above 2 ** 53.
@@ -110,7 +110,7 @@ def _chance(shard: ShardScorer, winner: ScoredCandidate) -> dict[str, Any]:
 def _written_scores(
     shard: ShardScorer, winner: ScoredCandidate
 ) -> dict[str, float | tuple[float, ...]]:
-    """Return the scores that the selection can use; those only reported are in the log alone."""
+    """Return the scores that the selection can use; other scores are only in the log."""
     names = [name for scorer in shard.pipeline.scorers.values() for name in scorer.names]
     return {name: winner.scores[name] for name in names if name in winner.scores}
 
@@ -121,7 +121,7 @@ def _join(
     winners: Winners,
     provenance: Provenance,
 ) -> CounterfactualSet:
-    """Return one set of everything kept of an example: its unedited member, then every edit."""
+    """Return one set of an example's kept candidates: its unedited member, then every edit."""
     example = shard.proposals[slices[0].place].example
     images = _ImageNames(example.key)
     members: list[Member] = []
@@ -146,7 +146,7 @@ def _join(
 
 
 class _ImageNames:
-    """The images of a joined set, each stored once: the unedited one, then the different ones."""
+    """The images of a joined set, each stored once: the unedited image, then all others."""
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -154,10 +154,10 @@ class _ImageNames:
         self._names: dict[bytes, str] = {}
 
     def name_of(self, image: bytes, *, unedited: bool) -> str:
-        """Return the name of an encoded image, which is kept.
+        """Store an encoded image and return its name.
 
         Raises:
-            UserError: if it is unedited and differs from the first unedited one.
+            UserError: if the image is unedited and differs from the first unedited one.
         """
         name = self._names.setdefault(image, str(len(self._names)))
         if unedited and name != "0":
@@ -176,7 +176,7 @@ def _members(
     images: Images,
     names: _ImageNames,
 ) -> list[Member]:
-    """Return a candidate's members; those that are edited have its scores and random parameters."""
+    """Return a candidate's members; the edited ones have its scores and random parameters."""
     example, found = proposal.example, list[Member]()
     scores = _written_scores(shard, winner)
     details = proposal.details or ({},) * len(proposal.texts)
@@ -193,5 +193,5 @@ def _members(
 
 
 def _score_of(value: float | tuple[float, ...], place: int) -> float:
-    """Return a score of the text at ``place``: the set's own, or that of the edit."""
+    """Return the score of the text at ``place``, from one value of a set or one for each edit."""
     return value if isinstance(value, int | float) else value[place - 1]

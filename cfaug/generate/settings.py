@@ -14,18 +14,18 @@ SetPer = Literal["proposal", "example"]
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """The share of a run that one process does, and how.
+    """The settings of one process: its stage, its part of the shards, its handling of failures.
 
     Args:
         stage: ``captions`` (edits only), ``images`` (from existing edits), or ``all``.
-        seed: seed of every draw.
-        part: this process makes the shards whose number modulo ``parts`` is this.
-        parts: how many parts there are.
-        publish_incomplete: publish a shard without its failed items, and list them; otherwise it is
-            not published, and the next run retries them.
-        overwrite: whether to remove what other settings made in the folder.
-        pipeline_scoring: score a batch in a second thread while the next one is made; worth it
-            where images are made on a GPU.
+        seed: the seed of every draw.
+        part: the number of this process's part: it makes every shard i with i % ``parts`` = part.
+        parts: the number of parts.
+        publish_incomplete: whether to publish a shard without its failed items, and list them;
+            otherwise the shard is not published, and the next run retries them.
+        overwrite: whether to remove the output of other settings from the folder.
+        pipeline_scoring: whether a batch is scored in a second thread while the next one is made,
+            which saves time if images are made on a GPU.
 
     Raises:
         UserError: if a choice or a number is invalid.
@@ -46,15 +46,14 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class ShardSettings:
-    """The size and format of shards, and the size of batches; all of it decides the shards' bytes.
+    """The size and format of shards, and the size of batches; all of them affect the bytes.
 
     Args:
-        sets_per_shard: number of examples from which a shard is made; it has fewer sets if some
-            have no proposal or no accepted candidate.
-        image_format: ``png``, ``webp`` (lossless), or ``jpeg`` (quality 95, 4:4:4); the same for
-            every image of a set.
-        batch: limit of candidates that are made and scored together. The plan fixes the content of
-            a batch; a killed part loses one batch at most.
+        sets_per_shard: the number of examples for each shard; a shard has fewer sets if some
+            examples have no proposal or no accepted candidate.
+        image_format: ``png``, ``webp`` (lossless), or ``jpeg`` (quality 95, 4:4:4).
+        batch: the largest number of candidates made and scored together. The plan fixes the content
+            of a batch; a killed process loses at most one batch.
 
     Raises:
         UserError: for a count below 1, or an unknown format.

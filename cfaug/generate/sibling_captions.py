@@ -1,4 +1,4 @@
-"""The other captions of an image, passed to an editor that must not repeat them."""
+"""The other captions of an image, for editors that must not repeat them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ NAME = "siblings"
 
 
 def sibling_aware(editor: Editor, examples: Sequence[Example]) -> Editor:
-    """Return the editor, given each caption's siblings if ``NotASibling`` is among its filters.
+    """Return the editor; if ``NotASibling`` is among its filters, it sees each caption's siblings.
 
     Args:
-        editor: of captions.
-        examples: every example of the plan, whichever part or shard is edited: siblings may lie in
+        editor: the editor of captions.
+        examples: all examples of the plan, whatever the part or shard: siblings may lie in
             different shards.
     """
     if not isinstance(editor, Substitution):
@@ -32,13 +32,13 @@ def sibling_aware(editor: Editor, examples: Sequence[Example]) -> Editor:
 
 @dataclass(frozen=True)
 class SiblingAware:
-    """Edits captions that carry their siblings' texts during the edit.
+    """An editor that sees the siblings of each caption in ``example.extra["siblings"]``.
 
     Siblings are the other captions of the same group. They are not written to disk.
 
     Args:
-        editor: reads ``example.extra["siblings"]``.
-        examples: all possible siblings.
+        editor: the editor of captions, which reads the siblings.
+        examples: all examples of the plan, among them the siblings of each caption.
     """
 
     editor: Editor
@@ -68,6 +68,6 @@ class SiblingAware:
 
 
 def _hide(edited: Edited, example: Example) -> Edited:
-    """Replace the example with siblings by the original one."""
+    """Return the result with the original example in place of the one with siblings."""
     proposals = tuple(replace(one, example=example) for one in edited.proposals)
     return replace(edited, proposals=proposals)

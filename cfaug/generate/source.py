@@ -1,4 +1,4 @@
-"""Reads captions from a list with a column of captions, or a text file with one a line."""
+"""Reading captions from a table with a column of captions, or from a text file by lines."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Captions:
     """The captions of a file.
 
     Attributes:
-        captions: in the file's order, keys unique.
-        duplicates: number of captions left out because the same photo has the same words already.
-        unused: columns of the file that were not read.
+        captions: the captions as examples with unique keys, in the order of the file.
+        duplicates: the number of captions left out because the same photo already has such a text.
+        unused: the names of columns of the file that were not read.
     """
 
     captions: tuple[Example, ...]
@@ -40,7 +40,7 @@ class Captions:
     unused: tuple[str, ...] = ()
 
     def line(self, source: str) -> str:
-        """Return one line on what was recognised in a source."""
+        """Return one line that describes the captions read from a source."""
         groups = len({one.group for one in self.captions})
         photos = f" (of {groups:,} photos)" if groups < len(self.captions) else ""
         said = f"captions: {len(self.captions):,} of {source}{photos}"
@@ -64,9 +64,9 @@ def digest_of(examples: Sequence[Example]) -> str:
 
 
 def group_by_image(examples: Sequence[Example]) -> tuple[Example, ...]:
-    """Return one example a group, with the texts of all its examples, in the order of the first.
+    """Return one example for each group, with the texts of all its examples.
 
-    The other fields of a group are those of its first example.
+    The order of groups and their other fields are those of their first examples.
     """
     of: dict[str, list[Example]] = {}
     for one in examples:
@@ -80,21 +80,22 @@ def group_by_image(examples: Sequence[Example]) -> tuple[Example, ...]:
 def read_captions(
     file: Path | str, limit: int | None = None, extra: Sequence[str] = ()
 ) -> Captions:
-    """Read captions, one line of text each, whitespace normalised.
+    """Read captions, with white space normalised.
 
-    The group is the photo (``image_id``) where one is named, else the caption itself. The key is
-    ``id``, or the photo's and the caption's number among its captions, or the line's number.
+    The group is the photo (``image_id``) if the file names it, otherwise the caption itself. The
+    key is ``id``, or the photo with the caption's number among its captions, or the line's number.
 
     Args:
-        file: a list as ``cfaug.data.sources.lists`` reads it, with a column ``caption`` and
-            optionally ``image_id`` and ``id``, or ``.txt`` (one caption a line; empty lines are
-            skipped).
-        limit: number of captions to read from the beginning, without duplicates; ``None`` is all.
-        extra: columns that are kept as ``Example.extra``, where a line has them.
+        file: a table that ``cfaug.data.sources.lists`` reads, with a column ``caption`` and
+            optionally ``image_id`` and ``id``, or a ``.txt`` file with one caption in each line
+            (empty lines are skipped).
+        limit: the number of captions to read from the beginning, without duplicates; ``None`` for
+            all.
+        extra: the names of columns to keep in ``Example.extra``, if a line has them.
 
     Raises:
-        UserError: naming file and line, for an invalid caption or a duplicated id; or for a column
-            of ``extra`` that no line has.
+        UserError: for an invalid caption or a duplicated id, with its file and line; or for a
+            column of ``extra`` that no line has.
     """
     path = Path(file).expanduser()
     check(limit, Positive | None, "limit")
@@ -160,7 +161,7 @@ def _name(record: Mapping[str, Any], fields: tuple[str, ...], where: str) -> str
 
 
 def _records(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield (place, fields) of every line that is not empty."""
+    """Yield the place and the fields of every line that is not empty."""
     kind = path.suffix.lower()
     if kind not in (".txt", *LISTS):
         raise UserError(f"data.source={path} should be one of: {FORMS}")

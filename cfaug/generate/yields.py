@@ -1,4 +1,4 @@
-"""Counts how many candidates became sets, by an entry of the examples, such as their grid."""
+"""Counts of candidates that became sets, by an entry of the examples, such as their grid."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def count_yields(
 
     Args:
         by: the name in ``Example.extra`` by whose values the sets are counted.
-        proposals: of the shard.
-        whole: all candidates of the sets that are counted.
-        winners: the kept candidates.
+        proposals: the proposals of the shard.
+        whole: all candidates of the sets to count.
+        winners: the kept candidates of each set.
     """
     found: Yields = {}
     for one in whole:
