@@ -22,7 +22,7 @@ PUBLIC = {
 }
 """The module of every public name."""
 
-__all__ = ["__version__", *PUBLIC]  # names, of which each is loaded on demand
+__all__ = ["__version__", *PUBLIC]  # each is loaded on first use
 
 
 def __getattr__(name: str) -> Any:

@@ -50,12 +50,12 @@ def run() -> int:
     installed = Path(sys.argv[0]).stem == "cfaug"
     os.environ.setdefault(CALLED_BY, "cfaug" if installed else "python -m cfaug")
     if str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))  # modules of one's own, which python -m finds as well
+        sys.path.append(str(Path.cwd()))  # the user's own modules, as python -m does
     return main()
 
 
 def usage() -> str:
-    """Return what the commands are."""
+    """Return the list of commands, with a line of help for each."""
     lines = [f"  {name:9} {what}" for name, (_, what) in COMMANDS.items()]
     return "\n".join(
         [

@@ -1,4 +1,4 @@
-"""Low-rank adapters (Hu et al., 2021) on a model's layers: drawn, merged, saved, loaded.
+"""Low-rank adapters (Hu et al., 2021) on a model's layers: added, merged, saved, loaded.
 
 A saved adapter has PEFT's own format, safetensors and plain numbers. It names its base model, but
 that name is never followed: the caller gives the base model, whose hash is compared.
@@ -29,7 +29,7 @@ BASE = "adapter_base.json"
 """File beside an adapter of ours with the name and hash of its base model."""
 
 PREFIX = "base_model.model."
-"""What PEFT puts before the name of every layer in a file."""
+"""PEFT's prefix of every layer's name in a file."""
 
 HARMLESS = {
     "task_type", "auto_mapping", "peft_version", "base_model_name_or_path", "revision",
@@ -51,9 +51,9 @@ class BaseModel:
     """The base model of an adapter.
 
     Attributes:
-        name_or_path: as the configuration gave it.
-        revision: commit of a Hub id.
-        sha256: of the weight files.
+        name_or_path: its Hub id or path, as the configuration gives it.
+        revision: the commit of a Hub id; ``None`` for a path.
+        sha256: the hash of its weight files.
     """
 
     name_or_path: str
@@ -64,17 +64,17 @@ class BaseModel:
 def inject(
     model: nn.Module, targets: Sequence[str], r: int, alpha: float, dropout: float, seed: int
 ) -> None:
-    """Put fresh adapters on layers, in place; everything else is frozen.
+    """Add new adapters to layers, in place, and freeze everything else.
 
     A layer's weight W acts as W + (alpha / r) B A, with A (r, in) drawn and B (out, r) zero.
 
     Args:
-        model: the model.
+        model: the model to adapt.
         targets: full names of linear layers, or of transformers' transposed ones (GPT-2's).
-        r: rank.
-        alpha: the factor's numerator.
-        dropout: share of an adapter's inputs that is dropped in training.
-        seed: draws A.
+        r: the rank of the adapters.
+        alpha: the numerator of the scaling factor alpha / r.
+        dropout: the share of an adapter's inputs that is dropped in training.
+        seed: the seed that A is drawn with.
     """
     import torch
     from peft import inject_adapter_in_model
@@ -100,14 +100,14 @@ def _config(targets: Sequence[str], r: int, alpha: float, dropout: float) -> Any
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep PEFT's remark away that it sets what a transposed layer needs."""
+    """Silence PEFT's remark that it sets ``fan_in_fan_out`` for a transposed layer."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="fan_in_fan_out is set to False")
         yield
 
 
 def merge(model: nn.Module) -> None:
-    """Turn every adapted layer back into a plain one whose weight has its adapter added.
+    """Turn every adapted layer back into a plain one, with the adapter added to its weight.
 
     A model without adapters stays as it is.
     """
@@ -121,7 +121,7 @@ def save(model: nn.Module, folder: Path, base: BaseModel) -> None:
     """Write a model's adapters in PEFT's format, without the base weights.
 
     Args:
-        model: adapted by ``inject``.
+        model: a model with the adapters of ``inject``.
         folder: an existing folder to write into.
         base: the base model.
 
@@ -155,8 +155,8 @@ def load(model: nn.Module, folder: Path, weights: Sequence[Path]) -> None:
 
     Args:
         model: the base model.
-        folder: written by ``save`` or PEFT. No name in it is followed.
-        weights: the base model's files of weights, whose hash is compared with the adapter's.
+        folder: the folder of an adapter written by ``save`` or PEFT. No name in it is followed.
+        weights: the base model's weight files; their hash is compared with the adapter's record.
 
     Raises:
         UserError: naming the file, if it is missing, not a plain LoRA adapter, or another model's.
@@ -182,7 +182,7 @@ def load(model: nn.Module, folder: Path, weights: Sequence[Path]) -> None:
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
-    """Return rank and factor of a plain LoRA adapter.
+    """Return the rank and alpha of a plain LoRA adapter.
 
     Raises:
         UserError: for any other kind.

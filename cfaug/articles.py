@@ -1,8 +1,8 @@
 """The indefinite article, by the sound of the word that follows.
 
 ``inflect`` takes 1.6 s to import and 18 times as long a word. For 13 of 5,000 of WordNet's nouns,
-rare ones in u- such as "ubiquity", it has the right article where this module has not; following it
-would change captions that were generated before.
+rare ones in u- such as "ubiquity", it has the right article and this module does not; adopting
+it would change captions that were generated before.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def copy_article_case(article: str, like: str) -> str:
 
 
 def right_articles(text: str) -> str:
-    """Write "a" or "an" as the next word wants it.
+    """Return a text with the article "a" or "an" that fits each following word.
 
     >>> right_articles("A photo of a Indian male an barber")
     'A photo of an Indian male a barber'

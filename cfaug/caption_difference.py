@@ -63,7 +63,7 @@ def caption_changes(before: str, after: str) -> list[Change]:
 def replaced_run(before: str, after: str) -> tuple[str, str]:
     """Return the single run of words by which two captions differ, and its replacement.
 
-    Of several changes, the run reaches from the first to the last.
+    If there are several changes, the run reaches from the first to the last.
 
     >>> replaced_run("A cat on the mat.", "A dog on the mat.")
     ('cat', 'dog')
@@ -83,8 +83,8 @@ def longest_change(before: str, after: str) -> tuple[str, str]:
     """Return the longest run of removed words and the longest run of added words.
 
     They are in lower case without final full stops, as in LANCE's released code, and empty for a
-    pure insertion or deletion. An article ("a", "an") at the start of both runs is left out. Of
-    runs of equal length the first is returned.
+    pure insertion or deletion. An article ("a", "an") at the start of both runs is left out. If
+    runs have equal length, the first is returned.
 
     >>> longest_change("A man walking a dog.", "A man walking an old dog in the snow")
     ('', 'in the snow')

@@ -1,8 +1,8 @@
 """Model and dataset cards by huggingface_hub, filled in from Jinja templates.
 
 Text from data is given to a template as a value, never as a part of it, and ``code`` keeps it from
-being read as Markdown. A card ends in a line with its own digest, so that one which somebody edited
-is known and kept.
+being read as Markdown. A card ends in a line with its own digest, so that an edited card is
+recognised and kept.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def code(text: object) -> str:
 
 
 def number(value: int) -> str:
-    """Return a count as people read it.
+    """Return a count with separators of thousands.
 
     >>> number(17410)
     '17,410'
@@ -45,13 +45,13 @@ def number(value: int) -> str:
 
 @dataclass(frozen=True)
 class Card:
-    """What a card is made of.
+    """The content of a card, before it is filled in.
 
     Attributes:
-        kind: the class of huggingface_hub.
-        metadata: arguments of its ``ModelCardData`` or ``DatasetCardData``, as JSON.
-        templates: Jinja files that make one template together.
-        values: what they name; ``card_data``, ``code`` and ``number`` are there.
+        kind: the class of huggingface_hub that the card is made with.
+        metadata: the arguments of its ``ModelCardData`` or ``DatasetCardData``, as JSON.
+        templates: the Jinja files that are joined into one template.
+        values: the template's variables by name, beside ``card_data``, ``code`` and ``number``.
     """
 
     kind: Literal["ModelCard", "DatasetCard"]
@@ -60,7 +60,7 @@ class Card:
     values: Mapping[str, Any]
 
     def fill(self) -> str:
-        """Return the card.
+        """Return the card's text.
 
         Raises:
             ValueError: if the metadata are invalid.
@@ -75,7 +75,7 @@ class Card:
         return f"{str(card).rstrip()}\n"
 
     def digest(self) -> str:
-        """Return the sha256 of what the card is made of, which must be JSON; filling it is slow."""
+        """Return the sha256 of the card's content, which must be JSON; filling it in is slow."""
         content = [self._template(), self.metadata, self.values]
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 
@@ -89,11 +89,11 @@ def write_card(file: Path, card: Card) -> bool:
     A card without a digest counts as edited: another program or a person wrote it.
 
     Args:
-        file: the card.
-        card: what it is made of, as JSON.
+        file: the card's file.
+        card: the card's content, as JSON.
 
     Returns:
-        False if the card was edited, and so left as it is.
+        False if the card was edited and is therefore left as it is.
 
     Raises:
         OSError: if the card cannot be read, or the disk is full.
@@ -115,8 +115,8 @@ def is_edited(file: Path) -> bool:
 
 
 def _read_stamp(file: Path) -> str | None:
-    """Return the digest of what a card was made of; ``None`` if it was edited since."""
-    if not file.is_file():  # a pipe would be waited for
+    """Return the digest of a card's content; ``None`` if the card was edited since."""
+    if not file.is_file():  # opening a pipe would block
         return None
     content = file.read_bytes()
     found = STAMPED.search(content)

@@ -20,10 +20,10 @@ DETECTIONS = "detections"
 """The name of the list in ``Example.extra``."""
 
 LONGEST_NAME = 200
-"""Most characters of a label or an attribute; a longer text is a sentence, not a name."""
+"""The largest number of characters of a label or an attribute; a longer text is no name."""
 
 Box: TypeAlias = tuple[float, float, float, float]
-"""Left, top, right and bottom in pixels of the image, the left upper corner being (0, 0)."""
+"""Left, top, right and bottom in pixels; (0, 0) is the upper left corner of the image."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class Attribute:
     """A property of an object.
 
     Attributes:
-        name: such as ``brown``; whitespace is normalised.
-        score: its certainty, higher is more certain; ``None`` if unknown.
+        name: the property's name, such as ``brown``; whitespace is normalised.
+        score: its confidence, higher is more certain; ``None`` if unknown.
 
     Raises:
         UserError: if the name is empty or not text, or the score is not a finite number.
@@ -52,9 +52,9 @@ class Detection:
 
     Attributes:
         label: its name, such as ``dog``; whitespace is normalised.
-        score: its certainty, higher is more certain; ``None`` if unknown.
-        box: in pixels; it may extend beyond the image, as detectors predict it. ``None`` if
-            unknown.
+        score: its confidence, higher is more certain; ``None`` if unknown.
+        box: its bounding box in pixels, which may extend beyond the image, as detectors predict it.
+            ``None`` if unknown.
         attributes: its attributes, the most certain first.
 
     Raises:
@@ -78,8 +78,8 @@ def detections_from_json(found: Any, where: str) -> tuple[Detection, ...]:
     """Return the objects of a JSON list, in its order.
 
     Args:
-        found: the value of ``detections``. An attribute may also be a text, its name.
-        where: its place for errors: the example, or a file and its line.
+        found: the value of ``detections``. An attribute may also be given as a text, its name.
+        where: the example, or the file and line, that errors name.
 
     Raises:
         UserError: naming ``where`` and the number of the object that is invalid.
@@ -124,7 +124,7 @@ def detections_of(example: Example) -> tuple[Detection, ...]:
 
 
 def most_certain_first(detections: Iterable[Detection]) -> tuple[Detection, ...]:
-    """Return objects by descending score; those of equal score keep their order.
+    """Return objects by descending score; objects of equal score keep their order.
 
     Objects without a score come last, in their order.
 
@@ -137,14 +137,14 @@ def most_certain_first(detections: Iterable[Detection]) -> tuple[Detection, ...]
 def clip_box(
     box: Box, width: int, height: int, padding: float = 0.0, least: float = 1.0
 ) -> Box | None:
-    """Return the part of a box that lies in the image; ``None`` if it is smaller than a pixel.
+    """Return the part of a box that lies in the image; ``None`` if it is smaller than ``least``.
 
     Args:
-        box: in pixels, of any extent.
-        width: of the image in pixels.
-        height: of the image in pixels.
-        padding: share of its width and height by which the box grows on each side first.
-        least: least width and height of the part in pixels.
+        box: the box in pixels; it may extend beyond the image.
+        width: the image's width in pixels.
+        height: the image's height in pixels.
+        padding: the share of the box's width and height that is added on each side first.
+        least: the smallest width and height of the part, in pixels.
 
     >>> clip_box((-3.0, 2.0, 6.0, 20.0), width=10, height=12)
     (0.0, 2.0, 6.0, 12.0)
@@ -233,5 +233,5 @@ def _is_finite(value: Any) -> bool:
         return False
     try:
         return math.isfinite(value)
-    except OverflowError:  # a whole number beyond all floats
+    except OverflowError:  # an integer larger than every float
         return False

@@ -20,7 +20,7 @@ def check_device(name: object, key: str = "device") -> None:
 
     Args:
         name: ``auto``, ``cpu``, ``cuda``, ``cuda:N``, ``mps`` or ``xpu``.
-        key: the setting, for the error.
+        key: the setting that errors name.
 
     Raises:
         UserError: naming the setting and the choices.
@@ -47,10 +47,10 @@ def choose_device(name: object = "auto", key: str = "device") -> torch.device:
 
     Args:
         name: ``auto``, or one of ``available_devices()``.
-        key: the setting that named it, for the error.
+        key: the setting that errors name.
 
     Raises:
-        UserError: for a device that this machine lacks, naming those it has.
+        UserError: for a device that this machine lacks, naming the devices it has.
     """
     import torch
 
@@ -68,7 +68,7 @@ def check_accelerator(name: str, key: str = "trainer.accelerator") -> None:
 
     Args:
         name: ``auto``, ``cpu``, ``gpu`` (CUDA or Apple's) or ``mps``.
-        key: the setting that named it, for the error.
+        key: the setting that errors name.
 
     Raises:
         UserError: naming the kinds it has.
@@ -84,13 +84,13 @@ def check_accelerator(name: str, key: str = "trainer.accelerator") -> None:
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """Say whether an error means that there is not enough memory, on whatever device.
+    """Say whether an error means that memory ran out, on any device.
 
     >>> lacks_memory(MemoryError()), lacks_memory(RuntimeError("shapes differ"))
     (True, False)
 
     Args:
-        error: as torch or Python raises it.
+        error: an error that torch or Python raised.
     """
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True

@@ -20,14 +20,14 @@ class UnavailableError(UserError):
 
 
 class RejectedError(UserError):
-    """One item that cannot be used, however often it is tried: a photo that cannot be decoded.
+    """An item that is invalid, however often it is tried, such as a photo that cannot be decoded.
 
-    A part of a recipe raises it for a batch or for an item alone. The item is counted among the
-    rejected under its reason, and named; the others go on.
+    A part of a recipe raises it for a batch or for an item alone. The item is named and counted as
+    rejected for this reason; the others are processed.
 
     Args:
-        reason: a word or two, by which rejections are counted, such as ``broken photo``.
-        message: what is wrong with which item.
+        reason: the reason that rejections are counted by, a word or two such as ``broken photo``.
+        message: the message, which names the item and its defect.
     """
 
     def __init__(self, reason: str, message: str) -> None:
@@ -39,8 +39,8 @@ def name_some(names: Iterable[object], most: int = 5) -> str:
     """Return the first of some names, for a message; ", ..." says that there are more.
 
     Args:
-        names: in the order in which they should be named.
-        most: how many are named.
+        names: the names, in the order in which they should be listed.
+        most: the largest number of names that are listed.
 
     >>> name_some(["a", "b", "c"]), name_some(["a", "b", "c"], most=2)
     ('a, b, c', 'a, b, ...')

@@ -1,10 +1,10 @@
 """Writing a file, or a folder, whole or not at all; every such write goes through here.
 
 Some writers need something else. Rows are appended to ``results.jsonl`` under a lock, and to
-``metrics.csv`` by the one process of a run: what is there is never written again, and a torn last
+``metrics.csv`` by the one process of a run: existing rows are never written again, and a torn last
 line is mended by the next append (``report/results.py``, ``train/loggers.py``). The Hub's Parquet
-files are renamed when their number, which their names have, is known, in a folder that was empty
-(``data/exporters/hub.py``), and earlier results and an edited card are renamed aside
+files, in a folder that was empty, are renamed once their number is known, since it is part of
+their names (``data/exporters/hub.py``). Earlier results and an edited card are renamed aside
 (``run/extending.py``, ``run/run_folder.py``). Files of a folder that does not have its final name
 yet are written plainly: the folder appears whole.
 """
@@ -29,15 +29,15 @@ READ_AT_ONCE = 2**22
 
 @contextmanager
 def replace_file(path: Path, temporary: Path | None = None) -> Iterator[BinaryIO]:
-    """Open a private file that takes the place of ``path`` when the block ends well.
+    """Open a private file that replaces ``path`` when the block ends without an error.
 
-    A reader, or the machine's next start, sees all of it or the old file.
+    A reader, even after a power cut, sees all of it or the old file.
 
     Args:
-        path: the file.
-        temporary: where to write meanwhile, on the same disk; ``None`` is a name of this process. A
-            file that only one process writes may have a fixed name, which a process that was killed
-            leaves behind only once.
+        path: the file to replace.
+        temporary: the temporary file, on the same disk; ``None`` takes a name of this process. A
+            file that only one process writes may have a fixed name, so that a killed process leaves
+            one behind only once.
 
     Raises:
         OSError: naming ``path``, if the disk is full; the old file is kept.
@@ -55,13 +55,13 @@ def replace_file(path: Path, temporary: Path | None = None) -> Iterator[BinaryIO
 
 
 def sync(handle: BinaryIO) -> None:
-    """Have the disk hold what was written to an open file."""
+    """Flush an open file to the disk."""
     handle.flush()
     os.fsync(handle.fileno())
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file so that a reader, or the machine's next start, sees all of it or the old one."""
+    """Write a file atomically: a reader, even after a power cut, sees all of it or the old one."""
     with replace_file(path) as handle:
         handle.write(content)
 
@@ -72,9 +72,9 @@ def write_json(
     """Write JSON as ``write_file`` does.
 
     Args:
-        path: the file.
-        content: what to write.
-        indent: spaces a level.
+        path: the file to write.
+        content: the JSON object to write.
+        indent: the spaces of indentation per level.
         sort_keys: whether keys are sorted or stay in their order.
     """
     text = json.dumps(content, indent=indent, sort_keys=sort_keys)
@@ -82,24 +82,24 @@ def write_json(
 
 
 def with_path(error: OSError, path: Path) -> OSError:
-    """Return what the disk refused, told of ``path``: a write itself does not know its file."""
+    """Return the disk's error with ``path``, since the error of a write does not name its file."""
     return OSError(error.errno, error.strerror, str(path))
 
 
 def require_regular(file: Path) -> Path:
-    """Return a file that may be opened; what is not there is for the opener to tell.
+    """Return a file if it may be opened; a missing file is left to the caller to report.
 
-    A pipe would be waited for for ever, and a device may have no end.
+    Opening a pipe could block for ever, and a device may have no end.
 
     Raises:
         UserError: if it is a pipe, a socket or a device, or a link to one.
-        OSError: if nothing can be known of it, but for its not being there.
+        OSError: if its state cannot be read for another reason than that it is missing.
     """
     try:
         mode = file.stat().st_mode
     except FileNotFoundError:
         return file
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # a folder cannot be opened, which is told
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # opening a folder fails with a clear error
         kinds = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
         found = kinds.get(stat.S_IFMT(mode), "a device")
         raise UserError(
@@ -109,10 +109,10 @@ def require_regular(file: Path) -> Path:
 
 
 def read_lines(file: Path) -> list[str]:
-    """Return the lines of a text that are not empty, without spaces around them.
+    """Return the lines of a text file that are not empty, without spaces around them.
 
     Raises:
-        UserError: if the file cannot be read, or has none.
+        UserError: if the file cannot be read, or has no such line.
     """
     try:
         text = require_regular(file).read_text(encoding="utf-8-sig")
@@ -125,7 +125,7 @@ def read_lines(file: Path) -> list[str]:
 
 
 def checksum(file: Path) -> int:
-    """Return the CRC-32 of a file: enough to notice damage, and as fast as a disk."""
+    """Return the CRC-32 of a file, which detects damage and is computed as fast as a disk reads."""
     check = 0
     with require_regular(file).open("rb") as handle:
         while block := handle.read(READ_AT_ONCE):
@@ -135,24 +135,24 @@ def checksum(file: Path) -> int:
 
 @contextmanager
 def whole_folder(folder: Path, whole: Callable[[Path], bool]) -> Iterator[Path]:
-    """Give a private folder to fill, which takes its place when all went well.
+    """Yield a private folder to fill, which is renamed to ``folder`` when the block succeeds.
 
-    A power cut leaves all of it or nothing. What lies there already is kept if another process was
-    first and it is whole, and replaced if it is damaged.
+    A power cut leaves all of it or nothing. An existing folder, such as one that another process
+    wrote first, is kept if it is whole and replaced if it is damaged.
 
     Args:
-        folder: where it is to stand; its parents are made.
-        whole: says whether what lies there is what should.
+        folder: the final place; its parents are created.
+        whole: a function that says whether an existing folder is whole.
 
     Raises:
-        OSError: where the disk refuses; nothing is left then.
+        OSError: if the disk cannot be written; no temporary folder remains then.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     aside = temporary.with_name(f"{temporary.name}.damaged")
     try:
         yield temporary
-        temporary.chmod(0o755)  # others may read it: mkdtemp's is its owner's alone
+        temporary.chmod(0o755)  # readable for others: mkdtemp's is private to its owner
         _sync_tree(temporary)
         try:
             temporary.rename(folder)
@@ -168,11 +168,11 @@ def whole_folder(folder: Path, whole: Callable[[Path], bool]) -> Iterator[Path]:
 
 @contextmanager
 def replace_folder(folder: Path) -> Iterator[Path]:
-    """Give an empty folder to fill; when the block ends well it takes the place of ``folder``.
+    """Yield an empty folder to fill, which replaces ``folder`` when the block succeeds.
 
-    What was there before is removed only then. A block that fails or is killed leaves ``folder``
-    as it was; what it had written is removed by the next call. Only one process may write
-    ``folder`` at a time; ``whole_folder`` is for several.
+    The old folder is removed only then. A block that fails or is killed leaves ``folder`` as it
+    was; its files are removed by the next call. Only one process may write ``folder`` at a time;
+    ``whole_folder`` is for several.
 
     Raises:
         OSError: naming ``folder``, if the disk is full.
@@ -196,7 +196,7 @@ def replace_folder(folder: Path) -> Iterator[Path]:
 
 
 def _sync_tree(folder: Path) -> None:
-    """Have the disk hold a folder and everything in it."""
+    """Flush a folder and everything in it to the disk."""
     for here, _, names in os.walk(folder):
         for name in names:
             _sync_one(Path(here, name))

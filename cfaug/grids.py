@@ -28,15 +28,15 @@ class GridMember:
     """The attributes of one image of a grid, as its caption asked a generator for them.
 
     Attributes:
-        subject: such as "doctor".
-        subject_type: such as "occupation".
-        grid: its name, such as "race_gender".
-        prefix: of the caption, such as "A photo of"; may be empty.
+        subject: the subject, such as "doctor".
+        subject_type: the kind of subject, such as "occupation".
+        grid: the grid's name, such as "race_gender".
+        prefix: the beginning of the caption, such as "A photo of"; may be empty.
         neutral: the caption without attributes, such as "A photo of a doctor".
-        attributes: value by name, in the order of the grid.
+        attributes: the attributes' values by name, in the order of the grid.
 
     Raises:
-        UserError: if something is not text, is empty (a prefix may be), or there is no attribute.
+        UserError: if a field is not text or is empty (a prefix may be), or attributes are missing.
     """
 
     subject: str
@@ -56,20 +56,20 @@ class GridMember:
 
     @property
     def extra(self) -> dict[str, Any]:
-        """What ``cfaug.types.Member.extra`` holds of it: JSON."""
+        """The record of this member in ``cfaug.types.Member.extra``, as JSON."""
         texts = {name: getattr(self, name) for name in TEXTS}
         return {**texts, ATTRIBUTES: dict(self.attributes)}
 
 
 def require_attributes(found: object, where: str) -> dict[str, str]:
-    """Return attributes after checking them.
+    """Return the attributes if they are valid.
 
     Args:
         found: a mapping from names to values.
-        where: for the message.
+        where: the place that errors name.
 
     Raises:
-        UserError: naming ``where``, if it is empty, or a name or a value is not text or empty.
+        UserError: naming ``where``, if there is none, or a name or value is empty or not text.
     """
     if not isinstance(found, Mapping) or not found:
         raise UserError(f"{where}: attributes should map names to values, not {found!r}")
@@ -83,7 +83,7 @@ def combinations(attributes: Mapping[str, Sequence[str]]) -> list[dict[str, str]
     """Return every combination of values, the first attribute in the outer loop.
 
     Args:
-        attributes: values by name.
+        attributes: the values of each attribute by its name.
 
     >>> combinations({"race": ["White", "Black"], "gender": ["male", "female"]})[1]
     {'race': 'White', 'gender': 'female'}
@@ -96,8 +96,8 @@ def grid_edit(base: Mapping[str, str], values: Mapping[str, str]) -> Edit | None
     """Return the edit that turns the base into a member; ``None`` for the base itself.
 
     Args:
-        base: attributes of the first member.
-        values: attributes of another one, with the same names.
+        base: the attributes of the first member.
+        values: the attributes of another member, with the same names.
 
     >>> white_man = {"race": "White", "gender": "male"}
     >>> grid_edit(white_man, {"race": "Black", "gender": "female"})
@@ -114,9 +114,9 @@ def grid_key(prefix: str, grid: str, subject: str) -> str:
     """Return the key of a set, as SocialCounterfactuals names its files.
 
     Args:
-        prefix: of its captions; may be empty.
+        prefix: the beginning of the set's captions; may be empty.
         grid: the grid's name.
-        subject: such as an occupation.
+        subject: the subject, such as an occupation.
 
     >>> grid_key("A photo of", "race_gender", "Police Officer"), grid_key("", "race_gender", "CEO")
     ('a_photo_of_race_gender_police_officer', 'race_gender_ceo')

@@ -1,7 +1,7 @@
-"""Dataclasses read from JSON, whose fields pydantic checks against their annotations.
+"""Dataclasses read from JSON; pydantic checks the fields against their annotations.
 
-For files that this program wrote, where a list stands for a tuple and a key for a number; settings
-are checked strictly, by ``cfaug.validation``.
+This is for files that this program wrote, where a list may stand for a tuple, and a text that is a
+key for a number; settings are checked strictly, by ``cfaug.validation``.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ T = TypeVar("T")
 
 
 def from_json(kind: type[T], content: Any) -> T:
-    """Return a dataclass of what ``json.loads`` of its ``asdict`` gives.
+    """Return the dataclass that ``asdict`` and ``json.dumps`` were applied to.
 
-    A field that is missing has its default, and one that the dataclass does not know is left out,
-    so that files of older and newer versions are read.
+    A missing field gets its default, and an unknown one is ignored, so that files of older and
+    newer versions are read.
 
     Args:
-        kind: the dataclass; lists become tuples, and keys numbers, where it says so.
-        content: an object of JSON, and of objects inside it.
+        kind: the dataclass; lists become tuples, and keys become numbers, where its annotations say
+            so.
+        content: the parsed JSON object.
 
     Raises:
         ValueError: in one line, naming the first field that is missing or invalid.
@@ -37,6 +38,6 @@ def from_json(kind: type[T], content: Any) -> T:
 
 @cache
 def _adapter(kind: type) -> Any:
-    from pydantic import TypeAdapter  # 0.1 s: only where something is read
+    from pydantic import TypeAdapter  # takes 0.1 s: imported on first use
 
     return TypeAdapter(kind)

@@ -18,10 +18,10 @@ def write_kept(folder: Path, name: str, suffix: str, content: bytes) -> Path:
     """Write a file atomically; its folder is created if missing.
 
     Args:
-        folder: the folder.
-        name: of the file, without its checksum.
-        suffix: such as ``.npy``.
-        content: its bytes.
+        folder: the folder to write into.
+        name: the file's name, without its checksum.
+        suffix: the end of the file's name, such as ``.npy``.
+        content: the file's bytes.
 
     Returns:
         The file.
@@ -40,9 +40,9 @@ def read_kept(folder: Path, pattern: str, read: Callable[[Path], None]) -> int:
 
     Args:
         folder: the folder; it may be missing.
-        pattern: glob of their names.
-        read: called with each file; raises ``ValueError``, ``KeyError``, ``TypeError`` or
-            ``EOFError`` for one with invalid content.
+        pattern: the glob of the files' names.
+        read: a function that is called with each file; it raises ``ValueError``, ``KeyError``,
+            ``TypeError`` or ``EOFError`` for invalid content.
 
     Returns:
         The number of damaged files, not counting files that another process deleted meanwhile.

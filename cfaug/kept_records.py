@@ -1,4 +1,4 @@
-"""A cache of JSON records by key: a model's answers, so that it is never asked the same twice.
+"""A cache of JSON records by key, such as a model's answers, so that each is computed once.
 
 Each file holds some records, is written atomically, has its checksum in its name and never changes;
 so processes can share a folder without locks. Any file may be deleted at any time; a damaged one is
@@ -22,10 +22,11 @@ class KeptRecords:
     """Records by key, in memory and in a folder.
 
     Args:
-        folder: created when a record is added; ``None`` keeps nothing on disk.
+        folder: the folder of the files, created when a record is added; ``None`` keeps records in
+            memory only.
 
     Attributes:
-        damaged: number of damaged files that were deleted.
+        damaged: the number of damaged files that were deleted.
     """
 
     def __init__(self, folder: Path | None) -> None:

@@ -17,10 +17,10 @@ class Labelling:
     """The label of each image, and the images that are ranked.
 
     Attributes:
-        name: ``gender`` (marginal), ``race_gender`` (intersectional), or ``gender|race=White``:
-            among the images of one value of another attribute (conditional).
-        attributes: whose values are the label.
-        given: attribute values that all ranked images share; empty ranks all images.
+        name: the labelling's name: ``gender`` (marginal), ``race_gender`` (intersectional), or
+            ``gender|race=White``, which is gender among the images of one race (conditional).
+        attributes: the attributes that form the label.
+        given: the attribute values that all ranked images share; empty ranks all images.
     """
 
     name: str
@@ -36,13 +36,14 @@ Values = Mapping[str, Sequence[str]]
 
 
 def usual_labellings(values: Values) -> list[Labelling]:
-    """Return the labellings of the paper's figures: all attributes, each, each given another.
+    """Return the labellings by all attributes, by each, and by each given a value of another.
 
-    Intersectional labels are Figures 2 (left) and 5, marginal ones Figure 3, and gender among the
-    images of each race Figure 2 (right). Attributes of one value label nothing.
+    In the figures of SocialCounterfactuals, Figures 2 (left) and 5 have intersectional labels,
+    Figure 3 marginal ones, and Figure 2 (right) gender among the images of each race. Attributes
+    with a single value are left out.
 
     Args:
-        values: of the grid.
+        values: the values of the grid's attributes.
 
     >>> [one.name for one in usual_labellings({"hue": ["red", "blue"], "size": ["big", "small"]})]
     ... # doctest: +NORMALIZE_WHITESPACE
@@ -58,12 +59,12 @@ def usual_labellings(values: Values) -> list[Labelling]:
 
 
 def find_labellings(values: Values, asked: Sequence[str] | None) -> list[Labelling]:
-    """Return the requested labellings, without those that the grid does not have.
+    """Return the requested labellings that the grid has.
 
     Args:
-        values: of the grid.
-        asked: names as ``Labelling.name`` has them; ``gender|race`` is every value of race.
-            ``None`` is the usual ones.
+        values: the values of the grid's attributes.
+        asked: the names of labellings; ``gender|race`` stands for every value of race. ``None``
+            requests the usual ones.
 
     Raises:
         UserError: if two combinations of the grid's attributes have the same name.
@@ -89,11 +90,11 @@ def require_labellings(grids: Mapping[str, Values], asked: Sequence[str] | None)
     """Refuse a labelling that no grid has.
 
     Args:
-        grids: values of the attributes of each grid, by its name.
-        asked: as for ``find_labellings``.
+        grids: the values of each grid's attributes, by the grid's name.
+        asked: the names that ``find_labellings`` takes.
 
     Raises:
-        UserError: naming it, and the choices.
+        UserError: naming the labelling and the choices.
     """
     if asked is not None and not asked:
         raise UserError("benchmark.labellings=[] is invalid: name some, or null for the usual")
@@ -108,7 +109,7 @@ def require_labellings(grids: Mapping[str, Values], asked: Sequence[str] | None)
 
 
 def _by_name(values: Values) -> dict[str, tuple[str, ...]]:
-    """Return every combination of attributes by its name."""
+    """Return every combination of attributes, by its labelling's name."""
     found: dict[str, tuple[str, ...]] = {}
     for length in range(1, len(values) + 1):
         for some in combinations(values, length):

@@ -1,11 +1,11 @@
 """Locks that processes of one machine hold on files: ``flock``, in twenty lines of code.
 
-filelock (4.2, its source read) is not used. It has no shared lock that is converted to an exclusive
-one, which generation asks for: its read-write lock is an SQLite file without conversion. It falls
-back to a file whose existence is the lock, with a warning, where the system has no ``flock``
-(pull request 480; opting out came with 622), and such a lock outlives a process that is killed. It
-refuses a lock file that is a link, asks every 50 ms instead of waiting (a lock changes hands in
-34 ms instead of 0.2 ms) and takes 25 ms to import.
+filelock is not used (version 4.2; we read its source). It cannot convert a shared lock into an
+exclusive one, which generation needs: its read-write lock is an SQLite file without conversion.
+Without ``flock`` it falls back, with a warning, to a file whose existence is the lock (pull request
+480; opting out came with 622), and such a lock outlives a process that is killed. It refuses a lock
+file that is a link, polls every 50 ms instead of waiting (a lock changes hands in 34 ms instead of
+0.2 ms) and takes 25 ms to import.
 
 The kernel releases a lock when its process ends, however it ends, so no lock is ever stale. The
 file itself is never removed or emptied: in a folder that was received it may be a link, and a
@@ -24,12 +24,12 @@ from cfaug.errors import UserError
 
 
 def acquire(file: IO[str] | int, *, shared: bool = False, wait: bool = True) -> bool:
-    """Lock an open file until it is closed; a lock that is already held is converted.
+    """Lock an open file until it is closed; convert a lock that is already held.
 
     Args:
         file: an open file, or its descriptor.
-        shared: admit other shared locks, but no exclusive one.
-        wait: block until other processes release the file; otherwise return at once.
+        shared: whether other shared locks are admitted; an exclusive one never is.
+        wait: whether to block until other processes release the file; otherwise return at once.
 
     Returns:
         Whether the lock is held now; always true with ``wait``.
@@ -47,7 +47,7 @@ def hold_lock(path: Path, refusal: str | None = None) -> Iterator[None]:
     """Hold an exclusive lock on a file while the block runs; the file is created if missing.
 
     Args:
-        path: the file.
+        path: the file to lock.
         refusal: the error's message if another process holds the lock; ``None`` waits for it.
 
     Raises:

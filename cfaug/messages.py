@@ -24,8 +24,8 @@ SCRIPT = re.compile(r"(?<![\w/.])(?:python )?(train|generate|evaluate)\.py\b")
 def visible(text: str) -> str:
     r"""Return text with control characters spelled out, as ``repr`` does.
 
-    Those in a caption, a folder or a damaged file could rename a terminal's window or clear what
-    was printed before.
+    Control characters in a caption, a folder's name or a damaged file could rename a terminal's
+    window or clear the screen.
 
     >>> print(visible("\x1b[2Jhöhe"))
     \x1b[2Jhöhe
@@ -37,18 +37,18 @@ def name_commands(text: str) -> str:
     """Return a message with its commands as the user types them: ``cfaug train`` if installed.
 
     Args:
-        text: with the commands of the repository, ``python train.py ...``.
+        text: a message with the commands of the repository, ``python train.py ...``.
     """
     prefix = os.environ.get(CALLED_BY)
     return SCRIPT.sub(rf"{prefix} \1", text) if prefix else text
 
 
 def say(text: str, to: TextIO | None = None) -> None:
-    """Print a line at once, safe for a terminal.
+    """Print a line without buffering, with control characters made visible.
 
     Args:
-        text: the line.
-        to: a stream; ``None`` is stderr.
+        text: the line to print.
+        to: the stream; ``None`` is stderr.
     """
     print(visible(name_commands(text)), file=sys.stderr if to is None else to, flush=True)
 
@@ -58,18 +58,18 @@ def say_once(text: str, about: str = "") -> None:
     """Print a line as ``say`` does, but only once in a process.
 
     Args:
-        text: the line.
+        text: the line to print.
         about: its subject; the same line about another subject is printed again.
     """
     say(text)
 
 
 def say_record(about: Mapping[str, Any], hidden: Sequence[str] = ()) -> None:
-    """Print what a command found on stdout: lines on a terminal, JSON for a program.
+    """Print a command's results on stdout, as lines on a terminal and as JSON for a program.
 
     Args:
-        about: what was found, by name.
-        hidden: names that a terminal is not shown, since other lines said them.
+        about: the results by name.
+        hidden: the names that are left out on a terminal, because other lines show them.
     """
     if not sys.stdout.isatty():
         say(json.dumps(about), sys.stdout)
@@ -80,7 +80,7 @@ def say_record(about: Mapping[str, Any], hidden: Sequence[str] = ()) -> None:
 
 
 def in_words(value: Any) -> str:
-    """Return a value of JSON as a person writes it.
+    """Return a JSON value in words.
 
     >>> in_words({"real": 1200, "of": [1, "x"]})
     'real 1,200, of 1; x'

@@ -1,7 +1,7 @@
 """Images between disk and model: checked, decoded, resized and cropped, as uint8.
 
 Normalisation happens later, on the device and per batch: uint8 is a quarter of the bytes that
-workers would have to pass on.
+workers would otherwise have to send.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ MAX_PIXELS = 89_478_485
 """Pillow's own bound against decompression bombs: a quarter of a GiB of RGB."""
 
 LARGEST_SIDE = 4096
-"""Largest side in pixels that a model may ask for; open_clip's and transformers' go to 1,024."""
+"""The largest side of a model's input in pixels; open_clip and transformers have up to 1,024."""
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
-"""Formats that are decoded, whatever the file's name; another decoder starts a program (EPS)."""
+"""Formats that are decoded, whatever the file's name; EPS would start another program."""
 
 BITS_PER_SAMPLE, SAMPLE_FORMAT = 258, 339
-"""Tags of a TIFF."""
+"""TIFF tags."""
 
 UNSIGNED, SIGNED, FLOATING = 1, 2, 3
-"""Values of the latter."""
+"""Values of the TIFF tag ``SAMPLE_FORMAT``."""
 
 Geometry = Literal["crop", "squash"]
 
@@ -47,17 +47,17 @@ class ImageTransform:
     with too. Resizing is Pillow's, as in open_clip and by CLIP's authors.
 
     Args:
-        size: side of the result in pixels.
-        mean: per channel, of values in [0, 1].
-        std: per channel.
-        resample: filter of the resize.
+        size: the side of the result in pixels.
+        mean: the mean of each channel that is subtracted, for values in [0, 1].
+        std: the standard deviation of each channel that values are divided by.
+        resample: the filter of the resize.
         geometry: ``crop`` resizes the short side and keeps the proportions; ``squash`` resizes
             both sides, as SigLIP's and FLAVA's authors do.
-        resized: side in pixels after the resize; ``None`` is ``size``, and nothing is cropped off
-            a square.
+        resized: the side in pixels after the resize; ``None`` is ``size``, so that nothing is
+            cropped off a square.
 
     Raises:
-        UserError: for a side beyond ``LARGEST_SIDE``, or a crop larger than what it is cut from.
+        UserError: for a side beyond ``LARGEST_SIDE``, or a crop larger than the resized image.
     """
 
     size: int
@@ -117,10 +117,10 @@ class ImageTransform:
         shift = torch.tensor(
             [-m / s for m, s in zip(self.mean, self.std, strict=True)], device=pixels.device
         )
-        # A row of pixels at a time: loops over the three channels would take three times as long.
+        # One row of pixels at a time: loops over the three channels would take three times as long.
         rows = pixels.permute(0, 2, 3, 1).reshape(batch * height, width * channels)
         if pixels.device.type == "cpu":
-            # NumPy asks for huge pages, torch does not; first touching small ones costs as much
+            # NumPy requests huge pages, torch does not; the page faults of small ones cost as much
             # as the arithmetic.
             normal = torch.from_numpy(np.empty(rows.shape, np.float32))
         else:
@@ -138,7 +138,7 @@ def _filter(name: str) -> Image.Resampling:
 def stack_pixels(images: Sequence[np.ndarray], size: int) -> np.ndarray:
     """Stack uint8 (3, size, size) images to (n, 3, size, size), channels last in memory.
 
-    Pillow's own layout, so that stacking is a plain copy; convolutions like it too.
+    This is Pillow's own layout, so that stacking is a plain copy; convolutions are fast on it.
     """
     batch = np.empty((len(images), size, size, 3), np.uint8)
     for i, image in enumerate(images):
@@ -163,15 +163,15 @@ def decode_image(data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Image.
 
 
 def cut_out(data: bytes, box: tuple[int, ...], name: str) -> bytes:
-    """Return a PNG of a part of an encoded image; black where the part lies beyond it.
+    """Return a part of an encoded image as a PNG, black where it extends beyond the image.
 
     Args:
         data: the encoded image.
         box: left, top, right and bottom in pixels, the latter two excluded.
-        name: names the image in an error.
+        name: the image's name in errors.
 
     Raises:
-        UserError: naming ``name``, if it cannot be decoded, or the part is too large to be.
+        UserError: naming ``name``, if it cannot be decoded, or the part is empty or too large.
     """
     width, height = box[2] - box[0], box[3] - box[1]
     if width < 1 or height < 1 or width * height > MAX_PIXELS:
@@ -179,19 +179,19 @@ def cut_out(data: bytes, box: tuple[int, ...], name: str) -> bytes:
     left, top, right, bottom = box
     content = io.BytesIO()
     part = decode_image(data, name).crop((left, top, right, bottom))
-    part.save(content, "PNG", compress_level=1)  # decoded once more, at once
+    part.save(content, "PNG", compress_level=1)  # it is decoded again soon
     return content.getvalue()
 
 
 def as_image(pixels: NDArray[np.uint8] | bytes, name: str = "the image") -> Image.Image:
-    """Return an image of ``cfaug.types.Images`` for Pillow: pixels as they are, a file decoded.
+    """Return an image of ``cfaug.types.Images`` as a Pillow image.
 
     Args:
         pixels: uint8 (height, width, 3), or an encoded file.
-        name: names a file in an error.
+        name: the file's name in errors.
 
     Raises:
-        UserError: if a file cannot be decoded, or is too large to be.
+        UserError: if a file cannot be decoded or is too large.
     """
     from PIL import Image
 
@@ -203,10 +203,10 @@ def as_floats(pixels: NDArray[np.uint8] | bytes, name: str = "the image") -> Ten
 
     Args:
         pixels: uint8 (height, width, 3), or an encoded file.
-        name: names a file in an error.
+        name: the file's name in errors.
 
     Raises:
-        UserError: if a file cannot be decoded, or is too large to be.
+        UserError: if a file cannot be decoded or is too large.
     """
     import torch
 
@@ -223,11 +223,11 @@ def round_pixels(images: Tensor) -> np.ndarray:
 
 
 def open_image(data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """Read an image's header only.
+    """Open an image, reading only its header.
 
     Raises:
-        UserError: naming ``name``, if it is not an image, claims more than ``max_pixels``, or has
-            tones that cannot be brought to 8 bits.
+        UserError: naming ``name``, if it is not an image, has more than ``max_pixels`` according to
+            its header, or has tones that cannot be converted to 8 bits.
     """
     from PIL import Image, UnidentifiedImageError
 
@@ -237,7 +237,7 @@ def open_image(data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Image.Im
             image = Image.open(io.BytesIO(data), formats=FORMATS)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise UserError(f"{name}: {error}; shrink or remove it") from error
-    except UnidentifiedImageError as error:  # which would name an object in memory
+    except UnidentifiedImageError as error:  # its message names an object in memory
         raise UserError(
             f"{name} is not an image that can be read (none of {', '.join(FORMATS)})"
         ) from error
@@ -253,15 +253,15 @@ def open_image(data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Image.Im
 
 
 def to_rgb(image: Image.Image, name: str = "the image") -> Image.Image:
-    """Return an image as RGB of 8 bits with its tones kept: black stays black, and white white.
+    """Convert an image to 8-bit RGB, mapping black to black and white to white.
 
     Grey tones of 9 to 16 bits are scaled and rounded to the nearest of 256; Pillow would clip them
     at 255. Pillow reads other deep images with 8 bits already. Transparency is dropped, as in
     CLIP's transform.
 
     Args:
-        image: of any mode.
-        name: names it.
+        image: an image of any mode.
+        name: the image's name in errors.
 
     Raises:
         UserError: naming ``name``, if the scale of its tones is unknown: floating-point, 32-bit or
@@ -272,7 +272,7 @@ def to_rgb(image: Image.Image, name: str = "the image") -> Image.Image:
     bits = _bits(image, name)
     if bits is None:
         if isinstance(image.info.get("transparency"), bytes):
-            image = image.convert("RGBA")  # Pillow warns of the way without it
+            image = image.convert("RGBA")  # Pillow warns of a direct conversion
         return image.convert("RGB")
     from PIL import Image
 
@@ -283,7 +283,7 @@ def to_rgb(image: Image.Image, name: str = "the image") -> Image.Image:
 
 
 def _bits(image: Image.Image, name: str) -> int | None:
-    """Return the bits of a deep grey image's tones; ``None`` if they are 8."""
+    """Return the bits per sample of a deep grey image; ``None`` for other images."""
     if not image.mode.startswith(("I", "F")):
         return None
     tags = getattr(image, "tag_v2", {})  # TIFF's; a PNG of such a mode has 16

@@ -1,7 +1,7 @@
-"""Checkpoints of transformers: their configuration, and how their weights are loaded.
+"""Checkpoints of transformers: their configuration, and the loading of their weights.
 
-Used by every part that reads such a folder: the models that are evaluated and trained, and the
-language models of editors. No torch at import.
+Every part that reads such a folder uses this module: the models that are evaluated and trained, and
+the language models of editors. It does not import torch.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ WHERE = ("name_or_path", "revision")
 
 
 def choose_protocol(provides: tuple[type, ...], protocol: type | None, owner: str) -> type:
-    """Return the protocol as which a model is loaded.
+    """Return the protocol that a model is loaded as.
 
     Args:
         provides: the protocols that the model can be loaded as, the main one first.
-        protocol: the one asked for; ``None`` is the main one.
-        owner: the model's specification, for the error.
+        protocol: the requested protocol; ``None`` is the main one.
+        owner: the model's specification, which errors name.
 
     Raises:
-        UserError: if the model does not provide it, naming those that it provides.
+        UserError: if the model does not provide it, naming the protocols that it provides.
     """
     if protocol is None:
         return provides[0]
@@ -50,7 +50,7 @@ def check_trainable(provides: tuple[type, ...], owner: str) -> None:
 
     Args:
         provides: the protocols that the model can be loaded as.
-        owner: the model's specification, for the error.
+        owner: the model's specification, which errors name.
 
     Raises:
         UserError: naming what such a model can be used for.
@@ -68,17 +68,17 @@ def check_trainable(provides: tuple[type, ...], owner: str) -> None:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A ``save_pretrained`` folder, whatever kind of model it holds.
+    """A ``save_pretrained`` folder with a model of any kind.
 
     Args:
-        name_or_path: a folder, a Hub id, or ``zoo:NAME`` for one shipped here.
-        revision: commit of a Hub id.
+        name_or_path: a folder, a Hub id, or ``zoo:NAME`` for a model that is shipped with cfaug.
+        revision: the commit of a Hub id; ``None`` for the newest.
 
     Attributes:
         provides: the protocols of ``cfaug.protocols`` that the model can be loaded as, the main
             one first.
-        implementation: ``module.Class`` whose ``load(folder, **settings)`` makes the main one.
-        ineffective: settings that do not change the model's answers.
+        implementation: ``module.Class``; its ``load(folder, **settings)`` returns the main one.
+        ineffective: the settings that do not change the model's answers.
     """
 
     name_or_path: str
@@ -92,7 +92,7 @@ class Checkpoint:
         """Load weights and processor, in float32 and evaluation mode.
 
         Args:
-            protocol: what to load the model as; ``None`` is the main one that it provides.
+            protocol: the protocol to load the model as; ``None`` is the main one that it provides.
 
         Raises:
             UserError: if the model does not provide the protocol, or the folder or Hub id is
@@ -111,7 +111,7 @@ class Checkpoint:
         """Return the folder of the weights, downloaded if needed.
 
         Raises:
-            UserError: if there are none, with what to do about it.
+            UserError: if there are none, naming what to do about it.
         """
         from cfaug.weights import resolve
 
@@ -119,7 +119,7 @@ class Checkpoint:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Settings of the loaded model besides its folder."""
+        """The settings of the loaded model besides its folder."""
         return {one.name: getattr(self, one.name) for one in fields(self) if one.name not in WHERE}
 
     def answering(self) -> dict[str, Any]:
@@ -184,7 +184,7 @@ class Checkpoint:
 
     @property
     def owner(self) -> str:
-        """The kind of model and its place, for errors."""
+        """The kind and place of the model, which errors name."""
         return f"{type(self).__name__} ({self.name_or_path})"
 
 
@@ -199,18 +199,18 @@ def load_model(
     """Load a folder's weights in one number format, whatever format the file has.
 
     Args:
-        transformers_class: name of a model class of transformers, such as ``AutoModel``.
-        folder: of a ``save_pretrained``.
-        dtype: name of the number format.
-        required: attributes that the model must have to be a dual encoder.
-        unused: parts of names of weights that may be missing, as nothing uses them.
+        transformers_class: the name of a model class of transformers, such as ``AutoModel``.
+        folder: a folder that ``save_pretrained`` wrote.
+        dtype: the number format's name in torch, such as ``float32``.
+        required: the attributes that the model must have to be a dual encoder.
+        unused: parts of the names of unused weights, which may be missing.
 
     Returns:
         The model of transformers, in evaluation mode.
 
     Raises:
         UserError: if weights are missing, of another shape or a pickle, the model lacks a required
-            attribute, or the folder asks to run code or load something else.
+            attribute, or the folder requests that code is run or other files are loaded.
     """
     import torch
     import transformers
@@ -274,27 +274,27 @@ def quiet() -> Iterator[None]:
 
 
 def longest_text(model: Any, tokenizer: Any) -> int:
-    """Return how many tokens a model can read, special ones included.
+    """Return the largest number of tokens that a model can read, special ones included.
 
     Args:
-        model: has a ``config`` of transformers.
-        tokenizer: its own, whose limit counts as well.
+        model: a model with a ``config`` of transformers.
+        tokenizer: its tokenizer, whose limit counts as well.
     """
     config = getattr(model.config, "text_config", model.config)
     names = ("max_position_embeddings", "n_positions")
     positions = next((n for n in (getattr(config, name, None) for name in names) if n), None)
     if positions is None:
-        return int(tokenizer.model_max_length)  # positions without a table: no limit of their own
+        return int(tokenizer.model_max_length)  # relative positions: they set no limit
     for name, module in model.named_modules():
         padding = getattr(module, "padding_idx", None)
         if name.endswith("position_embeddings") and padding is not None:
-            positions -= int(padding) + 1  # RoBERTa's positions begin after the padding's
+            positions -= int(padding) + 1  # RoBERTa's positions begin after the padding index
             break
     return int(min(tokenizer.model_max_length, positions))
 
 
 def continuation(context: Sequence[int], whole: Sequence[int]) -> int:
-    """Return the first token of a text in the tokens of its context and the text together.
+    """Return the index of a text's first token among the tokens of its context and the text.
 
     If they are tokenized together, the last token of the context may merge with the first of the
     text: then the text begins with the merged token.
@@ -303,8 +303,8 @@ def continuation(context: Sequence[int], whole: Sequence[int]) -> int:
     2
 
     Args:
-        context: tokens of the context alone.
-        whole: tokens of both.
+        context: the tokens of the context alone.
+        whole: the tokens of the context and the text together.
     """
     pairs = zip(context, whole, strict=False)
     return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(context), len(whole)))

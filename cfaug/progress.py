@@ -1,4 +1,4 @@
-"""Progress of long work on stderr: a bar on a terminal, a line per minute in a log file."""
+"""Progress of long work on stderr: a bar on a terminal, one line a minute in a log file."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ Item = TypeVar("Item")
 
 
 class Progress:
-    """Counts finished units, and shows the count, the rate and the time left.
+    """A counter of finished units that shows the count, the rate and the time left.
 
     Args:
         what: the work, such as "indexing photos".
-        total: units to do; ``None`` if unknown.
-        unit: name of the units in the plural, such as "images"; "bytes" are shown in MiB.
-        shown: False shows nothing anywhere.
+        total: the number of units to do; ``None`` if unknown.
+        unit: the name of the units in the plural, such as "images"; "bytes" are shown in MiB.
+        shown: whether anything is shown.
     """
 
     def __init__(self, what: str, total: int | None, unit: str, *, shown: bool = True) -> None:
@@ -65,8 +65,8 @@ class Progress:
         """Count finished units.
 
         Args:
-            units: how many.
-            said: shown after the rate, such as "loss 0.412"; empty keeps the last text.
+            units: the number of units.
+            said: a text to show after the rate, such as "loss 0.412"; empty keeps the last text.
         """
         self.done += units
         self._said = said or self._said
@@ -119,14 +119,14 @@ def watch(
     unit: str,
     size: Callable[[Item], int] = lambda item: 1,
 ) -> Iterator[Item]:
-    """Yield items, showing how many are done.
+    """Yield items, showing how many units are done.
 
     Args:
-        items: the items.
-        what: the work.
-        total: units in all items together; ``None`` if unknown.
-        unit: name of the units in the plural.
-        size: returns the units of an item.
+        items: the items to yield.
+        what: the work, such as "indexing photos".
+        total: the number of units in all items together; ``None`` if unknown.
+        unit: the name of the units in the plural.
+        size: a function that returns an item's number of units.
     """
     with Progress(what, total, unit) as progress:
         for item in items:
@@ -135,7 +135,7 @@ def watch(
 
 
 def clock(seconds: float) -> str:
-    """Return a time as people read it.
+    """Return a time in hours, minutes and seconds.
 
     >>> clock(3725.4)
     '1:02:05'

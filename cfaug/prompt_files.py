@@ -13,7 +13,7 @@ from cfaug.errors import UserError
 from cfaug.files import require_regular
 
 MOST_BYTES = 2**20
-"""Of a file of prompts or of demonstrations."""
+"""The largest size of a file of prompts or demonstrations."""
 
 
 def find_prompt_file(
@@ -22,11 +22,11 @@ def find_prompt_file(
     """Return a shipped prompt file by its name, or the user's own by its path.
 
     Args:
-        name: one of ``shipped``, or a path.
-        shipped: names of the files in ``folder``.
-        folder: within the package.
-        setting: the setting that names the prompt, for the error.
-        holds: what the user's own file must contain, for the error.
+        name: one of ``shipped``, or the path of a file.
+        shipped: the names of the files in ``folder``.
+        folder: the folder of the shipped files within the package.
+        setting: the setting that gives the name, for the error.
+        holds: the required content of the user's own file, for the error.
 
     Raises:
         UserError: if there is no such file.
@@ -46,11 +46,11 @@ def read_keys(file: Path, wanted: Collection[str]) -> dict[str, Any]:
     """Return the mapping that a YAML file holds.
 
     Args:
-        file: of at most ``MOST_BYTES``.
+        file: a YAML file of at most ``MOST_BYTES``.
         wanted: the required keys; no others are allowed.
 
     Raises:
-        UserError: as ``read_yaml`` does, or if the keys differ.
+        UserError: if ``read_yaml`` raises one, or the keys differ.
     """
     found = read_yaml(file)
     if not isinstance(found, dict) or sorted(map(str, found)) != sorted(wanted):
@@ -65,7 +65,7 @@ def read_yaml(file: Path) -> Any:
         file: a regular file.
 
     Raises:
-        UserError: naming it, if it is too large, not YAML, or unreadable.
+        UserError: naming the file, if it is too large, not YAML, or unreadable.
     """
     try:
         if (size := require_regular(file).stat().st_size) > MOST_BYTES:

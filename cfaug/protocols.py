@@ -53,7 +53,7 @@ class DualEncoder(Protocol):
     def encode_pixels(self, pixels: Tensor) -> Tensor:
         """Map float32 pixels, normalised by ``transform.mean`` and ``std``, to (batch, dim).
 
-        For images that were never uint8; they are on the model's device.
+        This is for images that were never uint8; they are on the model's device.
         """
         ...
 
@@ -62,7 +62,7 @@ class DualEncoder(Protocol):
         ...
 
     def logit_scale(self) -> Tensor:
-        """Return the factor on the cosine, ``exp`` of the learnt parameter: a scalar."""
+        """Return the factor of the cosine, ``exp`` of the learnt parameter: a scalar."""
         ...
 
     def clamp_logit_scale(self) -> None:
@@ -70,21 +70,20 @@ class DualEncoder(Protocol):
         ...
 
     def save(self, folder: Path) -> None:
-        """Write weights, configuration and processor for the model's own library to load."""
+        """Write weights, configuration and processor in the format of the model's own library."""
         ...
 
 
 @runtime_checkable
 class Matcher(Protocol):
-    """A model that scores how well an image and a text match: the paper's score G.
+    """A model that scores how well an image and a text match.
 
-    COCO-Counterfactuals, section 4.2.2. Higher is better; scores of different matchers are not
-    comparable.
-    Implementations are ``torch.nn.Module``s.
+    This is the score G of COCO-Counterfactuals (section 4.2.2); higher is better, and scores of
+    different matchers are not comparable. Implementations are ``torch.nn.Module``s.
 
     Attributes:
         transform: the model's image transform.
-        kind: what a score is: ``cosine x scale``, ``probability`` or ``logit``.
+        kind: the kind of score: ``cosine x scale``, ``probability`` or ``logit``.
     """
 
     transform: ImageTransform
@@ -98,7 +97,7 @@ class Matcher(Protocol):
         """Score image i with text i: float32 (n,).
 
         Args:
-            pixels: uint8 (n, 3, size, size), as ``transform`` gives them.
+            pixels: images, uint8 (n, 3, size, size), from ``transform``.
             texts: n texts.
         """
         ...
@@ -119,7 +118,7 @@ class Classifier(Protocol):
     classes: tuple[str, ...]
 
     def classify(self, pixels: Tensor) -> Tensor:
-        """Map uint8 pixels (n, 3, size, size), as ``transform`` gives them, to logits.
+        """Map uint8 pixels (n, 3, size, size), from ``transform``, to logits.
 
         Returns:
             float32 (n, classes), before any softmax.
@@ -140,7 +139,7 @@ class FeatureExtractor(Protocol):
     transform: ImageTransform
 
     def extract(self, pixels: Tensor) -> Tensor:
-        """Map uint8 pixels (n, 3, size, size), as ``transform`` gives them, to (n, dim)."""
+        """Map uint8 pixels (n, 3, size, size), from ``transform``, to features (n, dim)."""
         ...
 
 
@@ -157,12 +156,13 @@ class Answerer(Protocol):
         """Score every option of every question; the smallest NLL is the model's answer.
 
         Args:
-            images: RGB, of any size; ``None`` asks without an image.
-            questions: any number for each image; their common beginning is read once.
+            images: RGB images of any size; ``None`` asks without an image.
+            questions: the questions about each image, any number; their common beginning is read
+                once.
 
         Returns:
-            For each image and each of its questions: the scores of its options in order, or why it
-            was left out.
+            For each image and each of its questions: the scores of its options in order, or the
+            reason why it was left out.
         """
         ...
 
@@ -177,12 +177,12 @@ class WritesAnswers(Answerer, Protocol):
         """Write an answer to each question; its options are ignored.
 
         Args:
-            images: RGB, one for each question; ``None`` asks without an image.
-            questions: with their demonstrations, and the beginning of the answer.
-            max_new_tokens: most tokens of an answer.
+            images: RGB images, one for each question; ``None`` asks without an image.
+            questions: questions with their demonstrations and the beginning of the answer.
+            max_new_tokens: the largest number of tokens of an answer.
 
         Returns:
-            The answers' texts, or why a question was left out.
+            For each question, the answer's text or the reason why it was left out.
         """
         ...
 
@@ -205,9 +205,9 @@ class Entailer(Protocol):
         """Return the probabilities of ``cfaug.types.ENTAILMENT``, in that order: float32 (n, 3).
 
         Args:
-            premises: n texts; empty texts where the image is the premise.
+            premises: n texts, which are empty where the image is the premise.
             hypotheses: n texts.
-            pixels: uint8 (n, 3, size, size), as ``transform`` gives them; ``None`` for a model that
+            pixels: images, uint8 (n, 3, size, size), from ``transform``; ``None`` for a model that
                 reads texts only.
         """
         ...
@@ -215,10 +215,10 @@ class Entailer(Protocol):
 
 @runtime_checkable
 class EncodesImages(Entailer, Protocol):
-    """An entailer that encodes an image before it reads: several hypotheses share that work."""
+    """An entailer that encodes an image by itself, so that several hypotheses share that work."""
 
     def encode_images(self, pixels: Tensor) -> Tensor:
-        """Map uint8 pixels (n, 3, size, size), as ``transform`` gives them, to (n, ...)."""
+        """Map uint8 pixels (n, 3, size, size), from ``transform``, to encodings (n, ...)."""
         ...
 
     def entail_encoded(self, images: Tensor, hypotheses: Sequence[str]) -> Tensor:
@@ -237,7 +237,7 @@ class Captioner(Protocol):
     transform: ImageTransform
 
     def caption(self, pixels: Tensor) -> list[str]:
-        """Return one text per image of uint8 (n, 3, size, size), as ``transform`` gives them."""
+        """Return one text for each image of uint8 (n, 3, size, size), from ``transform``."""
         ...
 
 
@@ -269,7 +269,7 @@ class OpenVocabularyDetector(Detector, Protocol):
 
         Args:
             images: RGB images of any size.
-            names: for each image, the names to look for, such as ``dog``; may be empty.
+            names: the names to look for in each image, such as ``dog``; may be empty.
         """
         ...
 
@@ -285,7 +285,7 @@ class LanguageModel(Protocol):
 
         Args:
             texts: n texts.
-            contexts: text before each text that is not scored; ``None`` for no context.
+            contexts: the text before each text, which is not scored; ``None`` for no context.
         """
         ...
 
@@ -298,13 +298,13 @@ class LanguageModel(Protocol):
         ...
 
     def describe(self) -> dict[str, str]:
-        """Return names, revisions and hashes of the weights, for the card."""
+        """Return the names, revisions and hashes of the weights, for the card."""
         ...
 
 
 @runtime_checkable
 class Annotator(Protocol):
-    """Adds a model's findings to examples: a caption, detections."""
+    """A part that adds a model's findings, such as a caption or detections, to examples."""
 
     @property
     def name(self) -> str:
@@ -328,20 +328,20 @@ class Annotator(Protocol):
         ...
 
     def describe(self) -> dict[str, str]:
-        """Return names, revisions and hashes of the weights, for the card."""
+        """Return the names, revisions and hashes of the weights, for the card."""
         ...
 
 
 @runtime_checkable
 class Editor(Protocol):
-    """Proposes edited texts for examples: candidates, filters, and a choice among the rest."""
+    """A part that proposes edited texts: candidates, filters, and a choice among the rest."""
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
-        """Return the result for each example, in order, independent of the rest of the batch."""
+        """Return each example's result, in order, independently of the rest of the batch."""
         ...
 
     def describe(self) -> dict[str, str]:
-        """Return names, revisions and hashes of the weights, for the card."""
+        """Return the names, revisions and hashes of the weights, for the card."""
         ...
 
 
@@ -353,7 +353,7 @@ class ChecksSource(Editor, Protocol):
         """Refuse settings that name properties of no example, before anything is edited.
 
         Args:
-            examples: all examples of the source, in whichever part or shard.
+            examples: all examples of the source, whichever shard or part of the run they belong to.
 
         Raises:
             UserError: naming the setting and the choices.
@@ -362,7 +362,7 @@ class ChecksSource(Editor, Protocol):
 
 
 class Postprocess(Protocol):
-    """Changes the chosen images of a candidate just before they are encoded."""
+    """A change of the chosen images of a candidate just before they are encoded."""
 
     def __call__(self, image: Image, job: ImageJob) -> Image:
         """Return the image to be written; the same for the same image and job."""
@@ -371,14 +371,14 @@ class Postprocess(Protocol):
 
 @runtime_checkable
 class ImageEditor(Protocol):
-    """Makes the images of proposals, as pixels or encoded files."""
+    """A part that makes the images of proposals, as pixels or encoded files."""
 
     def edit(self, jobs: Sequence[ImageJob]) -> list[Images]:
-        """Return the images of each job, in order, independent of the other jobs."""
+        """Return the images of each job, in order, independently of the other jobs."""
         ...
 
     def describe(self) -> dict[str, str]:
-        """Return names, revisions and hashes of the weights, for the card."""
+        """Return the names, revisions and hashes of the weights, for the card."""
         ...
 
 
@@ -386,8 +386,8 @@ class ImageEditor(Protocol):
 class SharesExamples(ImageEditor, Protocol):
     """An image editor that shares work among the jobs of an example.
 
-    All jobs of an example come in one call, so sharing does not depend on batches: an editor needs
-    no state between calls, and an interrupted run makes the same images.
+    All jobs of an example are passed in one call, so sharing does not depend on batches: an editor
+    needs no state between calls, and an interrupted run makes the same images.
     """
 
     @property
@@ -408,7 +408,7 @@ class Progressive(ImageEditor, Protocol):
     def sample(self, jobs: Sequence[ImageJob]) -> list[Tensor]:
         """Return each job's final latents, float32 (texts, channels, height, width) on the device.
 
-        The jobs of one call are denoised together, independent of each other up to rounding.
+        The jobs of one call are denoised together, independently of each other up to rounding.
         """
         ...
 
@@ -418,10 +418,10 @@ class Progressive(ImageEditor, Protocol):
         rounds: int,
         keep: Callable[[Sequence[int], list[Tensor]], Sequence[int]],
     ) -> dict[int, Tensor]:
-        """Draw jobs while ``keep`` drops some, ``rounds`` times on the way: an approximation.
+        """Sample jobs, dropping some after each of ``rounds`` parts: an approximation.
 
         ``keep`` maps the numbers of the remaining jobs, and estimates of their final latents, to
-        the numbers of the jobs to continue. Returns the final latents of those, by number.
+        the numbers of the jobs to continue. Returns the final latents of the last ones, by number.
         """
         ...
 
@@ -430,20 +430,20 @@ class Progressive(ImageEditor, Protocol):
         ...
 
     def same_text(self, texts: Sequence[str]) -> bool:
-        """Say whether the model reads an edited text as the first, as when the edit is cut off."""
+        """Say whether the model reads all texts alike, as when the edited end is truncated."""
         ...
 
     def unsafe(self, images: Tensor) -> list[bool]:
-        """Say which images (n, 3, H, W) a safety checker flags; without a checker none."""
+        """Say of each image (n, 3, H, W) whether a safety checker flags it; false without one."""
         ...
 
 
 @runtime_checkable
 class Scorer(Protocol):
-    """Gives each candidate named scores from its texts, its images, or both.
+    """A part that gives each candidate named scores from its texts, its images, or both.
 
     Attributes:
-        names: names of the scores, in the order of the log; unique within a recipe.
+        names: the names of the scores, in the order of the log; unique within a recipe.
     """
 
     @property
@@ -461,7 +461,7 @@ class Scorer(Protocol):
         ...
 
     def describe(self) -> dict[str, str]:
-        """Return names, revisions and hashes of the weights, for the card."""
+        """Return the names, revisions and hashes of the weights, for the card."""
         ...
 
 
@@ -469,8 +469,8 @@ class Scorer(Protocol):
 class EmbeddingScorer(Scorer, Protocol):
     """A scorer that compares embeddings, float32 and of unit length.
 
-    Each text and image is embedded once, whatever it is compared with, and a candidate with a poor
-    base image is rejected before its edited images are decoded.
+    Each text and image is embedded only once, and a candidate with a poor base image is rejected
+    before its edited images are decoded.
     """
 
     def texts(self, texts: Sequence[str]) -> Tensor:
@@ -482,21 +482,21 @@ class EmbeddingScorer(Scorer, Protocol):
         ...
 
     def compare(self, texts: Sequence[Tensor], images: Sequence[Tensor]) -> Scores:
-        """Return the scores of one candidate that its known images allow.
+        """Return the scores of one candidate that can be computed from its known images.
 
         Args:
-            texts: embeddings (dim,) of every text.
-            images: embeddings (dim,) of the image of every text, or only of the first text's.
+            texts: the embedding (dim,) of each text.
+            images: the embedding (dim,) of each text's image, or only of the first text's image.
         """
         ...
 
 
 @runtime_checkable
 class Benchmark(Protocol):
-    """A test of a model: it receives the model as an object and never asks for its name.
+    """A test of a model, which receives the model as an object and never depends on its name.
 
     Attributes:
-        name: its name in results and tables.
+        name: the benchmark's name in results and tables.
     """
 
     name: str
@@ -512,5 +512,5 @@ class Benchmark(Protocol):
         ...
 
     def run(self, model: Any) -> Evaluation:
-        """Ask the model; return the outcomes and its answer to every test item."""
+        """Test the model; return the outcomes and its answer to every test item."""
         ...

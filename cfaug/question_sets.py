@@ -1,7 +1,7 @@
 """Question sets: images, and the questions that are asked about each, with their right answers.
 
-A set of CFMM's form has one basic question an image and counterfactual questions about the same
-thing (section 3.1); other sets have kinds of their own. Readers are in
+A set in CFMM's form has one basic question for each image and counterfactual questions about the
+same thing (section 3.1); other sets have kinds of their own. Readers are in
 ``cfaug.data.sources.question_sets``.
 """
 
@@ -25,24 +25,24 @@ NO_OPTION = -1
 """The answer of a question whose right answer, ``extra["answer"]``, is not among its options."""
 
 FEWEST_OPTIONS = 2
-"""Least number of options that leave a choice."""
+"""The smallest number of options among which a model can choose."""
 
 PRESUPPOSITION, SOURCE, VERIFIED, CLOSED = "presupposition", "source", "verified", "closed"
-"""Names in a question's ``extra``: the condition alone; who wrote the question, ``human`` or
-``llm``; whether a person verified it; and true where the set itself gives no options, so that they
-are all answers to questions of its type."""
+"""Names in a question's ``extra``: the condition alone; the author of the question, ``human`` or
+``llm``; whether a person verified it; and whether the set itself gives no options, so that the
+options are all answers to questions of this type."""
 
 GROUPS = "groups"
-"""Name in a question's ``extra``: which groups it belongs to, ``{metric: name}``. ``q_acc`` is of a
-question about several images, ``f_acc`` of several questions about one figure: the share of groups
-in which every answer is right."""
+"""Name in a question's ``extra``: the groups that it belongs to, ``{metric: name}``. The metric is
+the share of groups in which every answer is right: a group of ``q_acc`` is one question about
+several images, a group of ``f_acc`` several questions about one figure."""
 
 DISPUTED = "disputed"
-"""Name in a question's ``extra``: why its answer is reported as wrong; the answer is kept."""
+"""Name in a question's ``extra``: the reason why its answer is said to be wrong; it is kept."""
 
 QUESTION, QUESTIONS, CATEGORY = "question", "questions", "category"
-"""Names in the ``extra`` of a member and of an example: of what a question is beside its text, of
-all questions about an image, and of the image's category."""
+"""Names in the ``extra`` of a member and of an example: a question without its text, all questions
+about an image, and the image's category."""
 
 
 def _as_arguments(record: Any) -> tuple[type, tuple[Any, ...]]:
@@ -57,16 +57,16 @@ class AskedQuestion:
     """A question of a set.
 
     Attributes:
-        id: unique among the image's questions, ``[a-z0-9_-]+``.
-        kind: ``basic``, ``counterfactual``, or whatever the set calls it.
-        text: without the options.
-        options: in the set's order.
-        answer: number of the right option, from 0; ``None`` where the set gives no answer. A number
-            that no option has is not refused here: ``cfaug.text.question_checks`` finds it.
-        extra: further fields of the set about the question, JSON.
+        id: the question's name, unique among the image's questions, ``[a-z0-9_-]+``.
+        kind: the kind of question: ``basic``, ``counterfactual``, or the set's own kind.
+        text: the question's text, without the options.
+        options: the options in the set's order.
+        answer: the index of the right option; ``None`` if the set gives no answer. An index without
+            an option is not refused here: ``cfaug.text.question_checks`` finds it.
+        extra: the set's further fields about the question, JSON.
 
     Raises:
-        UserError: if the id is invalid, or the text or an option is empty or no text.
+        UserError: if the id is invalid, or the text or an option is empty or not text.
     """
 
     id: str
@@ -86,19 +86,19 @@ class AskedQuestion:
                 raise UserError(f"question {self.id!r}: {what} {text!r} should be a text")
 
     def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
-        """Be pickled, as jobs of a sweep are that run at once: mapping proxies cannot be."""
+        """Support pickling, which parallel jobs of a sweep need and mapping proxies lack."""
         return _as_arguments(self)
 
     @property
     def right(self) -> str | None:
-        """The right option; ``None`` where the answer is unknown or is not an option."""
+        """The right option; ``None`` if the answer is unknown or is not an option."""
         if self.answer is None or not 0 <= self.answer < len(self.options):
             return None
         return self.options[self.answer]
 
     @property
     def unscorable(self) -> str:
-        """Why no answer can be right or wrong; empty if one can."""
+        """The reason why the question cannot be scored; empty if it can."""
         if self.right is None:
             return "no_answer"
         if len(self.options) < FEWEST_OPTIONS:
@@ -111,12 +111,12 @@ class AskedImage:
     """An image and the questions about it.
 
     Attributes:
-        key: unique in the set, ``[a-z0-9_-]+``.
-        group: shared by images that belong together: rows of one photo, a pair.
-        image: ``None`` for questions that are asked without an image.
-        category: by which tables report; may be empty.
-        questions: in order; the basic question before its counterfactual ones.
-        extra: further fields of the set about the image, JSON.
+        key: the image's name, unique in the set, ``[a-z0-9_-]+``.
+        group: the name that images which belong together share: rows of one photo, a pair.
+        image: the image; ``None`` for questions that are asked without one.
+        category: the category that tables report by; may be empty.
+        questions: the questions in order; the basic one precedes its counterfactual ones.
+        extra: the set's further fields about the image, JSON.
 
     Raises:
         UserError: if the key is invalid, there is no question, or an id is duplicated.
@@ -144,7 +144,7 @@ class AskedImage:
         return tuple(one for one in self.questions if one.kind == kind)
 
     def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
-        """Be pickled, as jobs of a sweep are that run at once: mapping proxies cannot be."""
+        """Support pickling, which parallel jobs of a sweep need and mapping proxies lack."""
         return _as_arguments(self)
 
 
@@ -160,19 +160,19 @@ def details_of(question: AskedQuestion) -> dict[str, Any]:
 
 
 def question_of(text: str, details: object, where: str) -> AskedQuestion:
-    """Return a question that was written as a text and its details.
+    """Return the question with a text and details.
 
     Args:
-        text: of the question.
-        details: from ``details_of``.
-        where: their place, for messages.
+        text: the question's text.
+        details: the result of ``details_of``, as JSON.
+        where: the place that errors name.
 
     Raises:
         UserError: naming the place, if the details are invalid.
     """
     try:
         return AskedQuestion(
-            id=details["id"],  # type: ignore[index]  # what has no such item is refused below
+            id=details["id"],  # type: ignore[index]  # an invalid value is refused below
             kind=details["kind"],  # type: ignore[index]
             text=text,
             options=tuple(details["options"]),  # type: ignore[index]
@@ -184,10 +184,10 @@ def question_of(text: str, details: object, where: str) -> AskedQuestion:
 
 
 def example_of(asked: AskedImage) -> Example:
-    """Return an image with its questions as generation starts from it; the basic one is its text.
+    """Return the example that generation starts from; its text is the basic question.
 
     Raises:
-        UserError: if there is not one basic question and a counterfactual one.
+        UserError: unless there is one basic question and at least one counterfactual one.
     """
     basic, further = asked.of_kind(BASIC), asked.of_kind(COUNTERFACTUAL)
     if len(basic) != 1 or not further:
@@ -204,7 +204,7 @@ def questions_of(example: Example) -> tuple[AskedQuestion, ...]:
     """Return the questions of an example that ``example_of`` made, the basic one first.
 
     Raises:
-        UserError: if it has none.
+        UserError: if the example has no questions.
     """
     found = example.extra.get(QUESTIONS)
     where = f"example {example.key!r}"

@@ -1,4 +1,4 @@
-"""Questions about images as models are asked them: options, and solved examples before them."""
+"""Questions about images in the form that models answer, with options and demonstrations."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Demonstration:
     """A solved example that stands before a question.
 
     Attributes:
-        question: its text.
-        answer: what follows it, such as a rationale and the answer.
-        image: RGB; ``None`` for an example in words alone.
+        question: the text of the example's question.
+        answer: the text that follows the question, such as a rationale and the answer.
+        image: the RGB image; ``None`` for an example in words alone.
     """
 
     question: str
@@ -34,9 +34,9 @@ class Question:
 
     Attributes:
         text: the question, without options or image.
-        options: any number.
-        demonstrations: solved examples, in the order in which they are shown.
-        opening: what the answer begins with before an option, such as a rationale that the model
+        options: the options, any number.
+        demonstrations: the solved examples, in the order in which they are shown.
+        opening: the beginning of the answer before an option, such as a rationale that the model
             wrote; it is not scored.
 
     Raises:
@@ -60,12 +60,14 @@ class Question:
 
 @dataclass(frozen=True)
 class Answered:
-    """What a model made of a question.
+    """A model's result for a question.
 
     Attributes:
-        scores: of each option, in order; none where the question was left out.
-        left_out: why it was, a short text that is counted; empty otherwise.
-        text: what the model wrote; ``None`` where it was not to, or the question was left out.
+        scores: the score of each option, in order; empty if the question was left out.
+        left_out: the reason why the question was left out, a short text that is counted; otherwise
+            empty.
+        text: the text that the model wrote; ``None`` if it was not asked to, or the question was
+            left out.
     """
 
     scores: tuple[OptionScore, ...] = ()

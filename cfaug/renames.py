@@ -1,11 +1,11 @@
 """Settings and classes that have been renamed: one table each.
 
-A command that uses an old name is answered with the new one (``correct_words``). Files written
-under old names, a run's ``config.yaml`` and ``run.json``, are read as if they had been written
-under the new ones (``update_settings``, ``update_flat``), so that a run stays the run it was.
+A command that uses an old name is refused with the corrected command (``correct_words``). Files
+written under old names, a run's ``config.yaml`` and ``run.json``, are read as if they had been
+written under the new ones (``update_settings``, ``update_flat``), so that a run keeps its identity.
 
 To rename a setting or a class, add one row here: whole dotted names, the old one first. A row also
-covers what lies below a name: the settings of a group, the classes of a module.
+covers everything below a name: the settings of a group, the classes of a module.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ SETTINGS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     }
 )
 """The settings of each script. A ``*`` is any one part of a name; a row ``key=value`` covers one
-value, in commands and in configuration files, not in what runs wrote."""
+value, in commands and in configuration files but not in the files of runs."""
 
 TARGETS: Mapping[str, str] = MappingProxyType(
     {
@@ -92,7 +92,7 @@ TARGETS: Mapping[str, str] = MappingProxyType(
         "cfaug.report.paper.gains": "cfaug.papers.coco_cf.gain_correlation",
     }
 )
-"""Classes and functions that a ``_target_`` may name, or the modules they lie in."""
+"""Classes and functions that a ``_target_`` may name, or their modules."""
 
 OBJECTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = MappingProxyType(
     {
@@ -102,14 +102,14 @@ OBJECTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = MappingProxyType(
         }
     }
 )
-"""Settings of files that were names and are objects now: the node of each name."""
+"""Settings in files that used to be names and are objects now: the node of each name."""
 
 SIGNS = "+~"
-"""What may precede a key on the command line."""
+"""Characters that may precede a key on the command line."""
 
 
 def new_key(key: str, script: str) -> str:
-    """Return the present name of a setting.
+    """Return the current name of a setting.
 
     >>> new_key("pack_mib", "train"), new_key("seed", "train")
     ('image_cache_mib', 'seed')
@@ -118,12 +118,12 @@ def new_key(key: str, script: str) -> str:
 
 
 def old_key(key: str, script: str) -> str:
-    """Return the earliest name of a setting, which older folders may carry."""
+    """Return the earliest name of a setting, which older folders may have."""
     return _covered(key, {new: old for old, new in SETTINGS.get(script, {}).items()})
 
 
 def old_word(word: str, script: str) -> str:
-    """Return an override as it was typed when a value had another name.
+    """Return an override with the old name of its value.
 
     >>> old_word("plan@data.plan=coco_base", "train"), old_word("seed=1", "train")
     ('data.plan=base', 'seed=1')
@@ -133,7 +133,7 @@ def old_word(word: str, script: str) -> str:
 
 
 def new_target(target: str) -> str:
-    """Return the present name of a class.
+    """Return the current name of a class.
 
     >>> new_target("cfaug.data.settings.DataSettings")
     'cfaug.data.planning.settings.DataSettings'
@@ -165,7 +165,7 @@ def correct_words(words: Sequence[str], script: str) -> list[str]:
 
 
 def _corrected(word: str, script: str) -> list[str]:
-    """Return the words to type instead of one; settings within braces become separate words."""
+    """Return the replacement of one word; settings within braces become separate words."""
     bare = word.lstrip(SIGNS + "-")
     sign = word[: len(word) - len(bare)]
     key, equals, value = bare.partition("=")
@@ -177,7 +177,7 @@ def _corrected(word: str, script: str) -> list[str]:
     valued = _correct_value(key, value, script)
     if valued is not None:
         new, _, chosen = valued.partition("=")
-        # What a group chooses is replaced, never added: nothing was chosen under the old name.
+        # A group's choice is overridden, never added: the old name was not a group.
         return [f"{sign.replace('+', '') if '@' in new else sign}{new}={chosen}"]
     if key.endswith("_target_"):
         value = new_target(value)
@@ -195,7 +195,7 @@ def _correct_value(key: str, value: Any, script: str) -> str | None:
 
 
 def split_braces(text: str) -> dict[str, str]:
-    """Return the settings of a value such as ``{p: [0, 1], cfg: 3}``; none for any other.
+    """Return the settings of a value such as ``{p: [0, 1], cfg: 3}``; empty for any other value.
 
     >>> split_braces("{p: [0, 1], cfg:{a: 3}}"), split_braces("{}"), split_braces("coco")
     ({'p': '[0, 1]', 'cfg': '{a: 3}'}, {}, {})
@@ -222,7 +222,7 @@ def explain_words(words: Sequence[str], script: str) -> str | None:
 
     Args:
         words: the command line after the script's name.
-        script: whose they are, ``train`` for ``train.py``.
+        script: the script's name, ``train`` for ``train.py``.
     """
     corrected = correct_words(words, script)
     changed = _changes((word, " ".join(_corrected(word, script))) for word in words)
@@ -237,7 +237,7 @@ def explain_settings(flat: Mapping[str, Any], script: str) -> str | None:
 
     Args:
         flat: the composed settings by their dotted keys.
-        script: whose they are.
+        script: the script that the settings belong to.
     """
     changed = _changes(
         (_written(key, value), _written(*update_flat({key: value}, script).popitem()))
@@ -250,24 +250,24 @@ def explain_settings(flat: Mapping[str, Any], script: str) -> str | None:
 
 
 def _as_yaml(word: str) -> str:
-    """Return ``key=value`` as a file has it; a group's choice stands in its list of defaults."""
+    """Return ``key=value`` in YAML; a group's choice is written in the list of defaults."""
     key, _, value = word.partition("=")
     return f'"override /{key}: {value}" in its defaults' if "@" in key else f"{key}: {value}"
 
 
 def _written(key: str, value: Any) -> str:
-    """Return a key, and its value where that is the name of a class."""
+    """Return a key, with its value if that is the name of a class."""
     return f"{key}: {value}" if key.endswith("_target_") else key
 
 
 def _changes(pairs: Iterable[tuple[str, str]]) -> str:
-    """Name each word that has a new name, once."""
+    """List each word that has a new name, once."""
     changed = [f"{old.lstrip('-')} is now {new.lstrip('-')}" for old, new in pairs if old != new]
     return "; ".join(dict.fromkeys(changed))
 
 
 def update_flat(settings: Mapping[str, Any], script: str) -> dict[str, Any]:
-    """Return settings by their dotted keys, as an identity has them, under their present names.
+    """Return the settings of an identity, by dotted keys, under their current names.
 
     >>> update_flat({"data.withheld": 0.3, "seed": 1}, "train")
     {'data.counterfactual_holdout': 0.3, 'seed': 1}
@@ -284,8 +284,8 @@ def update_settings(config: dict[str, Any], script: str) -> dict[str, Any]:
     """Rename nested settings, such as those of ``config.yaml``, in place; return them.
 
     Args:
-        config: as read from a file: it may hold anything, itself included.
-        script: whose settings they are.
+        config: the parsed content of a file, which may hold anything, even itself.
+        script: the script that the settings belong to.
     """
     _update_targets(config)
     for old, new in SETTINGS.get(script, {}).items():
@@ -304,7 +304,7 @@ def update_settings(config: dict[str, Any], script: str) -> dict[str, Any]:
 
 
 def _update_targets(tree: Any) -> None:
-    waiting, seen = [tree], set[int]()  # each node once: YAML's anchors can multiply and nest them
+    waiting, seen = [tree], set[int]()  # each node once: YAML's anchors can repeat and nest them
     while waiting:
         node = waiting.pop()
         if not isinstance(node, dict | list) or id(node) in seen:
@@ -316,7 +316,7 @@ def _update_targets(tree: Any) -> None:
 
 
 def _node_at(tree: Any, parents: Iterable[str], *, make: bool = False) -> Any:
-    """Return the mapping at a path; where there is none, ``None``, or with ``make`` a new one."""
+    """Return the mapping at a path; if it is missing, a new one with ``make``, else ``None``."""
     for parent in parents:
         if make and not isinstance(tree.get(parent), dict):
             tree[parent] = {}
@@ -325,7 +325,7 @@ def _node_at(tree: Any, parents: Iterable[str], *, make: bool = False) -> Any:
 
 
 def update_record(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of a training run's ``run.json`` under the present names of settings."""
+    """Return the content of a training run's ``run.json`` under the current names of settings."""
     found = dict(record)
     for name in ("identity", "by_seed"):
         if isinstance(found.get(name), dict):

@@ -1,4 +1,4 @@
-"""Randomness keyed by item: every draw names its seed and its purpose; there is no global state.
+"""Randomness keyed by item: every draw names its seed and purpose; there is no global state.
 
 A stream depends only on its key, so the same command gives the same bytes whatever the number of
 workers, ranks or restarts.

@@ -1,9 +1,9 @@
-"""How processes are told to stop, and what each then does.
+"""The reactions of processes to signals that ask them to stop.
 
-SIGTERM, which schedulers send, ends a command as Ctrl-C does (``interruptible``). Training takes
-note of both and ends its step first (``StopRequest``); a worker that reads for it goes on until its
-parent says otherwise (``obey_parent``). Two modules know more than signals and stay where they
-are: ``cfaug.train.interruption`` unwraps what Lightning makes of an interruption, and
+SIGTERM, which schedulers send, ends a command as Ctrl-C does (``interruptible``). Training records
+both and finishes its step first (``StopRequest``); a data worker continues until its parent ends it
+(``obey_parent``). Two modules do more than handle signals and are not part of this one:
+``cfaug.train.interruption`` unwraps Lightning's exceptions of an interruption, and
 ``cfaug.run.ranks`` is a process of its own that stands in for torchrun and raises its exception.
 """
 
@@ -20,14 +20,14 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 AGAIN_SECONDS = 1.0
-"""A Ctrl-C that comes sooner is the same one: a terminal and torchrun each pass it on."""
+"""A Ctrl-C within this time is the same one: a terminal and torchrun each pass it on."""
 
 SAID = b"stopping after this step; Ctrl-C again stops at once and loses what is not saved\n"
 
 
 @contextmanager
 def keep_handlers() -> Iterator[None]:
-    """Restore what SIGTERM and Ctrl-C did before, when the block ends."""
+    """Restore the handlers of SIGTERM and Ctrl-C when the block ends."""
     before = {name: signal.getsignal(name) for name in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
@@ -39,14 +39,14 @@ def keep_handlers() -> Iterator[None]:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Raise KeyboardInterrupt on SIGTERM, as Python does on Ctrl-C: files closed, locks released.
+    """Raise KeyboardInterrupt on SIGTERM, as Python does on Ctrl-C, so that files are closed.
 
-    Child processes of ``multiprocessing`` are told as well: a scheduler may have told only this
-    one, and a pool waits for its children before it ends. Work that must not be interrupted, such
-    as a training step, installs its own handlers meanwhile.
+    Child processes of ``multiprocessing`` are terminated as well: a scheduler may have signalled
+    only this process, and a pool waits for its children before it ends. Work that must not be
+    interrupted, such as a training step, installs its own handlers meanwhile.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may change what a signal does
+        yield  # only the main thread may install handlers
         return
     owner = os.getpid()
 
@@ -63,13 +63,13 @@ def interruptible() -> Iterator[None]:
 
 
 def call(command: Sequence[str], env: Mapping[str, str] | None = None) -> int:
-    """Run a program and return its exit code; on an interruption stop it, and wait until it has.
+    """Run a program and return its exit code; on an interruption, stop it and wait for its end.
 
     ``subprocess.call`` would kill it after a quarter of a second, before it could save.
 
     Args:
-        command: the program and its words.
-        env: its environment; ``None`` is this process's.
+        command: the program and its arguments.
+        env: its environment variables; ``None`` takes those of this process.
     """
     with subprocess.Popen(command, env=env) as process:
         try:
@@ -81,7 +81,7 @@ def call(command: Sequence[str], env: Mapping[str, str] | None = None) -> int:
 
 
 class StopRequest:
-    """Whether this process was asked to end: by SIGTERM from a scheduler or by Ctrl-C.
+    """A record of whether this process was asked to stop, by SIGTERM or by Ctrl-C.
 
     Lightning's own handler ends a run at its next check, which may come after the decision whether
     to save and before the next step. This one only records the request.
@@ -92,13 +92,13 @@ class StopRequest:
         self._interrupted: float | None = None
 
     def listen(self) -> None:
-        """Record both signals from now on, replacing other handlers; only the main thread can.
+        """Record both signals from now on, replacing other handlers; needs the main thread.
 
         Lightning installs its handler at the start of ``fit``, so this is called again after that.
         """
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, self._note)
-            if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as in a shell's background
+            if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # ignored in the background
                 signal.signal(signal.SIGINT, self._note)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
@@ -110,7 +110,7 @@ class StopRequest:
             self._interrupted = now
             if os.environ.get("RANK", "0") == "0":
                 with suppress(OSError):
-                    os.write(2, SAID)  # print may be at work below this handler
+                    os.write(2, SAID)  # the handler may have interrupted a print
         elif now - self._interrupted > AGAIN_SECONDS:
             raise KeyboardInterrupt
 
@@ -118,8 +118,8 @@ class StopRequest:
 def obey_parent(worker: int) -> None:
     """Make SIGTERM end this process only if its parent sent it.
 
-    A scheduler sends it to every process of a job at once. A run first finishes its step and saves,
-    which the death of a worker would prevent.
+    A scheduler sends it to every process of a job at once, but a run first finishes its step and
+    saves, which the death of a worker would prevent.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     threading.Thread(target=_end_when_told, args=(os.getppid(),), daemon=True).start()

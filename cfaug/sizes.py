@@ -1,7 +1,8 @@
 """Checks of a model's configuration against the size of its weights, before the model is built.
 
-A few digits in a ``config.json`` can ask for terabytes or for a billion layers. A model is first
-built without memory (torch's meta device) and counted. Torch is imported when it is needed.
+A few digits in a ``config.json`` can request terabytes or a billion layers. So a model is first
+built without memory (torch's meta device), and its parameters are counted. Torch is imported when
+it is needed.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ REPEATED = re.compile(r"(layers?|depths?|stages|blocks?|experts|layers_per_block
 """Settings that are counts of modules to build."""
 
 FEWEST_REPEATS = 64
-"""Repeats that are always allowed: layers may share their tensors."""
+"""The number of repeats that is always allowed, as layers may share their tensors."""
 
 LARGEST_NUMBER = 10_000_000
-"""Largest integer that a configuration may always have, however small the weights are."""
+"""The largest integer that a configuration may always have, however small the weights are."""
 
 SPARE = 1_000_000
-"""Parameters that a model may have beyond twice those of its file, for unused heads."""
+"""Parameters, for unused heads, that a model may have beyond twice the number in its file."""
 
 
 def count_stored(paths: Sequence[Path]) -> tuple[int, int]:
@@ -59,8 +60,8 @@ def check_numbers(config: Any, file: Path, weights: tuple[int, int]) -> None:
 
     Args:
         config: the file's content, nested to any depth.
-        file: for the error.
-        weights: as ``count_stored`` gives them.
+        file: the file that errors name.
+        weights: the result of ``count_stored``: the numbers of tensors and of parameters.
 
     Raises:
         UserError: naming the setting.
@@ -85,19 +86,19 @@ def _whole(value: object) -> bool:
 def check_built(
     build: Callable[[], nn.Module], owner: object, weights: tuple[int, int]
 ) -> nn.Module | None:
-    """Build a model without memory, and refuse one that needs more weights than the file has.
+    """Build a model without memory; refuse one with more parameters than the file has.
 
     Args:
-        build: called on torch's meta device.
-        owner: the folder, for the error.
-        weights: as ``count_stored`` gives them.
+        build: a function that returns the model; it is called on torch's meta device.
+        owner: the folder that errors name.
+        weights: the result of ``count_stored``: the numbers of tensors and of parameters.
 
     Returns:
-        The model, whose tensors have no values; ``None`` if it cannot be built, which the library
-        reports when it loads the weights.
+        The model, with tensors that have no values; ``None`` if it cannot be built, which the
+        library reports when it loads the weights.
 
     Raises:
-        UserError: with both numbers.
+        UserError: naming both numbers.
     """
     import torch
 
@@ -107,7 +108,7 @@ def check_built(
             model = build()
     except UserError:
         raise
-    except Exception:  # the library's own error is told when it loads the weights
+    except Exception:  # the library raises its own error when it loads the weights
         return None
     wanted = sum(parameter.numel() for parameter in model.parameters())
     if wanted > 2 * numbers + SPARE:
@@ -119,18 +120,18 @@ def check_built(
 
 
 def skeleton(kind: Any, folder: Path, names: Sequence[str] = HF_WEIGHTS) -> nn.Module | None:
-    """Check a folder's configuration against its weights; return the model without its values.
+    """Check a folder's configuration against its weights; return the model without values.
 
     Args:
-        kind: a model class of transformers, one of its ``AutoModel``, or a model of diffusers.
-        folder: of the weights, known to hold no pickle of anything but tensors.
-        names: possible names of the weight file.
+        kind: a model class of transformers (also an ``Auto`` class) or of diffusers.
+        folder: the folder of the weights; any pickles in it are known to hold only tensors.
+        names: the possible names of the weight file.
 
     Returns:
         See ``check_built``.
 
     Raises:
-        UserError: if the two do not fit.
+        UserError: if the configuration does not fit the weights.
     """
     weights = count_stored(find_weights(folder, names))
     file = folder / "config.json"
@@ -153,11 +154,11 @@ def _build(kind: Any, folder: Path) -> nn.Module:
 def check_finite(model: nn.Module, owner: object) -> None:
     """Refuse infinite or NaN weights, which would make every result invalid.
 
-    For models that use all of their weights; for others see ``find_damaged``.
+    This is for models that use all of their weights; for others see ``find_damaged``.
 
     Args:
-        model: as loaded.
-        owner: the folder, for the error.
+        model: the loaded model.
+        owner: the folder that errors name.
 
     Raises:
         UserError: naming the first such tensor.

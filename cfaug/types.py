@@ -36,7 +36,7 @@ def _check_key(key: str, what: str) -> None:
 
 
 def _check_texts(record: object, names: tuple[str, ...], what: str) -> None:
-    """Refuse values that our files cannot hold: records are also made from other people's files."""
+    """Refuse values that are not text: records are also made from other people's files."""
     for name in names:
         value = getattr(record, name)
         if not isinstance(value, str):
@@ -69,8 +69,8 @@ class Member:
     """One image-text pair of a set.
 
     ``image_name`` is the key of its image in ``CounterfactualSet.images`` (members may share one);
-    ``edit`` is ``None`` for the unedited member; ``label`` is a class name where there is one;
-    ``extra`` holds whatever else is JSON.
+    ``edit`` is ``None`` for the unedited member; ``label`` is a class name, if there is one;
+    ``extra`` holds any further JSON.
 
     Raises:
         UserError: if one of them is not text.
@@ -95,7 +95,7 @@ class CounterfactualSet:
 
     Raises:
         UserError: if the key is not ``[a-z0-9_-]+``, the group is not text, a score is not a
-            number, a caption empty, or an image missing.
+            number, a caption is empty, or an image is missing.
     """
 
     key: str
@@ -130,7 +130,7 @@ class SourceImage(Protocol):
     """A reference to an image of a source, which is read on demand and checked when it is read.
 
     Attributes:
-        digest: hexadecimal, of all bytes of the encoded file; equal for equal files only.
+        digest: the hexadecimal hash of all bytes of the encoded file.
     """
 
     @property
@@ -149,15 +149,16 @@ class SourceImage(Protocol):
 
 @dataclass(frozen=True)
 class Example:
-    """An item of a source: texts, an image or both, with whatever else is known about them.
+    """An item of a source: texts, an image or both, with any further information about them.
 
     Attributes:
-        key: unique in the source, ``[a-z0-9_-]+``.
-        group: shared by examples that no split may separate, such as captions of one photo.
-        texts: captions or questions; may be empty where there is an image.
+        key: the example's name, unique in the source, ``[a-z0-9_-]+``.
+        group: the name shared by examples that no split may separate, such as captions of one
+            photo.
+        texts: the captions or questions; may be empty if there is an image.
         image: the source image, if there is one.
         label: the class name, if there is one.
-        extra: anything else that is JSON: detections, options, answer, attributes. It is carried to
+        extra: any further JSON, such as detections, options, answer or attributes. It is copied to
             the members on disk.
 
     Raises:
@@ -196,17 +197,16 @@ class Example:
 
 @dataclass(frozen=True)
 class Proposal:
-    """Texts for which images are to be made: an editor's result for an example.
+    """An editor's result for an example: the texts for which images are to be made.
 
     Attributes:
-        example: what was edited.
-        texts: one or more.
-        edits: one entry a text; ``None`` for a text that is not edited.
-        extra: how the edits were found (spans, ranks, similarity, perplexity), all of it JSON.
-        key: unique among all proposals of a source, ``[a-z0-9_-]+``; the example's if empty.
-        details: what is known of each text, JSON that is carried to its member on disk, such as
-            attributes; one entry a text, or empty. A name here replaces the same name of the
-            example's ``extra``.
+        example: the example that was edited.
+        texts: the texts, one or more.
+        edits: the edit of each text; ``None`` for a text that is not edited.
+        extra: the origin of the edits (spans, ranks, similarity, perplexity), as JSON.
+        key: a name unique among all proposals of a source, ``[a-z0-9_-]+``; the example's if empty.
+        details: JSON about each text, such as attributes, which is copied to its member on disk;
+            one entry for each text, or empty. It takes precedence over the example's ``extra``.
 
     Raises:
         UserError: if the key is invalid, there is no text, a text is empty or not a string, an edit
@@ -248,13 +248,13 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Rejected:
-    """An edit that an editor found but did not propose, kept to explain why.
+    """An edit that an editor found but did not propose, kept with the reason.
 
     Attributes:
-        text: the edited text; empty if there was none, as when a model gave no answer.
-        edit: its kind, and the words by which it differs.
-        reason: why it was not proposed, a short text by which such edits are counted.
-        extra: details as JSON: similarities, the prompt that was asked.
+        text: the edited text; empty without one, as when a model gave no answer.
+        edit: the kind of edit and the words that it changes.
+        reason: the reason why it was not proposed, a short text that is counted.
+        extra: details as JSON, such as similarities or the prompt.
 
     Raises:
         UserError: if a text is not a string, or the edit is not an ``Edit``.
@@ -277,15 +277,15 @@ class Edited:
     """An editor's result for one example.
 
     Attributes:
-        proposals: none, one or several; several of one example that have the example's key are
-            numbered: ``KEY-0``, ``KEY-1``, ...
-        survivors: how many candidates were left after each named stage, in order.
+        proposals: the proposals, possibly none; several that have the example's key are numbered:
+            ``KEY-0``, ``KEY-1``, ...
+        survivors: the number of candidates left after each named stage, in order.
         rejected: candidates that were not proposed, each with its reason, as far as the editor
             keeps them.
 
     Raises:
-        UserError: if one is not a Proposal, two have the same key, or a rejected one is not a
-            Rejected.
+        UserError: if a proposal is not a Proposal, two have the same key, or a rejected edit is
+            not a Rejected.
     """
 
     proposals: tuple[Proposal, ...]
@@ -324,15 +324,15 @@ class Edited:
 
 @dataclass(frozen=True)
 class Draw:
-    """The random parameters of one candidate: noise, share of shared attention, guidance.
+    """The random parameters of one candidate: noise, share of self-attention, guidance.
 
     Attributes:
-        seed: of the initial noise and of every ancestral step; what ``seed_policy`` gave.
-        p: share of the denoising steps whose self-attention is shared (COCO-CFs, B.1.2).
-        cfg: classifier-free guidance scale, the same for every image of the set.
+        seed: the seed of the initial noise and of every ancestral step, from ``seed_policy``.
+        p: the share of denoising steps with shared self-attention (COCO-CFs, B.1.2).
+        cfg: the scale of classifier-free guidance, the same for every image of the set.
         parameters: further random parameters by name, the same for every image of the set.
-        p_density: density of p where it was drawn from, relative to a uniform law between its
-            bounds: candidates weighted by its inverse are as if drawn uniformly. ``None``: it was.
+        p_density: the density of p's law relative to the uniform law between its bounds; candidates
+            weighted by its inverse are as if p was uniform. ``None`` if it was.
     """
 
     seed: int
@@ -347,7 +347,7 @@ class Draw:
 
 @dataclass(frozen=True)
 class ImageJob:
-    """One candidate to draw: a proposal and its random parameters."""
+    """One candidate to generate: a proposal and its random parameters."""
 
     proposal: Proposal
     draw: Draw
@@ -368,16 +368,16 @@ class Images:
     """The images of one candidate.
 
     Attributes:
-        images: pixels, uint8 (height, width, 3), or encoded files (PNG, JPEG, WebP) as they are to
-            be written.
-        shown: for each text of the proposal the number of the image that shows it; texts may share
-            one. Empty: one image for each text, in order.
-        unsafe: the numbers of the images that a safety checker flagged.
-        rejected: why there are no images, in one word for counts, where a job is not worth any,
-            such as a photo that cannot be decoded; "" otherwise.
+        images: pixels, uint8 (height, width, 3), or encoded files (PNG, JPEG, WebP), written as
+            they are.
+        shown: the index of the image that shows each text of the proposal; texts may share one.
+            Empty means one image for each text, in order.
+        unsafe: the indices of the images that a safety checker flagged.
+        rejected: the reason why no images were made, a word or two that are counted, such as a
+            photo that cannot be decoded; otherwise empty.
 
     Raises:
-        UserError: if a number is not that of an image.
+        UserError: if an index has no image.
     """
 
     images: tuple[NDArray[np.uint8] | bytes, ...]
@@ -406,7 +406,7 @@ Column: TypeAlias = "Sequence[Any] | np.ndarray"
 """Values of test items."""
 
 ITEM, CLUSTER = "item", "cluster"
-"""Columns of a benchmark's items: the name of the item, and of the cluster sampled with it."""
+"""Columns of a benchmark's items: the item's name, and the name of its cluster."""
 
 ORIGINAL, RECONSTRUCTION = "original", "reconstruction"
 """Kinds that a stress test gives to a photo itself and to its reconstruction without an edit; no
@@ -418,9 +418,9 @@ class OptionScore:
     """A model's likelihood of one option as the answer to a question.
 
     Attributes:
-        nll: negative log-likelihood of all its tokens together, in nats. Ranking by it is the
-            reduction ``sum``.
-        tokens: number of these tokens.
+        nll: the negative log-likelihood of all tokens of the option together, in nats. The
+            reduction ``sum`` ranks by it.
+        tokens: the number of these tokens.
     """
 
     nll: float
@@ -428,7 +428,7 @@ class OptionScore:
 
     @property
     def mean_nll(self) -> float:
-        """Negative log-likelihood per token, in nats: the reduction ``token_mean``."""
+        """The negative log-likelihood per token, in nats: the reduction ``token_mean``."""
         return self.nll / self.tokens
 
 
@@ -440,11 +440,11 @@ class Outcome:
         benchmark: the benchmark's name.
         metric: the metric's name.
         value: the number itself.
-        n: number of queries or images that it is the mean of.
+        n: the number of queries or images that ``value`` is the mean of.
         better: whether higher or lower values are better.
-        unit: ``fraction`` (tables show per cent), ``nats``, ... (tables show the number as it is).
-        by: the part of the test that it concerns, such as ``{"edit": "background"}``; empty for
-            the whole test.
+        unit: ``fraction`` (tables show per cent), ``nats``, ... (tables show the number itself).
+        by: the part of the test that the number concerns, such as ``{"edit": "background"}``; empty
+            for the whole test.
 
     Raises:
         UserError: if the direction is invalid, or ``by`` does not map text to text.
@@ -472,14 +472,14 @@ class Evaluation:
     """A benchmark's result for one model.
 
     Attributes:
-        outcomes: one for each metric and part of the test, in a fixed order.
-        items: columns of equal length with one row a test item. ``item`` names it, unique within
-            the benchmark; ``cluster`` names what was sampled with it, an image or a set, and is
-            what a bootstrap draws. Every metric that is a mean over items has a float column of
-            its own name: the mean of its values is the outcome, their number is ``n``, and ``nan``
-            stands where the item does not count for the metric. Other columns (scores, labels, the
-            names in ``by``) are free.
-        rankings: for a benchmark whose items are rankings, the ranked candidates: columns as in
+        outcomes: the outcome for each metric and part of the test, in a fixed order.
+        items: columns of equal length with one row for each test item. ``item`` is its name, unique
+            within the benchmark; ``cluster`` names the image or set that it was sampled with, and a
+            bootstrap resamples clusters. Every metric that is a mean over items has a float column
+            of its own name: the mean of its values is the outcome, their number is ``n``, and
+            ``nan`` marks items that do not count. Other columns (scores, labels, the names in
+            ``by``) are free.
+        rankings: the ranked candidates of a benchmark whose items are rankings: columns as in
             ``items`` with one row per candidate; empty for any other benchmark.
 
     Raises:

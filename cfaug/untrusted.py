@@ -54,22 +54,22 @@ FORBIDDEN = {
     "sudachi_kwargs": "a program's settings",
     "jumanpp_kwargs": "a program's settings",
 }
-"""Keys by which a file makes a library do more than load weights, and what they ask for."""
+"""Keys that make a library do more than load weights, and the thing that each requests."""
 
 ELSEWHERE = re.compile(r"(hf-hub|hf_hub|local-dir|file|https?|s3|gs):", re.IGNORECASE)
 PLACES = ("architecture", "backbone", "timm_model_name")
-"""Keys whose text chooses a model: a plain name, never a path or an address."""
+"""Keys that choose a model: their text must be a plain name, not a path or an address."""
 
 COUNTS = re.compile(r"(layers?|labels|classes|depths?|stages|blocks?|groups|experts)$")
 MOST = 1_000_000
-"""Largest count in a configuration: the libraries make lists of that length on reading it."""
+"""The largest count in a configuration, since libraries make lists of this length."""
 
 ADAPTER = "adapter_config.json"
 SHARDS_OF_PROCESSES = re.compile(r"shard-\d+-model-\d+-of-\d+\.safetensors")
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a folder whose files ask for code, for another place, or for a class that loads.
+    """Refuse a folder whose files request code, another place, or a class that loads others.
 
     The JSON files in the folder and in its subfolders, one level down, are read; transformers and
     diffusers look no further.
@@ -78,7 +78,7 @@ def check_folder(folder: Path) -> None:
         folder: the folder that a library is about to read.
 
     Raises:
-        UserError: naming the file, the key and what it asks for.
+        UserError: naming the file, the key and the thing that it requests.
     """
     for file in sorted([*folder.glob("*.json"), *folder.glob("*/*.json")]):
         if file.name in ONLY_DATA or not file.is_file():
@@ -98,7 +98,7 @@ def check_folder(folder: Path) -> None:
 
 
 def read_json(file: Path) -> Any:
-    """Return the content of a JSON file; ``None`` if it is not JSON, which no library follows."""
+    """Return the content of a JSON file; ``None`` if it is not JSON, which libraries ignore."""
     try:
         return json.loads(require_regular(file).read_text(encoding="utf-8"))
     except (ValueError, RecursionError):
@@ -158,11 +158,11 @@ def from_folder(kind: Any, folder: Path, **options: Any) -> Any:
 
     Args:
         kind: a class of transformers or diffusers.
-        folder: on this machine.
-        options: for the library.
+        folder: a local folder.
+        options: keyword arguments of ``from_pretrained``.
 
     Raises:
-        UserError: if the folder's files ask to run code or load something else.
+        UserError: if the folder's files request that code is run or other files are loaded.
         Exception: the library's own errors about a broken folder.
     """
     check_folder(folder)
@@ -176,8 +176,8 @@ def from_folder(kind: Any, folder: Path, **options: Any) -> Any:
 def no_questions() -> Iterator[None]:
     """Make transformers refuse a folder's code where it would otherwise ask on the terminal.
 
-    For libraries that call ``from_pretrained`` themselves, such as open_clip. It stays in force,
-    because another thread may be in such a call.
+    This is for libraries that call ``from_pretrained`` themselves, such as open_clip. The setting
+    stays in force after the block, because another thread may be in such a call.
 
     Raises:
         UserError: in place of transformers' message, which advises to trust the code.

@@ -1,13 +1,13 @@
-"""Settings checked against their annotations: pydantic decides, every refusal has one phrasing.
+"""Settings checked against their annotations by pydantic, with uniform error messages.
 
 A settings class annotates its fields with the types below and calls :func:`check_fields` once;
-what concerns several fields stays plain code in ``__post_init__``. Checking is strict: a text is
-not a boolean, 1.5 is not a count, a boolean is not a number, and neither are NaN and infinity.
-Values stay as they were given, so that hashes and pickles do: the classes are dataclasses of the
-standard library, as pydantic's would make 1.0 of 1. Data (records, files of others) are checked
-where they are read, where a message can name the file, the line and the remedy.
+rules about several fields are plain code in ``__post_init__``. Checking is strict: a text is not a
+boolean, 1.5 is not a count, a boolean is not a number, and neither are NaN and infinity. Values are
+not converted, so that hashes and pickles stay the same: the classes are dataclasses of the standard
+library, as pydantic's would turn 1 into 1.0. Data (records, files of others) are checked where they
+are read, where a message can name the file, the line and the remedy.
 
-pydantic is imported by the first check and costs 45 ms then; ``--help`` checks nothing.
+The first check imports pydantic, which takes 45 ms; ``--help`` checks nothing.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ PositiveNumber = Annotated[float, Gt(0)]
 Weight = Annotated[float, Ge(0)]
 Share = Annotated[float, Interval(ge=0, le=1)]
 PartialShare = Annotated[float, Interval(ge=0, lt=1)]
-"""A share that leaves something over: in [0, 1)."""
+"""A share below 1: in [0, 1)."""
 
 LONGEST = 200
-"""Characters of a value that a message repeats."""
+"""The largest number of characters of a value that a message quotes."""
 
 
 @dataclass(frozen=True)
 class OneOf:
-    """Says with ``Annotated[str, OneOf(names)]`` which texts are taken, where a table lists them.
+    """The allowed texts of a setting, as in ``Annotated[str, OneOf(names)]``.
 
     Attributes:
-        names: in the order in which a message lists them.
+        names: the allowed texts, in the order in which messages list them.
     """
 
     names: tuple[str, ...]
@@ -59,15 +59,15 @@ class OneOf:
 def check_fields(settings: Any, node: str = "") -> None:
     """Check the fields of a dataclass against their annotations.
 
-    A list becomes a tuple where the annotation says so. What is annotated as another class than
-    YAML has is left to the caller.
+    A list becomes a tuple where the annotation says so. Fields annotated with a class that YAML
+    does not have are left to the caller.
 
     Args:
-        settings: an instance, frozen or not.
-        node: what its settings are called, ``data`` for ``data.drop_last``; empty at the top.
+        settings: a dataclass instance, frozen or not.
+        node: the prefix of the settings' names, ``data`` for ``data.drop_last``; empty at the top.
 
     Raises:
-        UserError: naming the first invalid setting, its value and what is allowed.
+        UserError: naming the first invalid setting, its value and the allowed values.
     """
     for name, annotation in _annotations(settings.__class__):
         value = getattr(settings, name)
@@ -80,12 +80,12 @@ def check(value: Any, annotation: Any, key: str) -> None:
     """Check one value against an annotation.
 
     Args:
-        value: of YAML's types.
-        annotation: such as ``Positive | None``.
+        value: a value of one of YAML's types.
+        annotation: its annotation, such as ``Positive | None``.
         key: the setting's dotted name.
 
     Raises:
-        UserError: naming the setting, the value and what is allowed.
+        UserError: naming the setting, the value and the allowed values.
     """
     if not accepts(value, annotation):
         raise UserError(explain_refusal(value, annotation, key))
@@ -95,8 +95,8 @@ def check_part(part: int, parts: int) -> None:
     """Refuse an invalid part of a sweep or of a generation.
 
     Args:
-        part: from 0.
-        parts: how many there are.
+        part: the number of the part, from 0.
+        parts: the number of parts.
 
     Raises:
         UserError: naming both numbers.
@@ -108,7 +108,7 @@ def check_part(part: int, parts: int) -> None:
 
 
 def accepts(value: Any, annotation: Any) -> bool:
-    """Say whether a value is one of an annotation's, strictly.
+    """Say whether a value conforms to an annotation, strictly.
 
     >>> accepts(2, Positive | None), accepts(True, Positive), accepts(2, float)
     (True, False, True)
@@ -135,9 +135,9 @@ def _adapter(annotation: Any) -> TypeAdapter[Any]:
 
 
 def _strict(annotation: Any) -> Any:
-    """Return an annotation as pydantic is to read it: lists are tuples, other classes anything.
+    """Return an annotation in pydantic's terms: lists are tuples, other classes anything.
 
-    Literals are of texts: pydantic takes ``False`` for ``Literal[0]``.
+    Literals must be texts, since pydantic accepts ``False`` for ``Literal[0]``.
     """
     from pydantic import BeforeValidator
 
@@ -146,7 +146,7 @@ def _strict(annotation: Any) -> Any:
         return Literal[names]
     if origin is Annotated:
         if not all(isinstance(mark, BaseMetadata | GroupedMetadata) for mark in kinds[1:]):
-            return Any  # whoever reads the other mark checks it, as cfaug.run.setting_types
+            return Any  # its reader checks the other mark: cfaug.run.setting_types
         # The reader of the base goes last, so that it runs before the bounds are compared.
         base, *reader = get_args(_strict(kinds[0])) if kinds[0] is float else [_strict(kinds[0])]
         return Annotated[(base, *kinds[1:], *reader)]
@@ -154,7 +154,7 @@ def _strict(annotation: Any) -> Any:
         return reduce(or_, map(_strict, kinds))
     if annotation in {None, bool, int, str, types.NoneType} or origin is Literal:
         return annotation
-    if annotation is float:  # pydantic would take what float() does, such as a tensor
+    if annotation is float:  # pydantic would accept all that float() does, such as a tensor
         return Annotated[float, BeforeValidator(_refuse_lookalike)]
     inner = tuple(kind if kind is Ellipsis else _strict(kind) for kind in kinds)
     base = base_of(annotation)
@@ -176,7 +176,7 @@ def _read_list(value: Any) -> Any:
 
 
 def alternatives_of(annotation: Any) -> list[Any]:
-    """Return what is joined by ``|``."""
+    """Return the alternatives that ``|`` joins."""
     if get_origin(annotation) in {Union, types.UnionType}:
         return [one for part in get_args(annotation) for one in alternatives_of(part)]
     return [annotation]
@@ -189,23 +189,23 @@ def base_of(annotation: Any) -> Any:
 
 
 def plain_of(annotation: Any) -> Any:
-    """Return what ``Annotated`` annotates."""
+    """Return an annotation without ``Annotated``."""
     while get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     return annotation
 
 
 def is_sequence(base: Any) -> bool:
-    """Say whether a class is one of lists; texts are not."""
+    """Say whether a class is a sequence other than text."""
     return isinstance(base, type) and issubclass(base, Sequence) and not issubclass(base, str)
 
 
 def explain_refusal(value: Any, annotation: Any, key: str) -> str:
-    """Return the sentence that refuses a value: the item to blame, and what it may be.
+    """Return the message that refuses a value, with the invalid item and the allowed ones.
 
     Args:
-        value: what is not allowed.
-        annotation: what is.
+        value: a value that is not allowed.
+        annotation: the annotation that it does not conform to.
         key: the setting's dotted name.
     """
     choices = alternatives_of(annotation)
@@ -224,9 +224,9 @@ def explain_refusal(value: Any, annotation: Any, key: str) -> str:
 
 
 def _parts(value: Any, annotation: Any) -> list[tuple[str, Any, Any]]:
-    """Return what a list or mapping holds, with where and with its annotation.
+    """Return the items of a list or mapping, each with its place and its annotation.
 
-    It is empty where the annotation says nothing, or another length.
+    The list is empty if the annotation gives none, or another length.
     """
     base, kinds = base_of(annotation), get_args(plain_of(annotation))
     if isinstance(value, Mapping) and base in {Mapping, dict} and kinds:
@@ -240,7 +240,7 @@ def _parts(value: Any, annotation: Any) -> list[tuple[str, Any, Any]]:
 
 
 def choices_of(annotation: Any) -> tuple[Any, ...]:
-    """Return the values that an annotation lists; none if it lists none."""
+    """Return the values that an annotation lists; empty if it lists none."""
     for mark in _marks(annotation):
         if isinstance(mark, OneOf):
             return mark.names
@@ -249,7 +249,7 @@ def choices_of(annotation: Any) -> tuple[Any, ...]:
 
 
 def _marks(annotation: Any) -> list[Any]:
-    """Return what ``Annotated`` says, each bound by itself."""
+    """Return the metadata of ``Annotated``, each bound by itself."""
     found: list[Any] = []
     while get_origin(annotation) is Annotated:
         annotation, *marks = get_args(annotation)
@@ -259,7 +259,7 @@ def _marks(annotation: Any) -> list[Any]:
 
 
 def describe_type(annotation: Any) -> str:
-    """Return what a setting of this type should be.
+    """Return a description of the values of a setting of this type.
 
     >>> [describe_type(one) for one in (Positive, PartialShare, Sequence[str], None)]
     ['a whole number of at least 1', 'a number in [0, 1)', 'a list of texts', 'null']
@@ -283,7 +283,7 @@ def describe_type(annotation: Any) -> str:
 
 
 def _describe_bounds(marks: Sequence[Any]) -> str:
-    """Return in words which numbers are allowed."""
+    """Return the bounds of a number in words."""
     low: list[tuple[Any, str]] = [(mark.ge, "[") for mark in marks if isinstance(mark, Ge)]
     low += [(mark.gt, "(") for mark in marks if isinstance(mark, Gt)]
     high: list[tuple[Any, str]] = [(mark.le, "]") for mark in marks if isinstance(mark, Le)]
@@ -306,14 +306,14 @@ def _describe_several(kind: Any) -> str:
 
 
 def write_value(value: Any) -> str:
-    """Write a value as it is typed, as far as a message has room.
+    """Return a value as it is typed on the command line, shortened for a message.
 
     >>> [write_value(value) for value in (None, True, 1.5, "no", ["a", None])]
     ['null', 'true', '1.5', 'no', '[a,null]']
     """
     try:
         text = _write(value)
-    except (RecursionError, ValueError):  # nested without end; a number of thousands of digits
+    except (RecursionError, ValueError):  # endless nesting; an integer of thousands of digits
         return f"({type(value).__name__})"
     return text if len(text) <= LONGEST else text[:LONGEST] + "..."
 
@@ -329,17 +329,17 @@ def _write(value: Any) -> str:
 
 
 class _Unresolved:
-    """Stands for a name of ``if TYPE_CHECKING``: a class, and so no type of a value from YAML."""
+    """A stand-in for a name under ``if TYPE_CHECKING``, a class that no value from YAML has."""
 
     def __class_getitem__(cls, _: Any) -> type[_Unresolved]:
         return cls
 
 
 class _Names(dict[str, Any]):
-    """The names of a module; one that only a type checker sees is unresolved."""
+    """The names of a module; names that only a type checker sees are unresolved."""
 
     def __missing__(self, name: str) -> Any:
-        if name.startswith("__"):  # what a debugger looks for
+        if name.startswith("__"):  # a debugger looks for these
             raise KeyError(name)
         return getattr(builtins, name, _Unresolved)
 
@@ -347,13 +347,13 @@ class _Names(dict[str, Any]):
 def annotation_of(target: Callable[..., Any], name: str) -> Any:
     """Return the resolved annotation of one argument of a function or class.
 
-    What it names under ``if TYPE_CHECKING`` counts as some class; without one it is ``Any``.
+    A name under ``if TYPE_CHECKING`` counts as some class; a missing annotation is ``Any``.
     """
     written, module = _written_annotation(target, name)
     written = getattr(written, "__forward_arg__", written)
     if not isinstance(written, str):
         return written
-    # As typing.get_type_hints does, which gives up all arguments for one unknown name.
+    # Like typing.get_type_hints, which fails for all arguments if one name is unknown.
     return eval(written, {"__builtins__": {}}, _Names(vars(sys.modules[module])))
 
 

@@ -23,8 +23,8 @@ def visual_words(kind: Kind, file: str | None = None) -> tuple[str, ...]:
     """Return the names of a list in lower case, without duplicates, in the file's order.
 
     Args:
-        kind: name of a shipped list.
-        file: your own list; ``None`` is the shipped one.
+        kind: the name of a shipped list.
+        file: the path of the user's own list; ``None`` takes the shipped one.
 
     Raises:
         UserError: if the file cannot be read or holds no name.

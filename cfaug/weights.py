@@ -1,4 +1,4 @@
-"""Places and hashes of weights, without torch; pickles of anything but tensors are refused."""
+"""Places and hashes of weights, without torch; pickles of other things than tensors are refused."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ OPEN_CLIP_FOLDERS = ("local-dir:", "hf-hub:")
 """Prefix of open_clip's ``architecture`` for a folder with its own configuration."""
 
 WEIGHT_FILES = (".bin", ".ckpt", ".pt", ".pth", ".safetensors")
-"""Endings by which a missing file of weights is told from a Hub id."""
+"""Endings that distinguish a missing weight file from a Hub id."""
 
 HUB_TIMEOUT_S = 10.0
-"""Seconds in which the Hub must answer, after which only what was fetched before is used."""
+"""Seconds to wait for the Hub, after which only files that were downloaded before are used."""
 
 COPIES = ("*.fp16.safetensors", "*.non_ema.safetensors", "*.fp16-*.safetensors")
 """Patterns of further copies of the same weights on the Hub."""
@@ -43,7 +43,7 @@ OPEN_CLIP_WEIGHTS = (
     "model.safetensors",
     "pytorch_model.bin",
 )
-"""In the order open_clip itself prefers them."""
+"""Names of the weight file, in open_clip's own order of preference."""
 
 
 def resolve(
@@ -59,13 +59,13 @@ def resolve(
     a folder of an installed Python package, which is not imported.
 
     Args:
-        name_or_path: as the configuration gives it.
-        revision: commit of a Hub id.
+        name_or_path: the name or path that the configuration gives.
+        revision: the commit of a Hub id; ``None`` for the newest.
         wanted: patterns of the files to download; ``None`` is one model with its tokenizer.
-        fetch: download a Hub id; False uses only files that were downloaded before.
+        fetch: whether to download a Hub id; otherwise earlier downloads are used.
 
     Raises:
-        UserError: if there is none, with what to do about it.
+        UserError: if there is none, naming what to do about it.
     """
     if name_or_path.startswith(ZOO):
         return _zoo_folder(name_or_path.removeprefix(ZOO))
@@ -159,16 +159,16 @@ def _fetch(name: str, revision: str | None, wanted: Sequence[str] | None, fetch:
 
 
 def _ask_hub(name: str, revision: str | None) -> Exception | None:
-    """Return why the Hub does not answer about a model; ``None`` where it does.
+    """Return the error of the Hub's answer about a model; ``None`` if there is none.
 
-    ``snapshot_download`` has no limit of time for this question, and a network that drops packets
-    would hold the command up for ever.
+    ``snapshot_download`` has no timeout for this request, so that a network that drops packets
+    would block the command for ever.
     """
     from huggingface_hub import HfApi
 
     try:
         HfApi().model_info(name, revision=revision, timeout=HUB_TIMEOUT_S)
-    except Exception as error:  # as below; what was fetched before is used
+    except Exception as error:  # of many types, see _fetch; earlier downloads are used
         return error
     return None
 
@@ -213,11 +213,11 @@ def open_clip_folder(architecture: str, *, fetch: bool = True) -> Path | None:
     """Return the folder of a ``local-dir:`` or ``hf-hub:`` name; ``None`` for a plain name.
 
     Args:
-        architecture: as open_clip has it.
-        fetch: download a Hub id.
+        architecture: open_clip's name of the architecture, such as ``hf-hub:ORG/NAME``.
+        fetch: whether to download a Hub id.
 
     Raises:
-        UserError: if it is missing.
+        UserError: if the folder is missing.
     """
     for prefix in OPEN_CLIP_FOLDERS:
         if architecture.startswith(prefix):
@@ -226,7 +226,7 @@ def open_clip_folder(architecture: str, *, fetch: bool = True) -> Path | None:
 
 
 def open_clip_weights(architecture: str, pretrained: str | None) -> Path | None:
-    """Return the weight file of an open_clip model, or ``None`` for a tag.
+    """Return the weight file of an open_clip model; ``None`` for a tag of published weights.
 
     Raises:
         UserError: if a folder or a Hub id is missing or has no weights.
@@ -298,12 +298,12 @@ def model_identity(weights: str, settings: Mapping[str, Any]) -> str:
     False
 
     Args:
-        weights: their hash.
-        settings: of the model that change its answers; ``None`` is a setting's default.
+        weights: the hash of the weights.
+        settings: the model's settings that change its answers; ``None`` is a setting's default.
     """
     told = {name: value for name, value in settings.items() if value is not None}
     if str(told.get("architecture")).startswith(OPEN_CLIP_FOLDERS):
-        del told["architecture"]  # the folder's own file says it
+        del told["architecture"]  # the folder's own files determine it
     return sha256_text(json.dumps([weights, told], sort_keys=True)) if told else weights
 
 
@@ -313,7 +313,7 @@ def sha256_text(text: str) -> str:
 
 
 def refuse_pickles(paths: Sequence[Path]) -> None:
-    """Accept only tensors: reading any other pickle can run code.
+    """Refuse pickles of anything but tensors, as reading them can run code.
 
     Raises:
         UserError: naming the file.

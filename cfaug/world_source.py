@@ -1,7 +1,8 @@
 """Names of sources in the embedded world: ``shapescapes:PART`` or ``shapescapes:PART@STYLE``.
 
-``shapescapes_vqa:PART`` is a part of the questions about it, ``shapescapes_compositional:PART`` one
-of its compositional tests. Every other name of a source is a folder or a file.
+``shapescapes_vqa:PART`` is a part of the questions about the world,
+``shapescapes_compositional:PART`` one of its compositional tests. Every other name of a source is a
+folder or a file.
 """
 
 from __future__ import annotations

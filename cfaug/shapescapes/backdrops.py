@@ -1,4 +1,4 @@
-"""The backgrounds: each painter draws on a canvas of any size from its own generator."""
+"""The backgrounds: each painter draws on a canvas of any size with its own random generator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shortened captions of the world, so that there is something to insert."""
+"""Shortened captions of the world, so that words can be inserted."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class LeaveOut:
     """The shares of captions that leave out colour and background.
 
     Attributes:
-        colour: share of captions without the subject's colour, from 0 to 1.
-        background: share of captions without the background, from 0 to 1.
+        colour: the share of captions without the subject's colour, from 0 to 1.
+        background: the share of captions without the background, from 0 to 1.
     """
 
     colour: Share = 0.0
@@ -43,15 +43,15 @@ def read_leave_out(given: Mapping[str, float]) -> LeaveOut:
 
 
 def shorten_caption(example: Example, shares: LeaveOut, seed: int) -> Example:
-    """Return an example whose caption leaves out colour and background with the given shares.
+    """Return an example with a caption that leaves out colour and background with these shares.
 
     The choice is keyed by the example, so that a larger share shortens all captions that a smaller
     one does. The frame ("there is ...") stays.
 
     Args:
-        example: of the world, with one caption.
-        shares: how many captions leave out what.
-        seed: of the draws.
+        example: an example of the world, with one caption.
+        shares: the shares of captions that leave out the colour and the background.
+        seed: the seed of the draws.
 
     Raises:
         UserError: for a caption that is not a sentence of the world, or a hypothesis, whose label

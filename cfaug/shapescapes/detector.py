@@ -29,8 +29,8 @@ PLACE_LABELS: Mapping[str, str] = {
     "water": "water",
     "curtain": "curtain",
 }
-"""The objects found for places: those with one of the world's colours; snow and roads have none,
-and the night is not an object."""
+"""The labels of places, if they have one of the world's colours; snow and roads have none, and the
+night is not an object."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,10 @@ class SceneDetector:
     subject has no attribute, a covered place is not found.
 
     Args:
-        error_rate: share of the objects that go wrong, from 0 to 1.
-        errors: the ways to go wrong, equally probable: ``attribute``, ``missed``, ``label``.
-        seed: of the errors.
-        world: that the photos were drawn from (``data.world``); ``None`` gives no boxes.
+        error_rate: the share of objects with an error, from 0 to 1.
+        errors: the kinds of errors, equally probable: ``attribute``, ``missed``, ``label``.
+        seed: the seed of the errors.
+        world: the world that drew the photos (``data.world``); ``None`` gives no boxes.
 
     Raises:
         UserError: if the rate is not a share, or a kind of error is unknown.
@@ -118,5 +118,5 @@ class SceneDetector:
         return sha256_text(repr(parts))
 
     def describe(self) -> dict[str, str]:
-        """Return that the scene was read, and the rate of errors."""
+        """Return the name of the oracle and its rate of errors."""
         return {self.name: f"ShapeScapes oracle, {self.error_rate:g} of its objects wrong"}

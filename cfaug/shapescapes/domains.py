@@ -27,9 +27,10 @@ class Domain:
     """The rendering of a domain.
 
     Attributes:
-        make: maps a picture (size, size, 3) of full scale 1 to another, with its own generator.
-        reach: maps a picture's side in pixels to the distance at which a pixel has influence, in
-            rows or columns.
+        make: a function that maps a picture (size, size, 3), with values in [0, 1], and a random
+            generator to another such picture.
+        reach: a function that maps a picture's side in pixels to the distance, in rows or columns,
+            at which a pixel has influence.
     """
 
     make: Maker
@@ -37,7 +38,7 @@ class Domain:
 
 
 def redraw(picture: Floats, domain: str, rng: np.random.Generator) -> Floats:
-    """Return a picture (size, size, 3) of full scale 1 as the domain shows it."""
+    """Return a picture (size, size, 3), with values in [0, 1], redrawn in a domain."""
     return np.asarray(_MAKERS[domain].make(np.clip(picture, 0, 1), rng), dtype=np.float32)
 
 
@@ -61,7 +62,7 @@ def _photo(picture: Floats, rng: np.random.Generator) -> Floats:
 
 
 def _edges(picture: Floats, step: int) -> Floats:
-    """Return the difference of neighbours ``step`` pixels away, at most 1, (size, size)."""
+    """Return the difference of neighbours ``step`` pixels away, clipped to 1, (size, size)."""
     padded = np.pad(picture, ((step, step), (step, step), (0, 0)), mode="edge")
     size = len(picture)
     middle = slice(step, step + size)
@@ -140,7 +141,7 @@ def _tile(size: int) -> int:
 
 
 def _step(size: int) -> int:
-    """Return the distance of the pixels whose difference is an edge."""
+    """Return the distance in pixels between neighbours that are compared for edges."""
     return max(1, size // 48)
 
 

@@ -5,10 +5,10 @@ three photos something is covered in grey: the subject's colour (all of the subj
 against the background) or the background (all but the subject). A statement about the covered part
 is neutral.
 
-A label never follows from the hypothesis. Of six photos in a row every form of hypothesis (that
-names a colour, a place, or both) has each label twice, and within a form all words are uniform and
-independent whatever the label. Photo and hypothesis are both needed. (The photo alone reveals
-something: if nothing is covered, nothing is neutral.)
+The hypothesis alone says nothing about the label: over six photos in a row every form of hypothesis
+(one that names a colour, a place, or both) has each label twice, and within a form all words are
+uniform and independent of the label. So photo and hypothesis are both needed. (The photo alone says
+something: if nothing is covered, no hypothesis is neutral.)
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cfaug.shapescapes.vocabulary import FRAMES, SUBJECTS, Factors, Wording, cap
 from cfaug.shapescapes.world import World
 
 COVER = 128
-"""The grey of covered parts, in levels of 255."""
+"""The grey of covered parts, from 0 to 255."""
 
 Forms = tuple[tuple[str, tuple[str, ...]], ...]
 
@@ -39,7 +39,7 @@ PLAN: tuple[tuple[str | None, Forms], ...] = (
     ("colour", (("neutral", COLOUR), ("entailment", PLACE), ("contradiction", BOTH))),
     ("background", (("neutral", PLACE), ("entailment", COLOUR), ("contradiction", BOTH))),
 )
-"""For six photos in a row: the covered part, and label and named factors of each hypothesis."""
+"""For six photos in a row: the covered part, and each hypothesis's label and named factors."""
 
 
 @dataclass(frozen=True)
@@ -99,9 +99,9 @@ def cover(drawn: Rendering, hidden: str | None) -> NDArray[np.uint8]:
     """Return a scene's pixels with a factor covered in grey: uint8 (size, size, 3).
 
     Args:
-        drawn: the scene.
-        hidden: ``colour`` covers all pixels that the subject touches, ``background`` all pixels
-            that do not show only the subject; ``None`` covers nothing.
+        drawn: the rendered scene.
+        hidden: the factor to cover: ``colour`` covers all pixels that the subject touches,
+            ``background`` all pixels that do not show only the subject; ``None`` covers nothing.
     """
     if hidden is None:
         return drawn.pixels

@@ -34,7 +34,7 @@ SIDE = 3
 """Columns and rows of cells."""
 
 SHAPES = ("ball", "cube", "star", "cone", "heart", "ring")
-"""The subjects that can be told apart when they are small; their plurals end in "s"."""
+"""The subjects that can be distinguished when they are small; their plurals end in "s"."""
 
 SIZES: Mapping[str, float] = MappingProxyType({"small": 0.065, "large": 0.125})
 """Half of a thing's width, as a share of the picture's width."""
@@ -44,8 +44,8 @@ RIM, RIM_COLOUR = 1.17, 0.97
 width relative to the thing, and its grey."""
 
 REACH = 0.155
-"""How far from the centre of its cell a thing and its rim may reach, as a share of the picture's
-width."""
+"""The largest distance of a thing and its rim from the centre of its cell, as a share of the
+picture's width."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,10 @@ class Layout:
     """The cells of a gathering.
 
     Attributes:
-        side: columns, and rows.
-        sizes: half of a thing's width by the name of its size, of the picture's width.
-        reach: how far from the centre of its cell a thing and its rim may reach, likewise.
+        side: the number of columns, and of rows.
+        sizes: half of a thing's width, as a share of the picture's width, by the name of its size.
+        reach: the largest distance of a thing and its rim from the centre of its cell, as a share
+            of the picture's width.
     """
 
     side: int
@@ -71,7 +72,7 @@ LAYOUTS: Mapping[str, Layout] = MappingProxyType(
         FOUR: Layout(2, MappingProxyType({"large": 0.17}), 0.24),
     }
 )
-"""By name; things in four cells can be told apart in 32 pixels."""
+"""The layouts by name; 32 pixels are enough to distinguish things in four cells."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class Gathering:
     layout: str = NINE
 
     def record(self) -> dict[str, Any]:
-        """Return the scene as JSON, from which ``gathering_of`` makes it again."""
+        """Return the scene as JSON; ``gathering_of`` reverses this."""
         # Older records have no layout.
         layout = {} if self.layout == NINE else {"layout": self.layout}
         return {
@@ -125,8 +126,8 @@ def render_gathering(gathering: Gathering, size: int, style: Style) -> NDArray[n
     """Draw a gathering.
 
     Args:
-        gathering: no two of its things share a cell.
-        size: side of the picture in pixels; small shapes can be told apart from about 64.
+        gathering: the things, each in a cell of its own, and their background.
+        size: the side of the picture in pixels; small shapes are distinguishable from about 64.
         style: the style of the rendering.
 
     Returns:
@@ -157,7 +158,7 @@ def _put(picture: Floats, thing: Thing, gathering: Gathering, style: Style) -> F
 
 
 def _cover(thing: Thing, gathering: Gathering, size: int, style: Style) -> tuple[Floats, Floats]:
-    """Return the coverage of every pixel by a thing, and with its rim, each (size, size)."""
+    """Return every pixel's coverage by a thing, without and with its rim, each (size, size)."""
     layout = LAYOUTS[gathering.layout]
     rng = generator(gathering.seed, "cell", thing.column, thing.row, "pose")
     side, half = size * SUPERSAMPLING, layout.sizes[thing.size]

@@ -1,4 +1,4 @@
-"""Parses captions of the world, and writes them.
+"""A parser and writer of captions of the world.
 
 The captions of this world have a grammar, so that the kind of an edit, its change, and whether it
 keeps the label are known exactly.
@@ -37,10 +37,10 @@ class Statement:
     """The claims of a caption about a scene; ``None`` for a factor that it does not mention.
 
     Attributes:
-        subject: what is shown.
-        colour: the subject's.
-        background: where it is.
-        domain: by what means it is shown, where the caption says "a sketch of" or "a photo of".
+        subject: the subject that is shown.
+        colour: the subject's colour.
+        background: the background.
+        domain: the medium, if the caption says "a sketch of" or "a photo of".
     """
 
     subject: str
@@ -49,12 +49,12 @@ class Statement:
     domain: str | None = None
 
     def agrees(self, factors: Factors) -> bool:
-        """Return whether all claims are true for a scene; a photo need not be called one."""
+        """Return whether all claims are true for a scene; no domain means a photo."""
         said = {**vars(self), "domain": self.domain or PHOTO}
         return all(value in (None, getattr(factors, name)) for name, value in said.items())
 
     def differing(self, other: Statement) -> tuple[str, ...]:
-        """Return the factors in which the two differ."""
+        """Return the names of the factors in which two statements differ."""
         return tuple(name for name, value in vars(self).items() if value != getattr(other, name))
 
 

@@ -1,10 +1,10 @@
-"""A perfect annotator's answers to the paper's question, for every image of a part of pairs.
+"""A perfect annotator's choice between the two captions, for every image of a part of pairs.
 
 The world's pairs are exact, so that no caption is wrong, but a subject can be hard to see. The
-oracle knows which pixels show it: the images whose subject stands out least, by colour and area,
-count as showing neither caption, in the same share as images that the paper's annotators did not
-match to their caption (26.82 %, COCO-CFs, section 5.1). So the share of validated images equals
-that of COCO-Counterfactuals, with a criterion that an annotator would use.
+oracle knows the pixels that show it: the images whose subject stands out least, by colour and area,
+count as showing neither caption. Their share is that of the images that annotators did not match
+to their caption (26.82 %, COCO-CFs, section 5.1), so that the share of validated images equals that
+of COCO-Counterfactuals, by a criterion that an annotator would use.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ UNMATCHED = 0.2682
 def ensure_labels(world: WorldSettings, part: str, root: Path) -> Path:
     """Return the label file of a part of pairs, writing it first if it does not exist.
 
-    A line has ``key``, ``member``, ``label`` (original, counterfactual or neither) and
-    ``visibility``, as ``cfaug.data.planning.human_labels`` reads them.
+    Each line has ``key``, ``member``, ``label`` (original, counterfactual or neither) and
+    ``visibility``, in the form that ``cfaug.data.planning.human_labels`` reads.
 
     Args:
         world: the settings, with a seed.
@@ -40,7 +40,7 @@ def ensure_labels(world: WorldSettings, part: str, root: Path) -> Path:
         root: the folder of all shards (``paths.shards``).
 
     Raises:
-        UserError: for a part without pairs, and as ``ensure``.
+        UserError: for a part without pairs, and for the reasons of ``ensure``.
     """
     folder = ensure(world, part, root)
     file = folder.parent / f"{part}-labels.jsonl"
@@ -55,7 +55,7 @@ def ensure_labels(world: WorldSettings, part: str, root: Path) -> Path:
 
 
 def oracle_labels(world: WorldSettings, folder: Path) -> Iterator[dict[str, object]]:
-    """Yield the answer to every image of a part's shards, in order.
+    """Yield the label of every image of a part's shards, in order.
 
     Raises:
         UserError: if the part's sets are not pairs.
@@ -74,10 +74,10 @@ def oracle_labels(world: WorldSettings, folder: Path) -> Iterator[dict[str, obje
 
 
 def visibility(member: Member, world: WorldSettings) -> float:
-    """Return the visibility of the subject: colour distance to the background, times its area.
+    """Return the visibility of the subject: its colour distance to the background times its area.
 
-    The distance is between the mean colours of the pixels that show the subject alone and of those
-    it does not touch, in levels of 255; the area is the share of the picture that it covers.
+    The distance is between the mean colours (0 to 255) of the pixels that show only the subject and
+    of the pixels that it does not touch; the area is the share of the picture that it covers.
     """
     drawn = render(scene_of(member.extra), world.image_size, world.look())
     if not drawn.solid.any() or drawn.touched.all():

@@ -1,7 +1,8 @@
-"""The language of the world as parts of a caption editor: no model, no download.
+"""The language of the world as parts of a caption editor, without a model or a download.
 
-A vocabulary tells nouns from adjectives and fills a blank with the other words of its kind, so that
-the editor of real captions turns "a red ball on the beach" into "a red cat on the beach".
+A vocabulary distinguishes nouns from adjectives and fills a blank with other words of the same
+kind, so that the editor of real captions turns "a red ball on the beach" into "a red cat on the
+beach".
 """
 
 from __future__ import annotations
@@ -42,19 +43,19 @@ _TAGS = {
 
 
 class VocabularyTagger:
-    """Tags the world's words; an unknown word is a noun, as in common taggers."""
+    """A tagger of the world's words; an unknown word is a noun, as in common taggers."""
 
     def tag(self, sentences: Sequence[Sequence[str]]) -> list[list[str]]:
         """Return NN for subjects and places, JJ for colours, DT, IN or VBZ for the rest."""
         return [[_TAGS.get(word.lower(), "NN") for word in words] for words in sentences]
 
     def describe(self) -> dict[str, str]:
-        """Return that the vocabulary was used."""
+        """Return a note that the vocabulary was used."""
         return {"tagger": "ShapeScapes vocabulary"}
 
 
 class VocabularyFiller:
-    """Fills a blank with the other words of the same kind, with equal probabilities.
+    """A filler of blanks with the other words of the same kind, with equal probabilities.
 
     Nouns that are not subjects ("photo", "beach") get no fills: the world cannot draw their edits.
     """
@@ -65,7 +66,7 @@ class VocabularyFiller:
         return [[Fill(word, 1 / len(words)) for word in words[:top_k]] for words in others]
 
     def describe(self) -> dict[str, str]:
-        """Return that the vocabulary was used."""
+        """Return a note that the vocabulary was used."""
         return {"filler": "ShapeScapes vocabulary"}
 
 
@@ -73,13 +74,13 @@ class VocabularyFiller:
 class AttributeFiller:
     """A language model of attributes before nouns, which is independent of images.
 
-    A blank without words before a noun gets the world's colours, with probabilities that depend on
-    the noun alone: in language a green tree is more usual than a purple one, whatever a photo
-    shows. They are drawn from a uniform Dirichlet law by noun. A blank anywhere else, or one with
-    words, gets what ``VocabularyFiller`` gives.
+    An empty blank before a noun gets the world's colours, with probabilities that depend on the
+    noun alone: in language a green tree is more usual than a purple one, whatever a photo shows.
+    Each noun's probabilities are drawn from a uniform Dirichlet distribution. Any other blank gets
+    the words of ``VocabularyFiller``.
 
     Args:
-        seed: seed of the probabilities.
+        seed: the seed of the probabilities.
     """
 
     seed: int = 0
@@ -100,15 +101,15 @@ class AttributeFiller:
         return sorted(fills, key=lambda one: -one.probability)[:top_k]
 
     def describe(self) -> dict[str, str]:
-        """Return that the vocabulary was used."""
+        """Return a note that the vocabulary was used."""
         return {"filler": f"ShapeScapes attributes, seed {self.seed}"}
 
 
 class VocabularyEncoder:
     """Exact similarity of words: a text has cosine 1 with itself, and 0 with any other.
 
-    It knows the words of the world and "brick wall"; an unknown text is similar to nothing, not
-    even to itself.
+    It knows the words of the world and "brick wall"; an unknown text has cosine 0 with every text,
+    even with itself.
     """
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float64]:
@@ -122,5 +123,5 @@ class VocabularyEncoder:
         return found
 
     def describe(self) -> dict[str, str]:
-        """Return that the vocabulary was used."""
+        """Return a note that the vocabulary was used."""
         return {"encoder": "ShapeScapes vocabulary"}

@@ -35,17 +35,17 @@ def edit_factors(factors: Factors, kind: str, to: str) -> Factors:
 def redraw_edited(
     before: Scene, after: Scene, *, size: int, style: Style
 ) -> tuple[Rendering, NDArray[np.bool_]]:
-    """Draw a scene with changed factors, and the mask of pixels that may change.
+    """Render an edited scene, and the mask of pixels that may change.
 
     Args:
         before: the unedited scene.
         after: the same scene with other factors.
-        size: side of the picture in pixels.
-        style: style of the rendering.
+        size: the side of the picture in pixels.
+        style: the style of the rendering.
 
     Returns:
-        The edited scene, and a bool mask (size, size), outside of which it equals the unedited one
-        bit by bit: see ``counterfactual``; for several factors it is the union.
+        The edited scene, and a bool mask (size, size); outside it the edited scene equals the
+        unedited one bit by bit. The masks of several changed factors are united.
     """
     first, second = render(before, size, style), render(after, size, style)
     differing = {k for k in FACTORS if getattr(before.factors, k) != getattr(after.factors, k)}
@@ -62,20 +62,20 @@ def redraw_edited(
 def psnr_outside(
     shown: NDArray[np.uint8], photo: NDArray[np.uint8], mask: NDArray[np.bool_]
 ) -> float:
-    """Return how well an edited picture keeps the pixels outside the edit, in dB.
+    """Return the peak signal-to-noise ratio of an edited picture outside the edit, in dB.
 
     >>> psnr_outside(np.full((2, 2, 3), 5, np.uint8), np.full((2, 2, 3), 5, np.uint8),
     ...              np.zeros((2, 2), bool))
     inf
 
     Args:
-        shown: uint8 (size, size, 3).
-        photo: what was edited, of the same shape.
-        mask: bool (size, size), what may change.
+        shown: the edited picture, uint8 (size, size, 3).
+        photo: the unedited picture, of the same shape.
+        mask: the pixels that may change, bool (size, size).
 
     Returns:
-        The peak signal-to-noise ratio over the pixels outside the mask; infinite if they are equal,
-        ``nan`` if there are none.
+        The ratio over the pixels outside the mask; infinite if they are equal, ``nan`` if there are
+        none.
     """
     kept = ~mask
     if not kept.any():

@@ -1,7 +1,7 @@
-"""The oracle as an image editor: the perfect edit of a photo of the world, by its captions.
+"""The oracle as an image editor: perfect edits of photos of the world, from their captions.
 
-A recipe that draws with a diffusion model runs with these edits when its ``image_editor`` is
-swapped; differences of the results are then due to the image editor.
+A recipe that uses a diffusion model runs with these edits when its ``image_editor`` is replaced;
+differences of the results are then due to the image editor.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from cfaug.shapescapes.settings import WorldSettings
 from cfaug.types import Example, ImageJob, Images
 
 UNKNOWN_WORDS = "oracle_unknown_words"
-"""Reason of an edit that is not drawn: its text is not a sentence of the world's grammar."""
+"""The reason for an edit that is not drawn: its text is not in the world's grammar."""
 
 
 @dataclass(frozen=True)
 class OracleEdit:
-    """Redraws the photo's scene with the factors changed that an edited text changes.
+    """An image editor that redraws the photo's scene with the factors that the text changes.
 
-    The first image of a job is the photo, and that of a text equal to the first is the photo too:
-    the oracle reconstructs perfectly. ``Draw`` changes nothing.
+    The first image of a job is the photo, and so is the image of any text equal to the first, as
+    the oracle reconstructs perfectly. ``Draw`` has no effect.
 
     Args:
         world: the world of the photos (``data.world``).
@@ -37,9 +37,9 @@ class OracleEdit:
     world: WorldSettings
 
     def edit(self, jobs: Sequence[ImageJob]) -> list[Images]:
-        """Return the images of each job, one a text.
+        """Return the images of each job, one for each text.
 
-        A job whose texts are not all sentences of the world gives ``Images`` without images.
+        If a text of a job is not a sentence of the world, its ``Images`` have no images.
 
         Raises:
             UserError: if an example is not a scene of this world.
@@ -47,7 +47,7 @@ class OracleEdit:
         return [self._edit(job) for job in jobs]
 
     def describe(self) -> dict[str, str]:
-        """Return that the oracle was used, and its world."""
+        """Return the name of the oracle and the style of its world."""
         return {"image_editor": f"ShapeScapes oracle, style {self.world.style}"}
 
     def _edit(self, job: ImageJob) -> Images:

@@ -1,4 +1,4 @@
-"""The oracle's sets of attribute grids: one scene, drawn once for every combination of a grid."""
+"""The oracle's sets of attribute grids: one scene, drawn for every combination of a grid."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ from cfaug.types import ImageJob, Images
 from cfaug.validation import OneOf, check_fields
 
 LABELS = tuple(name for name in CHOICES if name != SUBJECT)
-"""The possible attributes of a grid: all factors except the subject. Factors that a grid lacks have
-their first value in all members."""
+"""The possible attributes of a grid: all factors except the subject. Factors that are not in a grid
+have their first value in all members."""
 
 
 @dataclass(frozen=True)
 class OracleSets:
-    """Draws the members of a grid over one subject, which differ only in their attributes.
+    """An image editor for grids over one subject; its images differ only in their attributes.
 
-    Pose, texture and light are those of the draw's seed, so that candidates of one proposal are
+    Pose, texture and light depend on the draw's seed, so that candidates of one proposal are
     different scenes; p and the guidance scale have no effect.
 
     Args:
-        image_size: side of the pictures in pixels.
+        image_size: the side of the pictures in pixels.
         style: a name of ``cfaug.shapescapes.styles.STYLES``.
-        shuffled: permute the pictures of a set at random, so that its labels are independent of
-            them: any skew that a test finds there is a false alarm, whatever the model prefers.
+        shuffled: whether to permute the pictures of a set at random, so that its labels are
+            independent of them: any skew that a test then finds is a false alarm, whatever the
+            model prefers.
 
     Raises:
         UserError: if there is no such style, or the pictures are smaller than 8 pixels.
@@ -48,7 +49,7 @@ class OracleSets:
         check_fields(self, "recipe.image_editor")
 
     def edit(self, jobs: Sequence[ImageJob]) -> list[Images]:
-        """Return the images of each job, one a text.
+        """Return the images of each job, one for each text.
 
         Raises:
             UserError: if a job is not a grid over a subject of the world.
@@ -56,7 +57,7 @@ class OracleSets:
         return [self._draw(job) for job in jobs]
 
     def describe(self) -> dict[str, str]:
-        """Return that the oracle was used, and its style."""
+        """Return the name of the oracle and its style."""
         shuffled = ", shuffled" if self.shuffled else ""
         return {"image_editor": f"ShapeScapes oracle, sets, style {self.style}{shuffled}"}
 
@@ -77,7 +78,7 @@ def factors_of(about: Mapping[str, Any], where: str) -> Factors:
 
     Args:
         about: a member's ``extra``, with ``subject`` and ``attributes``.
-        where: for the message.
+        where: the place that errors name.
 
     Raises:
         UserError: naming ``where``, if the world has no such subject, attribute or value.

@@ -1,10 +1,10 @@
 """The parts of a world as sets of PNG images with captions: for training, and for the tests.
 
-Training: "real" (biased), "more_real" (these scenes, and as many more as there are counterfactual
-members), "counterfactual" (a biased scene and its minimal edit), "matched" (the factors and
-captions of "counterfactual", every scene with its own pose, texture and noise) and "unbiased"
-(unpaired). Tests: "id" and "id_retrieval" (biased), "ood" (never at home: every such combination
-once, so that captions are unique), "ood_pairs" (such a scene and its subject swap),
+Training: "real" (biased), "more_real" (the same scenes and further ones, as many as there are
+counterfactual members), "counterfactual" (a biased scene and its minimal edit), "matched" (the
+factors and captions of "counterfactual", every scene with its own pose, texture and noise) and
+"unbiased" (unpaired). Tests: "id" and "id_retrieval" (biased), "ood" (every combination with no
+factor at home, once, so that captions are unique), "ood_pairs" (such a scene and its subject swap),
 "counterfactual_test" (every combination once, in pairs that differ by a subject swap) and
 "real_test" (the first caption of each of those pairs with a scene of its own). Tests name colour
 and background in every caption. "ve" and "ve_test" are ShapeScapes-VE: photos with three hypotheses
@@ -98,7 +98,7 @@ def _more_real(world: World) -> Iterator[CounterfactualSet]:
 
 
 def _more_real_size(settings: WorldSettings) -> int:
-    """Return the largest size needed by a control without counterfactuals: that of everything."""
+    """Return the largest size that a control without counterfactuals needs: that of all data."""
     return settings.real_scenes + 2 * settings.counterfactual_pairs
 
 
@@ -122,7 +122,7 @@ def _unbiased(world: World) -> Iterator[CounterfactualSet]:
 
 
 def _pair(world: World, index: int) -> tuple[Factors, Factors, Wording, Edit]:
-    """Draw pair ``index``: both scenes' factors, the wording they share, and the edit."""
+    """Draw pair ``index``: both scenes' factors, their common wording, and the edit."""
     rng = world.stream("counterfactual", index)
     before = world.draw_biased(rng)
     kind, after = world.draw_edit(rng, before)

@@ -26,7 +26,7 @@ Change = Callable[[State], State]
 
 
 def swap(one: int, other: int, *names: str) -> Change:
-    """Exchange attributes of two things."""
+    """Return the change that exchanges attributes of two things."""
 
     def change(state: State) -> State:
         a, b = state.things[one], state.things[other]
@@ -40,7 +40,7 @@ def swap(one: int, other: int, *names: str) -> Change:
 
 
 def give(one: int, other: int, name: str) -> Change:
-    """Give a thing an attribute of another, which keeps it."""
+    """Return the change that copies an attribute of another thing to a thing."""
 
     def change(state: State) -> State:
         new = replace(state.things[one], **{name: getattr(state.things[other], name)})
@@ -50,24 +50,24 @@ def give(one: int, other: int, name: str) -> Change:
 
 
 def remove(*numbers: int) -> Change:
-    """Take things away."""
+    """Return the change that removes things."""
     return lambda state: replace(
         state, things={n: one for n, one in state.things.items() if n not in numbers}
     )
 
 
 def each(new: Callable[[Thing], Thing]) -> Change:
-    """Change every thing independently."""
+    """Return the change that applies a function to every thing."""
     return lambda state: replace(state, things={n: new(one) for n, one in state.things.items()})
 
 
 def turn(rule: str) -> Change:
-    """Turn a rule of the world into its opposite."""
+    """Return the change that reverses a rule of the world."""
     return lambda state: replace(state, turned=state.turned | {rule})
 
 
 def chain(*changes: Change) -> Change:
-    """Make one change after the other."""
+    """Return the change that applies several changes in order."""
 
     def change(state: State) -> State:
         for one in changes:
@@ -88,14 +88,14 @@ def rotate(thing: Thing) -> Thing:
 
 
 def add(shape: str) -> Change:
-    """Add a thing of a shape; no question depends on its place and other attributes."""
+    """Return the change that adds a thing of a shape; its other attributes do not matter."""
     return lambda state: replace(
         state, things={**state.things, max(state.things) + 1: Thing(shape, "", "", 0, 0)}
     )
 
 
 def double(shape: str) -> Change:
-    """Add as many things of a shape as there are."""
+    """Return the change that doubles the number of things of a shape."""
 
     def change(state: State) -> State:
         for _ in [one for one in state.things.values() if one.shape == shape]:

@@ -1,7 +1,7 @@
 """ShapeScapes-VQA: pictures of several things, each with a basic and four counterfactual questions.
 
-A source calls its parts ``shapescapes_vqa:train`` and ``shapescapes_vqa:test``. Nothing is written:
-pictures are drawn on demand.
+As sources its parts are named ``shapescapes_vqa:train`` and ``shapescapes_vqa:test``. Pictures are
+drawn on demand; no file is written.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.world import World
 
 PARTS = {"train": "vqa_pairs", "test": "vqa_test_pairs"}
-"""The setting of a world with the number of a part's pairs of pictures."""
+"""The world's setting that holds the number of pairs of pictures of each part."""
 
 RULE = "rule"
 """The author and verifier of the questions."""
 
 SCENE, CHANGES = "scene", "changes"
-"""Keys in an image's ``extra`` for ``cfaug.shapescapes.gathering.gathering_of``, and in a
-question's for whether the supposition changes the answer."""
+"""Keys in ``extra``: an image's scene, for ``cfaug.shapescapes.gathering.gathering_of``, and
+whether a question's supposition changes the answer."""
 
 
 def make_questions(settings: WorldSettings, part: str) -> Iterator[AskedImage]:
     """Yield the pictures of a part with their questions, two in a group.
 
     Args:
-        settings: settings of the world, with a seed; of every six pairs one belongs to each
+        settings: the settings of the world, with a seed; of every six pairs one belongs to each
             category.
         part: ``train`` or ``test``.
 
@@ -61,12 +61,12 @@ def make_questions(settings: WorldSettings, part: str) -> Iterator[AskedImage]:
 
 
 def draw_pair(world: World, part: str, index: int) -> tuple[AskedImage, AskedImage]:
-    """Return pair ``index`` of a part: the same questions and options, with other answers.
+    """Return pair ``index`` of a part: two images with equal questions but different answers.
 
     Args:
-        world: of the scenes.
-        part: names the stream of the draws.
-        index: says the category as well.
+        world: the world of the scenes.
+        part: the name of the random stream.
+        index: the number of the pair, which determines its category.
     """
     rng = world.stream(part, index)
     category = tuple(CATEGORIES)[index % len(CATEGORIES)]
@@ -99,9 +99,9 @@ def _ask(twins: Twins, shown: int, turned: Sequence[bool]) -> Iterator[AskedQues
     """Yield the questions about one of two scenes.
 
     Args:
-        twins: both.
-        shown: which of them.
-        turned: of each question, whether the second scene's answer is the first option.
+        twins: both scenes and their questions.
+        shown: the index of the scene, 0 or 1.
+        turned: whether the second scene's answer is the first option, for each question.
     """
     for number, (one, other) in enumerate(zip(twins.questions, turned, strict=True)):
         first, second = (one.answer(things) for things in twins.scenes)

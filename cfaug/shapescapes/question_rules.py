@@ -2,13 +2,13 @@
 
 Questions come with two scenes, twins, that differ only in the subject of the questions and have
 different answers to each of them. The options are the two answers. Both scenes are shown, so that
-every question, with its options in their order, has each option as its right answer once: no text
-gives anything away, alone or together with the other questions about the image.
+for every question, with its options in their order, each option is right once: no text reveals an
+answer, alone or together with the other questions about the image.
 
 Two of four conditions change the answer. So a model that sees perfectly but ignores the condition
 answers half of the counterfactual questions correctly (about five eighths for counts, whose options
-do not always include the number without the condition); one that always takes the other option, at
-most half of them.
+do not always include the number without the condition). A model that always takes the other option
+answers at most half of them correctly.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from cfaug.shapescapes.question_changes import State
 from cfaug.shapescapes.question_topics import CATEGORIES, Condition, Topic, choose
 
 FEWEST_COLOURS = 4
-"""Least number of colours of a world for its questions: three named things, and the others."""
+"""The smallest number of colours of a world for its questions: three named things, and others."""
 
 CHANGING, KEEPING = 2, 2
-"""Numbers of conditions about each image that change the answer, and that do not."""
+"""The numbers of conditions for each image that do and do not change the answer."""
 
 
 @dataclass(frozen=True)
 class RuleQuestion:
-    """A question, and how a scene answers it.
+    """A question, and its answer in any scene.
 
     Attributes:
         text: the whole question.
-        answer: gives the answer of a scene's things.
-        condition: what is supposed; ``None`` of a basic question.
+        answer: a function that returns the answer for a scene's things.
+        condition: the supposition; ``None`` for a basic question.
         changes: whether the supposition changes the answer.
     """
 
@@ -59,9 +59,9 @@ def draw_twins(rng: np.random.Generator, category: str, colours: Sequence[str]) 
     """Draw two scenes and five questions with different answers in the two.
 
     Args:
-        rng: of this pair alone.
+        rng: the random generator of this pair alone.
         category: a name of ``CATEGORIES``.
-        colours: those of the world.
+        colours: the colours of the world.
 
     Raises:
         UserError: if there are fewer than four colours.

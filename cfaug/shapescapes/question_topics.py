@@ -27,14 +27,14 @@ from cfaug.shapescapes.question_changes import (
 )
 
 ROUND = ("ball", "ring")
-"""A rule of the world: only round things can roll. Another: the larger is heavier."""
+"""The shapes that can roll, by a rule of the world. By another, larger things are heavier."""
 
 Choice = TypeVar("Choice")
 
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition: its text after "if", and its change of a scene."""
+    """A condition: its text after "if", and the change that it makes to a scene."""
 
     text: str
     change: Change
@@ -42,15 +42,15 @@ class Condition:
 
 @dataclass(frozen=True)
 class Topic:
-    """Twins before their conditions are drawn.
+    """Two scenes and their possible questions, before the conditions are drawn.
 
     Attributes:
-        scenes: both.
+        scenes: the things of each of the two scenes.
         basic: the basic question.
-        supposed: the counterfactual question, ``{}`` for the condition.
-        ask: returns the answer in a state.
+        supposed: the counterfactual question, with ``{}`` in place of the condition.
+        ask: a function that returns the answer in a state.
         changing: conditions that change the answer.
-        keeping: conditions that do not.
+        keeping: conditions that do not change the answer.
     """
 
     scenes: tuple[tuple[Thing, ...], tuple[Thing, ...]]
@@ -72,10 +72,10 @@ def _place(
     """Put named things into random cells, with up to two others that cannot be confused with them.
 
     Args:
-        rng: of the pair.
-        named: their cells do not matter.
-        fixed: the attribute by which they are named.
-        colours: of the world.
+        rng: the random generator of the pair.
+        named: the named things; their cells are ignored.
+        fixed: the attribute that names the things.
+        colours: the colours of the world.
     """
     cells = [divmod(at, SIDE) for at in rng.permutation(SIDE**2).tolist()]
     return _put_others(rng, [_at(one, cells.pop()) for one in named], cells, fixed, colours)
@@ -129,12 +129,12 @@ class Attribute:
     """Questions about an attribute of a thing.
 
     Attributes:
-        name: of the attribute, as ``Thing`` has it.
-        word: what it is called.
-        fixed: the attribute by which things are named.
-        free: another attribute, with its word, whose change does not affect the first.
-        basic: the question, ``{}`` for the thing.
-        supposed: the question after the condition.
+        name: the field of ``Thing`` with the attribute.
+        word: the attribute's name in questions.
+        fixed: the attribute that names the things.
+        free: another attribute, with its word; changing it does not affect the first.
+        basic: the question, with ``{}`` in place of the thing.
+        supposed: the question after the condition, with ``{}`` in place of the thing.
     """
 
     name: str
@@ -191,9 +191,9 @@ SHAPE = Attribute(
 
 
 def _count(rng: np.random.Generator, colours: Sequence[str]) -> Topic:
-    """Draw n things of one shape and n + 1 of another; in the twin it is n + 1 and n.
+    """Draw n things of one shape and n + 1 of another; the twin has n + 1 and n.
 
-    Things 0 and n are of one shape each in both scenes, and the only ones of their colours.
+    Things 0 and n have the same shape in both scenes, and nothing else has their colours.
     """
     n = int(rng.integers(1, 4))
     one, other, third = choose(rng, SHAPES, 3)
@@ -239,7 +239,7 @@ def _count(rng: np.random.Generator, colours: Sequence[str]) -> Topic:
 
 
 def _direction(rng: np.random.Generator, colours: Sequence[str]) -> Topic:
-    """Draw two things on either side of a third; in the twin they have traded places."""
+    """Draw two things on either side of a third; they have traded places in the twin."""
     axis = int(rng.integers(2))
     named = _draw_named(rng, "colour", "shape", colours)
     ends = choose(rng, (0, SIDE - 1), 2)
@@ -292,7 +292,7 @@ def _direction(rng: np.random.Generator, colours: Sequence[str]) -> Topic:
 
 
 def _common(rng: np.random.Generator, colours: Sequence[str]) -> Topic:
-    """Draw two things of which one can roll, or is heavier, by the rules of the world."""
+    """Draw two things; by the rules of the world one of them can roll, or is heavier."""
     rolls = rng.random() < 0.5
     attribute, free = ("shape", "size") if rolls else ("size", "shape")
     named = _draw_named(rng, attribute, "colour", colours)

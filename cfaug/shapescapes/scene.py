@@ -1,8 +1,8 @@
 """One scene: a pure function of its factors, its seed, its size and its style.
 
 Every part of a scene has its own random stream, so that changing one factor does not affect the
-others' pixels. Everything after the composition is pointwise (in a domain other than the photo:
-reaches a few pixels) and independent of the factors: therefore the oracle's counterfactuals are
+others' pixels. Every step after the composition is pointwise (in a domain other than the photo it
+reaches a few pixels) and independent of the factors. Therefore the oracle's counterfactuals are
 bit-identical outside the edit.
 """
 
@@ -26,7 +26,7 @@ from cfaug.shapescapes.weather import expose
 
 SUPERSAMPLING = 4
 CANVAS = 128
-"""Side of the canvas of the backgrounds' strokes, in supersampled pixels."""
+"""The side of the canvas on which backgrounds are painted, in pixels."""
 
 Floats = NDArray[np.float32]
 
@@ -39,9 +39,9 @@ class Scene:
     seed: int
 
     def record(self) -> dict[str, str]:
-        """Return the scene as JSON, from which ``scene_of`` makes it again."""
+        """Return the scene as JSON; ``scene_of`` reverses this."""
         factors = dict(vars(self.factors))
-        if self.factors.domain == PHOTO:  # as in records from before there were domains
+        if self.factors.domain == PHOTO:  # as in records older than domains
             del factors["domain"]
         return {**factors, "scene_seed": f"{self.seed:016x}"}
 
@@ -63,10 +63,10 @@ class Rendering:
     """A scene's pixels and the extent of its subject.
 
     Attributes:
-        pixels: uint8 (size, size, 3).
-        touched: bool (size, size), pixels that the subject changes, including its shadow and
-            outline.
-        solid: bool (size, size), pixels that show only the subject.
+        pixels: the pixels, uint8 (size, size, 3).
+        touched: the pixels that the subject changes, including its shadow and outline: bool (size,
+            size).
+        solid: the pixels that show only the subject: bool (size, size).
 
     In a domain with a reach, ``touched`` is wider and ``solid`` narrower by the reach.
     """
@@ -81,10 +81,10 @@ class Rendering:
 
 
 def render(scene: Scene, size: int, style: Style) -> Rendering:
-    """Draw a scene as ``size`` x ``size`` pixels; about 2 ms of a busy core at 32 px."""
+    """Draw a scene as ``size`` x ``size`` pixels, in about 2 ms at 32 pixels."""
     behind = paint_backdrop(scene, size, style)
     alpha = _silhouette(scene, size, style)
-    # A pixel on the edge is partly covered: the outline darkens it, most at one half.
+    # A pixel on the edge is partly covered; the outline darkens it, most of all if half covered.
     outline = np.float32(2.4 * style.detail) * alpha * (1 - alpha)
     shade = cast_shadow(alpha, style)
     picture = behind * (1 - shade)[..., None]
@@ -130,7 +130,7 @@ def cast_shadow(alpha: Floats, style: Style) -> Floats:
 
     Args:
         alpha: the subject's coverage of every pixel, (size, size) in [0, 1].
-        style: style with the strength of shadows.
+        style: the style, with the strength of shadows.
     """
     shade = np.zeros_like(alpha)
     step = max(1, alpha.shape[0] // 16)
@@ -163,7 +163,7 @@ def _pattern(rng: np.random.Generator, size: int) -> Floats:
 
 
 def develop(picture: Floats, scene: Scene, size: int, style: Style) -> NDArray[np.uint8]:
-    """Apply light, cast, domain, negative, contrast, tint and noise, whatever the other factors."""
+    """Apply light, cast, domain, negative, contrast, tint and noise, alike for all factors."""
     rng = generator(scene.seed, "light")
     if style.detail:
         y, x = np.mgrid[0:size, 0:size].astype(np.float32) / size - np.float32(0.5)

@@ -16,7 +16,7 @@ from cfaug.shapescapes.vocabulary import COLOURS, DOMAINS, KINDS, PHOTO, PLACES,
 from cfaug.validation import OneOf, Share, check_fields
 
 WORLD_VERSION = 1
-"""Increase it when scenes or captions change: the names of shard folders depend on it."""
+"""The version of scenes and captions; increase it when they change, to rename shard folders."""
 
 SHORTCUTS = {
     "background": ("background",),
@@ -25,7 +25,7 @@ SHORTCUTS = {
     "all": ("colour", "background", "domain"),
     "none": (),
 }
-"""The factors to which a world's subjects are bound, by the value of ``shortcut``."""
+"""The factors that a world's subjects are bound to, by the value of ``shortcut``."""
 
 SKEWED = {
     "colour": ("colour",),
@@ -49,7 +49,7 @@ LATER = {
     "compositional_pairs": 1000,
     "compositional_test_pairs": 400,
 }
-"""Settings left out of the content hash at these values, with which a world equals those from
+"""Settings that are left out of the content hash at these values: the world is then the same as
 before the setting existed."""
 
 
@@ -57,44 +57,47 @@ before the setting existed."""
 class WorldSettings:
     """One world: the look of its scenes, the bias of its training scenes, and their numbers.
 
-    The defaults of ``bias`` and ``style`` were chosen because counterfactuals gained the most under
-    them (``docs/shapescapes-search.md`` lists all that was tried). A gain measured here shows that
+    The defaults of ``bias`` and ``style`` were chosen because counterfactuals gained the most with
+    them (``docs/shapescapes-search.md`` lists all attempts). A gain measured here shows that
     the method works and that the tool can measure it, not how large it is on photos.
 
     Attributes:
-        image_size: side of a scene in pixels.
-        bias: probability that a training scene shows its subject at home, with its own background
-            (or other factors in ``shortcut``); for backgrounds 1/8 is no bias.
+        image_size: the side of a scene in pixels.
+        bias: the probability that a training scene shows its subject at home, with its own
+            background (or other factors in ``shortcut``); for backgrounds 1/8 is no bias.
         style: a name of ``cfaug.shapescapes.styles.STYLES``.
-        seed: of the home map and of every scene; ``None`` until a run fills in ``data.seed``.
-        real_scenes: size of the part "real".
-        counterfactual_pairs: sets of two in the parts "counterfactual" and "matched".
-        unbiased_scenes: size of the part "unbiased".
-        id_scenes: size of the test "id".
-        ood_pairs: sets of two in the test "ood_pairs".
-        drop_colour: probability that a training caption leaves out the colour.
-        drop_background: probability that a training caption leaves out the background.
-        edits: kinds of edit of the counterfactual parts, drawn uniformly.
-        shortcut: the planted shortcut, the factor that tells the subject with probability ``bias``:
-            ``background``, ``colour``, ``style`` (the domain), ``all`` three, each by itself, or
-            ``none``. Factors that are not bound are drawn uniformly.
-        domains: those that scenes are shown in.
-        colours: those that scenes are drawn with, two or more.
-        backgrounds: likewise.
-        skew: strength of the planted skew, from 0 (none) to 1: probability that a training scene
-            ("real", "more_real") of a planted subject whose caption is neutral, naming neither
-            colour nor background, shows the subject's planted label. Other scenes are the same as
-            without it, so that worlds with the same seed differ in nothing else.
+        seed: the seed of the home map and of every scene; ``None`` until a run fills in
+            ``data.seed``.
+        real_scenes: the size of the part "real".
+        counterfactual_pairs: the number of pairs in the parts "counterfactual" and "matched".
+        unbiased_scenes: the size of the part "unbiased".
+        id_scenes: the size of the test "id".
+        ood_pairs: the number of pairs in the test "ood_pairs".
+        drop_colour: the probability that a training caption leaves out the colour.
+        drop_background: the probability that a training caption leaves out the background.
+        edits: the kinds of edit of the counterfactual parts, drawn uniformly.
+        shortcut: the planted shortcut, the factor that predicts the subject with probability
+            ``bias``: ``background``, ``colour``, ``style`` (the domain), ``all`` three, each by
+            itself, or ``none``. Factors that are not bound are drawn uniformly.
+        domains: the domains of the scenes.
+        colours: the colours of the subjects, two or more.
+        backgrounds: the backgrounds of the scenes, two or more.
+        skew: the strength of the planted skew, from 0 (none) to 1: the probability that a training
+            scene ("real", "more_real") of a planted subject whose caption is neutral, naming
+            neither colour nor background, shows the subject's planted label. All other scenes are
+            the same with and without it.
         skewed: the kind of planted label: a ``colour``, a ``background``, or ``both`` together.
-        skewed_subjects: number of subjects with a planted label; the seed and ``skewed`` determine
-            which, and their labels.
-        ve_photos: size of the part "ve" of ShapeScapes-VE, which is for training.
-        ve_test_photos: size of the part "ve_test"; in multiples of six labels and forms of
+        skewed_subjects: the number of subjects with a planted label; the seed and ``skewed``
+            determine the subjects and their labels.
+        ve_photos: the size of the part "ve" of ShapeScapes-VE, which is for training.
+        ve_test_photos: the size of the part "ve_test"; in multiples of six, the labels and forms of
             hypotheses are exactly balanced.
-        vqa_pairs: pairs of pictures in the part "train" of ShapeScapes-VQA.
-        vqa_test_pairs: likewise in its part "test"; of every six one belongs to each category.
-        compositional_pairs: sets in each training part of ``shapescapes_compositional``.
-        compositional_test_pairs: likewise in each of its tests.
+        vqa_pairs: the number of pairs of pictures in the part "train" of ShapeScapes-VQA.
+        vqa_test_pairs: the number of pairs in its part "test"; of every six one belongs to each
+            category.
+        compositional_pairs: the number of sets in each training part of
+            ``shapescapes_compositional``.
+        compositional_test_pairs: the number of sets in each of its tests.
     """
 
     image_size: Annotated[int, Ge(8)] = 32
@@ -125,7 +128,7 @@ class WorldSettings:
 
     def __post_init__(self) -> None:
         check_fields(self, "data.world")
-        object.__setattr__(self, "skew", float(self.skew))  # 1 and 1.0 are one world
+        object.__setattr__(self, "skew", float(self.skew))  # 1 and 1.0 give the same world
         for name in ("domains", "colours", "backgrounds"):
             given = getattr(self, name)
             if len(set(given)) < len(given):
@@ -156,7 +159,7 @@ class WorldSettings:
         return self.seed
 
     def content_hash(self) -> str:
-        """Return 12 hex digits that identify everything the shards of this world depend on."""
+        """Return 12 hex digits that identify everything that the shards of this world depend on."""
         self.known_seed()
         return _content_hash(self)
 

@@ -70,7 +70,7 @@ _BODY = {
     "ring": [_circle(0, 0, 0.97)],
 }
 BODY: Mapping[str, list[Points]] = MappingProxyType(_BODY)
-"""The polygons whose union is the subject."""
+"""The polygons that form each subject, as their union."""
 
 HOLES: Mapping[str, list[Points]] = MappingProxyType(
     {
@@ -79,7 +79,7 @@ HOLES: Mapping[str, list[Points]] = MappingProxyType(
         "fish": [_circle(0.6, -0.12, 0.12)],
     }
 )
-"""The polygons that are cut out of it."""
+"""The polygons that are cut out of each subject."""
 
 
 def draw_mask(subject: str, matrix: Points, offset: Points, size: int) -> Image.Image:
@@ -87,9 +87,9 @@ def draw_mask(subject: str, matrix: Points, offset: Points, size: int) -> Image.
 
     Args:
         subject: a name of ``BODY``.
-        matrix: (2, 2), rotation and scale from the unit square to pixels.
-        offset: (2,), the pixel of the origin.
-        size: side in pixels.
+        matrix: the rotation and scale from the unit square to pixels, (2, 2).
+        offset: the pixel of the origin, (2,).
+        size: the side in pixels.
     """
     image = Image.new("L", (size, size), 0)
     pen = ImageDraw.Draw(image)

@@ -24,8 +24,8 @@ def ensure(world: WorldSettings, part: str, root: Path) -> Path:
     """Return the folder with a part's shards, making it first if it does not exist.
 
     Several processes may call this at once: one draws, the others wait. A part is drawn in a
-    private folder that is renamed when complete, so that a killed process leaves nothing incomplete
-    under the final name; its lock is released.
+    private folder that is renamed when complete, so that a killed process leaves no incomplete
+    folder under the final name, and no lock.
 
     Args:
         world: the settings, with a seed.

@@ -16,14 +16,15 @@ class Style:
     """The rendering between the factors of a scene and its pixels.
 
     Attributes:
-        detail: strength of texture, shadow, outline, lighting and colour cast; 0 draws none.
-        tilt: largest rotation of the subject, in degrees.
-        clutter: number of small objects scattered over the background.
-        noise: standard deviation of the sensor noise, of full scale 1.
-        negative: show 1 - x, like a photographic negative.
-        contrast: factor on the distance from mid-grey, before the noise, which is not reduced.
-        tint: added to red, green and blue, of full scale 1.
-        turn: quarter turns of the whole picture, counter-clockwise.
+        detail: the strength of texture, shadow, outline, lighting and colour cast; 0 draws none.
+        tilt: the largest rotation of the subject, in degrees.
+        clutter: the number of small objects scattered over the background.
+        noise: the standard deviation of the sensor noise, on a scale from 0 to 1.
+        negative: whether to show 1 - x, like a photographic negative.
+        contrast: the factor that the distance from mid-grey is multiplied by, before the noise is
+            added.
+        tint: the values added to red, green and blue, on a scale from 0 to 1.
+        turn: the number of quarter turns of the whole picture, counter-clockwise.
     """
 
     detail: float = 0.0
@@ -44,8 +45,8 @@ STYLES: Mapping[str, Style] = MappingProxyType(
         "fog": Style(
             detail=0.35, tilt=9, clutter=3, noise=0.01, contrast=0.25, tint=(0.3, 0.3, 0.3)
         ),
-        # Fog without its weather: drawn by the zoo's Stable Diffusion, and put into the fog by
-        # cfaug.shapescapes.weather.
+        # Fog without its weather: the zoo's Stable Diffusion draws it, and
+        # cfaug.shapescapes.weather adds the fog.
         "clear": Style(detail=0.35, tilt=9, clutter=3, noise=0.01),
     }
 )

@@ -1,9 +1,9 @@
-"""Checks whether a text is true for a scene, word by word, even if it is ungrammatical.
+"""Checks of whether a text is true for a scene, word by word, even if it is ungrammatical.
 
-``cfaug.shapescapes.grammar.parse`` reads whole sentences of the world. After insertion, deletion
-and exchange of words a text may not be one ("a red the on beach"), so here every word that names
+``cfaug.shapescapes.grammar.parse`` reads whole sentences of the world. After words were inserted,
+deleted or exchanged, a text may not be one ("a red the on beach"). So here every word that names
 something makes its own claim: a subject, a place or a domain claims to be shown, and a colour to be
-that of the following word. Unknown words cannot be judged, and are marked so.
+that of the following word. Unknown words are marked, as they cannot be judged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cfaug.shapescapes.vocabulary import COLOURS, DOMAINS, FRAMES, PHOTO, PLACES
 from cfaug.types import ENTAILMENT, Images, Proposal, Scores
 
 HIDDEN = "hidden"
-"""Key in ``extra`` of the covered factor of a photo: ``colour`` or ``background``."""
+"""The key in ``extra`` of a photo's covered factor, ``colour`` or ``background``."""
 
 PLACE_COLOURS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
@@ -56,12 +56,12 @@ class Claim:
     """The claim of one word of a text.
 
     Attributes:
-        start: of the word's characters.
-        end: of them.
-        factor: ``subject``, ``colour`` (of the subject), ``background``, ``domain``, ``place
-            colour``, ``some colour`` (of the subject or the place: no word that could have it
-            follows), or "" for a word that cannot be judged.
-        value: what the scene should show.
+        start: the index of the word's first character.
+        end: the index after the word's last character.
+        factor: the factor that the claim is about: ``subject``, ``colour`` (of the subject),
+            ``background``, ``domain``, ``place colour``, ``some colour`` (of the subject or the
+            place: no word that could have it follows), or "" for a word that cannot be judged.
+        value: the value that the scene should show.
     """
 
     start: int
@@ -114,12 +114,13 @@ def judge(claim: Claim, factors: Factors, hidden: str | None = None) -> bool | N
     """Return whether a word's claim is true for a scene.
 
     Args:
-        claim: of a word.
-        factors: of the scene.
-        hidden: the factor that is covered in the photo, ``colour`` or ``background``, or ``None``.
+        claim: the claim of a word.
+        factors: the factors of the scene.
+        hidden: the factor that is covered in the photo, ``colour`` or ``background``; ``None`` if
+            all is shown.
 
     Returns:
-        ``None`` if the word cannot be judged, or its factor is covered.
+        Whether it is true; ``None`` if the word cannot be judged, or its factor is covered.
     """
     place = None if hidden == "background" else PLACE_COLOURS[factors.background]
     colour = None if hidden == "colour" else frozenset({factors.colour})
@@ -144,27 +145,27 @@ def text_truth(text: str, factors: Factors) -> bool | None:
     [True, False, None]
 
     Args:
-        text: any.
-        factors: of the scene.
+        text: the text to judge.
+        factors: the factors of the scene.
 
     Returns:
-        ``None`` if nothing in it is false and some word cannot be judged, if it claims nothing, or
-        if it denies something.
+        Whether all are true; ``None`` if no claim is false and some word cannot be judged, if the
+        text claims nothing, or if it denies something.
     """
     label = text_label(text, factors)
     return None if label is None else label == "entailment"
 
 
 def text_label(text: str, factors: Factors, hidden: str | None = None) -> str | None:
-    """Return whether a photo entails a text, contradicts it, or neither.
+    """Return the relation of a photo to a text: entailment, contradiction or neutral.
 
     Args:
         text: the hypothesis.
-        factors: of the scene.
+        factors: the factors of the scene.
         hidden: the factor that is covered in the photo; ``None`` if all is shown.
 
     Returns:
-        One of ``cfaug.types.ENTAILMENT``; ``None`` as for ``text_truth``.
+        One of ``cfaug.types.ENTAILMENT``; ``None`` if ``text_truth`` cannot judge the text.
     """
     claims = read_claims(text)
     if not claims or any(not one.factor and one.value in _NEGATIONS for one in claims):
@@ -196,11 +197,11 @@ def share_true(before: str, after: str, factors: Factors, hidden: str | None) ->
     Args:
         before: the original text.
         after: the changed text.
-        factors: of the scene.
+        factors: the factors of the scene.
         hidden: the factor that is covered in the photo.
 
     Returns:
-        ``None`` if no inserted word can be judged.
+        The share from 0 to 1; ``None`` if no inserted word can be judged.
     """
     verdicts = [judge(one, factors, hidden) for one in inserted_claims(before, after)]
     known = [one for one in verdicts if one is not None]
@@ -211,8 +212,8 @@ def share_true(before: str, after: str, factors: Factors, hidden: str | None) ->
 class CaptionTruth:
     """A scorer of the truth of texts, from the scene, for sets of one photo and two texts.
 
-    Scores, each left out if undefined: ``truth_0`` and ``truth_1``, 1 if all claims of the text are
-    visible in the photo and 0 if one is false; ``inserted_true``, the share of inserted words that
+    The scores, if defined, are ``truth_0`` and ``truth_1``, 1 if all claims of the text are visible
+    in the photo and 0 if one is false; ``inserted_true``, the share of inserted words that
     are true; and if the example's label is one of entailment, ``entailment_0`` and
     ``entailment_1``, the index in ``cfaug.types.ENTAILMENT`` of the right label of each text. The
     scores are for reports: a recipe that selects by them would not be XMAI.
@@ -248,7 +249,7 @@ class CaptionTruth:
         return {name: value for name, value in found.items() if value is not None}
 
     def describe(self) -> dict[str, str]:
-        """Return that the scene was used."""
+        """Return a note that the scene was used."""
         return {"truth": "ShapeScapes oracle"}
 
 
@@ -256,8 +257,8 @@ def read_scene(extra: Mapping[str, Any], where: str) -> tuple[Factors, str | Non
     """Return the scene of a photo of the world, and its covered factor.
 
     Args:
-        extra: of an example or a member.
-        where: for the message.
+        extra: the ``extra`` of an example or a member.
+        where: the place that errors name.
 
     Raises:
         UserError: if it is not a scene of the world.

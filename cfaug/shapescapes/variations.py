@@ -1,6 +1,6 @@
 """Variations of the world's captions from its vocabulary, and exact checks of any variations.
 
-No model, no download: every edit is one that the world can draw.
+They need no model and no download, and the world can draw every edit.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ VALUES: Mapping[str, tuple[str, ...]] = {
 
 
 JUDGED = (*FACTOR_OF, "object")
-"""Kinds whose expected change is known."""
+"""The kinds of edit whose expected change is known."""
 
 
 class WorldVariations:
-    """Writes every variation that the world can draw: another subject, colour, place or domain."""
+    """A perturber that changes the subject, colour, place or domain of the world's captions."""
 
     def vary(self, requests: Sequence[VariationRequest]) -> list[Variations]:
         """Return up to the requested number of variations of each caption, drawn by its seed."""
@@ -64,12 +64,12 @@ class WorldVariations:
         return Variations(texts, "" if texts else NO_PLACE)
 
     def describe(self) -> dict[str, str]:
-        """Return that the vocabulary was used."""
+        """Return a note that the vocabulary was used."""
         return {"perturber": "ShapeScapes vocabulary"}
 
 
 def _value(said: Statement, factor: str) -> str | None:
-    """Return a caption's value of a factor; a photo need not be called one."""
+    """Return a caption's value of a factor; no domain means a photo."""
     value: str | None = getattr(said, factor)
     return value or PHOTO if factor == "domain" else value
 
@@ -82,7 +82,7 @@ def _phrase(said: Statement) -> str:
 
 
 def _frame(text: str, said: Statement) -> str:
-    """Return the text before the phrase of a photo: "there is ", or nothing."""
+    """Return the text before the phrase of a photo, such as "there is "; may be empty."""
     if said.domain not in (None, PHOTO):
         return f"a {PHOTO} of "
     plain = " ".join(text.lower().split()).removesuffix(".")
@@ -103,13 +103,13 @@ def _changes(before: Statement, after: Statement, kind: str) -> bool:
 
 
 class WorldCheck:
-    """Checks whether edits of the world's captions are of their kind, and keep the label.
+    """A check of whether edits of the world's captions are of their kind, and keep the label.
 
     The check is exact, by the world's grammar. An edit is of its kind if it changes only the value
     of the kind's factor; it keeps the label if it has the same subject. An edit that is not a
     caption of the world is of no kind, and keeps the label if it names it. Edits of other captions,
-    and kinds that LANCE does not have, are not judged. The world has no objects: no edit is of the
-    kind object. Notes: ``kind_correct`` and ``label_kept``; nothing is rejected.
+    and kinds that LANCE does not have, are not judged. The world has no objects, so no edit is of
+    the kind object. The notes are ``kind_correct`` and ``label_kept``; no edit is rejected.
     """
 
     name = "world"
@@ -129,5 +129,5 @@ class WorldCheck:
         yield LABEL_KEPT, kept
 
     def describe(self) -> dict[str, str]:
-        """Return that the grammar was used."""
+        """Return a note that the grammar was used."""
         return {"check": "ShapeScapes grammar"}

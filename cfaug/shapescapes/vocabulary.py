@@ -43,7 +43,7 @@ PLACES: Mapping[str, str] = MappingProxyType(
         "curtain": "in front of a curtain",
     }
 )
-"""Each background and its words in a caption."""
+"""The words for each background in a caption."""
 
 FRAMES = ("{}", "a photo of {}", "a picture of {}", "there is {}", "this is {}")
 """The caption templates; ``{}`` takes the noun phrase."""
@@ -55,12 +55,12 @@ KINDS = ("subject", "colour", "background")
 """The factors of a photo, which are also the kinds of edit."""
 
 WEATHER = ("night", "snow")
-"""The backgrounds that are a time or a weather; the others are places."""
+"""The backgrounds that are a time of day or weather; the others are places."""
 
 PHOTO = "photo"
 
 DOMAINS = (PHOTO, "sketch", "painting", "cartoon", "mosaic")
-"""The medium of a scene, and its name in a caption: "a sketch of a red ball"."""
+"""The media of scenes, by their names in captions: "a sketch of a red ball"."""
 
 
 @dataclass(frozen=True)

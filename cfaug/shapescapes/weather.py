@@ -1,7 +1,7 @@
 """Effects between a finished picture and the camera: negative, fog, tint, sensor noise.
 
-They are pointwise and independent of the content, so that a model's picture of clear weather can
-get the weather of a world in the same way as the world's own scenes.
+They are pointwise and independent of the content, so that a world's weather can be added to a
+model's picture of clear weather in the same way as to the world's own scenes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def expose(
     picture: NDArray[np.float32], style: Style, rng: np.random.Generator
 ) -> NDArray[np.uint8]:
-    """Return the camera's image of a picture (height, width, 3) of full scale 1."""
+    """Return the camera's image of a picture (height, width, 3) with values in [0, 1]."""
     picture = np.clip(picture, 0, 1)
     if style.negative:
         picture = 1 - picture
@@ -42,17 +42,17 @@ def develop(image: Image.Image, style: Style, seed: int) -> Image.Image:
 
 @dataclass(frozen=True)
 class Weather:
-    """Applies a world's weather to generated images just before they are written.
+    """A postprocessing step that adds a world's weather to generated images.
 
     A generator of photos would not have this knowledge about the test world: results with it are an
-    upper bound, and the arm ``generated_clear`` of ``make demo-full`` is without it. Both images of
+    upper bound, and the arm ``generated_clear`` of ``make demo-full`` lacks it. Both images of
     a pair get the same noise, like the two scenes of an oracle's pair.
 
     Args:
         style: a name of ``cfaug.shapescapes.styles.STYLES``.
 
     Raises:
-        UserError: for another name.
+        UserError: if there is no such style.
     """
 
     style: Annotated[str, OneOf(STYLES)]

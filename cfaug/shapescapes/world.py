@@ -49,7 +49,7 @@ class World:
 
     @property
     def values(self) -> dict[str, tuple[str, ...]]:
-        """The values of every factor but the subject, in the order in which they are drawn."""
+        """The values of every factor except the subject, in the order in which they are drawn."""
         settings = self.settings
         return {
             "colour": settings.colours,
@@ -74,13 +74,13 @@ class World:
         }
 
     def plant(self, factors: Factors, wording: Wording, part: str, index: int) -> Factors:
-        """Return the factors of a training scene: with its subject's planted label, or unchanged.
+        """Return a training scene's factors, possibly with its subject's planted label.
 
         Args:
-            factors: what item ``index`` of ``part`` would show without a skew.
-            wording: of its caption.
-            part: its part.
-            index: its number.
+            factors: the factors of item ``index`` of ``part`` without a skew.
+            wording: the wording of the scene's caption.
+            part: the part that the scene belongs to.
+            index: the scene's number in the part.
         """
         strength = self.settings.skew
         if strength == 0 or wording.colour or wording.background:
@@ -162,7 +162,7 @@ class World:
         return [*(homely if bias > 0 else []), *(strange[i] for i in chosen)]
 
     def test_pairs(self) -> list[tuple[Factors, str]]:
-        """Pair up all combinations: each first one with the subject of the second.
+        """Return pairs of combinations, as the first combination and the subject of the second.
 
         Within every colour, place and domain the subjects are paired at random, so that each
         combination is in one pair and all captions of the test are different.
@@ -175,7 +175,7 @@ class World:
         return found
 
     def ood_swaps(self, count: int) -> Iterator[tuple[Factors, str]]:
-        """Yield scenes never at home, each with another subject that is not at home there."""
+        """Yield scenes with no factor at home, each with another subject also not at home."""
         strange = self.combinations(at_home=False)
         for index in range(count):
             rng = self.stream("ood_pairs", index)

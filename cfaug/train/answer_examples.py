@@ -1,4 +1,4 @@
-"""Questions as batches: images read, prompts tokenized, the right option behind each."""
+"""Questions as batches: their images are read, and their prompts and options tokenized."""
 
 from __future__ import annotations
 
@@ -30,38 +30,38 @@ Batch = dict[str, Any]
 
 
 def put(wording: Wording, question: AskedQuestion) -> Question:
-    """Return a question as ``benchmark=vqa`` asks it without solved examples.
+    """Return a question in the form that ``benchmark=vqa`` uses without solved examples.
 
     Args:
-        wording: the words around it.
-        question: of a set.
+        wording: the words around the question.
+        question: a question of a set.
     """
     return Question(fill(wording.question, question.text, question.options), question.options)
 
 
 @dataclass
 class _Image:
-    """An image, and what was made of it."""
+    """An image, and the model's inputs that were made from it."""
 
     pixels: Image
     known: Known = field(default_factory=Known)
 
     @property
     def bytes(self) -> int:
-        """Its size in memory."""
+        """The size in memory."""
         width, height = self.pixels.size
         return 3 * width * height + self.known.bytes
 
 
 class AnswerExamples(Dataset[Batch]):
-    """Turns a process's share of questions into a batch of prompts, each followed by an option.
+    """A dataset that turns a process's share of questions into batches of prompts with options.
 
     Args:
         indexes: the basic and the counterfactual questions.
         tuned: the model, whose processor prepares the questions.
         wording: the words around a question.
-        every_option: include the wrong options in a batch, too.
-        keep_bytes: memory for prepared images that are kept.
+        every_option: whether a batch includes the wrong options, too.
+        keep_bytes: the memory for prepared images that are kept, in bytes.
     """
 
     def __init__(
@@ -84,17 +84,17 @@ class AnswerExamples(Dataset[Batch]):
         self._asked: dict[tuple[int, int], Asked] = {}
 
     def __getitems__(self, share: Share) -> Batch | UserError:
-        """Return a process's options, and which question each is of.
+        """Return the options of a process's questions.
 
-        ``parts`` are batches of ``cfaug.models.option_batches.stack_rows``, of rows that the model
-        can read together. Of all rows of all parts in order ``question`` and ``option`` int64 are
-        the number of the question among this process's and that of the option among those that are
-        there, and ``right`` int64 (questions,) is the number of the right one. ``count`` is how
-        many questions there are; a process without any has the rows of another's, to read and to
-        leave out. ``global_size`` counts the questions of all processes.
+        ``parts`` are batches of ``cfaug.models.option_batches.stack_rows``, each of rows that the
+        model can read together. For all rows of all parts in order, ``question`` int64 is the index
+        of the question among this process's, and ``option`` int64 that of the option among the
+        included ones; ``right`` int64 (questions,) is the index of the right option. ``count`` is
+        the number of questions; a process without any reads the rows of another's and leaves them
+        out. ``global_size`` is the number of questions of all processes.
 
-        An image that cannot be read gives the UserError that names it, returned and not raised:
-        torch would carry it over from a worker as the text of a traceback.
+        For an image that cannot be read, the UserError that names it is returned and not raised:
+        torch would pass it on from a worker as the text of a traceback.
         """
         try:
             return self._batch(share)
@@ -127,7 +127,7 @@ class AnswerExamples(Dataset[Batch]):
         }
 
     def _read(self, source: int, row: int) -> tuple[list[OptionRow], int]:
-        """Return a question's options, and the number of the right one."""
+        """Return a question's options, and the index of the right one."""
         index = cast("QuestionRows", self.indexes[source])
         question, asked = index.question(row), self._asked.get((source, row))
         if asked is None:
@@ -139,7 +139,7 @@ class AnswerExamples(Dataset[Batch]):
         return rows, question.answer
 
     def _ask(self, index: QuestionRows, row: int) -> Asked:
-        """Tokenize a question; its image is decoded and made ready once, while there is room.
+        """Tokenize a question; its image is decoded and prepared once, if there is room to keep it.
 
         Raises:
             UserError: naming the question, if the model cannot read it.
@@ -161,7 +161,7 @@ class AnswerExamples(Dataset[Batch]):
         if one.bytes - before <= self._left:
             self._left -= one.bytes - before
             self._images[code] = one
-        elif before:  # it has grown beyond what there is room for
+        elif before:  # it has grown too large to be kept
             self._left += before
             del self._images[code]
         return asked

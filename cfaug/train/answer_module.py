@@ -1,4 +1,4 @@
-"""A vision-language model that learns to answer questions: its loss, what is saved.
+"""A vision-language model that learns to answer questions: its loss and its checkpoint.
 
 Imports Lightning, so only ``cfaug.train.job.fit`` imports this, when it is called.
 """
@@ -23,7 +23,7 @@ from cfaug.train.trained_weights import KeepsTrained
 
 
 class TunedAnswerer(KeepsTrained, Tunable, VisionLanguageModel):
-    """A vision-language model of transformers, being tuned.
+    """A vision-language model of transformers that is being tuned.
 
     Args: those of :class:`cfaug.models.vision_language.VisionLanguageModel`.
     """
@@ -44,17 +44,17 @@ class TunedAnswerer(KeepsTrained, Tunable, VisionLanguageModel):
 
 
 class AnswerModule(TrainingModule):
-    """Fine-tunes a vision-language model on the right option of each question.
+    """Fine-tuning of a vision-language model on the right option of each question.
 
-    Every question counts alike: its loss is the mean negative log-likelihood of the right option's
-    tokens, which ``benchmark.reduction=token_mean`` ranks by. A batch is that of
+    All questions have equal weight. Their loss is the mean negative log-likelihood of the right
+    option's tokens, which ``benchmark.reduction=token_mean`` ranks by. Batches come from
     ``cfaug.train.answer_examples.AnswerExamples``.
 
     Args:
-        tuned: the model.
-        steps: optimizer, length and seed.
-        contrast: weight of a second term, the cross-entropy of the right option in the softmax over
-            all options of these means; 0 leaves it out, and the wrong options are not read.
+        tuned: the model to train.
+        steps: the optimizer, the length of the run and its seed.
+        contrast: the weight of a second term, the cross-entropy of the right option in the softmax
+            over the negated means of all options; 0 leaves it out, and wrong options are not read.
     """
 
     strict_loading = False  # a checkpoint holds only trained weights
@@ -89,7 +89,7 @@ class AnswerModule(TrainingModule):
             costs = costs + self.contrast * functional.cross_entropy(
                 -table, right, reduction="none"
             )
-        # A process without a question has read another's: DDP waits for every parameter.
+        # A process without a question has read another's, as DDP waits for every parameter.
         return costs[: batch["count"]]
 
     def share(self, loss: Tensor, batch: Batch, step: list[Batch]) -> Tensor:

@@ -4,10 +4,10 @@ After step 1 the average is that step's weights; after every later step it becom
 (1 - decay) * weights (Polyak and Juditsky, 1992, with exponential weights). The update and this
 start are those of ``torch.optim.swa_utils.AveragedModel`` and of Lightning's
 ``EMAWeightAveraging``. Lightning's callback itself is not used: it swaps the weights only around
-Lightning's own validation, which never runs here (see ``cfaug.train.checkpoint_callback``); after
-the last step it overwrites the trained weights, from which an extended run goes on; it copies and
-averages frozen weights as well, all of a base model for a few adapters; and it restores its copy
-by a strict ``load_state_dict``, which fails for models that save only what they train.
+Lightning's own validation, which never runs here (see ``cfaug.train.checkpoint_callback``). After
+the last step it overwrites the trained weights, from which an extended run resumes. It also copies
+and averages frozen weights, a whole base model for a few adapters. And it restores its copy by a
+strict ``load_state_dict``, which fails for models that save only their trained weights.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 
 class AveragedWeights:
-    """The average of a model's trained weights and running statistics; all else stays the model's.
+    """The average of a model's trained weights and running statistics.
 
     Args:
-        decay: weight of the former average in an update, in (0, 1).
+        decay: the weight of the former average in an update, in (0, 1).
     """
 
     def __init__(self, decay: float) -> None:
@@ -42,7 +42,7 @@ class AveragedWeights:
 
     @contextmanager
     def applied(self, model: nn.Module) -> Iterator[None]:
-        """Give the model the averaged weights, and afterwards its own back, bit for bit."""
+        """Lend the model the averaged weights during the block; its own return bit for bit."""
         self._swap(model)
         try:
             yield
@@ -58,7 +58,7 @@ class AveragedWeights:
             self._average[name].copy_(own)
 
     def write_to(self, model: nn.Module) -> None:
-        """Give the model the averaged weights for good; before the first step they are its own."""
+        """Replace the model's weights by the averaged ones; before the first step do nothing."""
         for name, tensor in averaged_tensors(model).items():
             if self._average is not None:
                 tensor.copy_(self._average[name])
@@ -68,12 +68,12 @@ class AveragedWeights:
         return self._average
 
     def load(self, state: Mapping[str, Tensor] | None) -> None:
-        """Take the result of ``state``, of a run of the same model."""
+        """Restore the result of ``state`` of the same model."""
         self._average = None if state is None else dict(state)
 
 
 def averaged_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Return what is averaged, by name, detached and sharing the model's memory.
+    """Return the tensors that are averaged, by name, detached and sharing the model's memory.
 
     These are the trained parameters and the running statistics of norm layers, which belong to
     them. Other buffers (positions, masks, counts) are not averaged.

@@ -1,4 +1,4 @@
-"""``checkpoint/README.md``: a model card made from a run's files. No torch.
+"""``checkpoint/README.md``: a model card made from a run's files. It does not import torch.
 
 Training writes it with the checkpoint, and evaluation writes it again when there are results,
 unless somebody edited it. The same files give the same bytes. The wording is in ``templates``:
@@ -32,7 +32,7 @@ HOW = (
     "trainer.precision", "trainer.gradient_clip", "trainer.early_stopping", "trainer.ema_decay",
     "trainer.checkpoint",
 )  # fmt: skip
-"""Settings a reader looks for; the run's config.yaml has all."""
+"""The settings that readers look for; the run's config.yaml has all."""
 
 KINDS: dict[str, tuple[str, str | None]] = {
     "edits": ("text-generation", "text-generation"),
@@ -40,26 +40,26 @@ KINDS: dict[str, tuple[str, str | None]] = {
     "questions": ("visual-question-answering", "visual-question-answering"),
     "pairs": ("image-text", "zero-shot-image-classification"),
 }
-"""By its template: the tag of a kind of run, and the Hub's name for the task."""
+"""The tag of each kind of run, and the Hub's name of its task, by the name of the template."""
 
 TOLD = (
     "experiment", "arm", "seed", "data_seed", "steps", "counts", "identity", "evaluation",
     "classes", "questions",
 )  # fmt: skip
-"""What templates read of a record: nothing that differs between runs of one command."""
+"""The entries of a record that templates read; they are equal for all runs of a command."""
 
 CAPTIONED = {
     "neutral": " (each called by its set's neutral prompt)",
     "shuffled": " (with the captions of each set permuted among its images)",
 }
-"""What is said of counterfactual examples that do not have their own captions."""
+"""The descriptions of counterfactual examples that do not have their own captions."""
 
 ORIGINALS = {
     "none": "originals of counterfactuals, which took no part",
     "text": "originals of counterfactuals, whose captions were wrong answers",
     "image": "originals of counterfactuals, whose images were wrong answers",
 }
-"""What examples of a counterfactual source are where ``data.negatives`` says so."""
+"""The descriptions of counterfactual examples by the value of ``data.negatives``."""
 
 HUB_DATA = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+)")
 
@@ -70,13 +70,13 @@ def write_card(
     """Write the card of a finished run into its checkpoint, whole or not at all.
 
     Args:
-        folder: of the run.
-        found: watched metrics before and after (``cfaug.report.forgetting``).
-        threshold: what a fall must exceed to be named; None names none.
+        folder: the folder of the run.
+        found: the watched metrics before and after training (``cfaug.report.forgetting``).
+        threshold: the smallest fall that is mentioned; ``None`` mentions none.
 
     Returns:
-        An edited card, which was kept; ``None`` if the card was written, or if the run has no
-        checkpoint of its own: a link may lead to a folder with somebody's README.md.
+        The path of an edited card, which was kept; ``None`` if the card was written, or if the run
+        has no checkpoint of its own: a link may lead to a folder with somebody's README.md.
 
     Raises:
         UserError: if the run's files cannot be read.
@@ -89,7 +89,7 @@ def write_card(
 
 
 def model_card(folder: Path, found: Sequence[Change], threshold: float | None) -> Card:
-    """Return what the card of a finished run is made of; arguments as ``write_card``."""
+    """Return the content of a finished run's card; the arguments are those of ``write_card``."""
     checkpoint = folder / "checkpoint"
     record, config = read_run(folder).record, read_config(folder)
     rows = read_results(folder / RESULTS) if (folder / RESULTS).exists() else []
@@ -122,7 +122,7 @@ def model_card(folder: Path, found: Sequence[Change], threshold: float | None) -
 
 
 def _kind(record: Mapping[str, Any]) -> str:
-    """Return the template of what a run learnt, as its record tells."""
+    """Return the name of the template for a run of this record."""
     if "edits" in (record.get("counts") or {}):
         return "edits"
     return (
@@ -131,7 +131,7 @@ def _kind(record: Mapping[str, Any]) -> str:
 
 
 def _base(config: Mapping[str, Any]) -> str:
-    """Name what the run started from: a Hub id, a folder, or an architecture and its tag."""
+    """Return the initial model: a Hub id, a folder, or an architecture and its tag."""
     model = config.get("model", {})
     words = [model.get(name) for name in ("name_or_path", "architecture", "pretrained")]
     return " ".join(str(word) for word in words if word) or "unknown"
@@ -140,7 +140,7 @@ def _base(config: Mapping[str, Any]) -> str:
 def _metadata(
     checkpoint: Path, record: Mapping[str, Any], config: Mapping[str, Any], rows: Sequence[Result]
 ) -> dict[str, Any]:
-    """Return what the Hub reads."""
+    """Return the metadata that the Hub reads."""
     tag, task = KINDS[_kind(record)]
     base = _base(config).removeprefix("hf-hub:")
     is_hub = re.fullmatch(r"\w[\w.-]*/[\w.-]+", base) is not None and not Path(base).exists()
@@ -168,7 +168,7 @@ def _metadata(
 
 
 def _class(checkpoint: Path) -> str:
-    """Return the class that transformers' own config names, or the one that looks it up."""
+    """Return the class that transformers' config names; otherwise ``AutoModel``."""
     config = checkpoint / "config.json"
     found = read_json(config) if config.exists() else None
     named = found.get("architectures") if isinstance(found, dict) else None
@@ -177,7 +177,7 @@ def _class(checkpoint: Path) -> str:
 
 
 def _counterfactuals(data: Mapping[str, Any]) -> str:
-    """Say what the examples of a counterfactual source were."""
+    """Return a description of the examples of a counterfactual source."""
     singles = data.get("counterfactual_members") == "singles"
     what = "single images of the counterfactual source" if singles else "counterfactual"
     what += CAPTIONED.get(data.get("counterfactual_captions", ""), "")
@@ -190,7 +190,7 @@ def _share(record: Mapping[str, Any], role: str) -> str:
 
 
 def _source(role: str, record: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the card tells of the real or the counterfactual data."""
+    """Return the card's entries about the real or the counterfactual data."""
     count = (record.get("counts") or {}).get(role, 0)
     return {
         "role": role,
@@ -202,7 +202,7 @@ def _source(role: str, record: Mapping[str, Any], config: Mapping[str, Any]) -> 
 
 
 def _settings(record: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield how the run was trained: names, and values in Markdown."""
+    """Yield the settings of the training: names, and values in Markdown."""
     identity, versions = (record.get("identity") or {}), (record.get("versions") or {})
     yield from ((name, code(record.get(name))) for name in ("seed", "steps"))
     best = (record.get("best") or {}).get("step")
@@ -224,7 +224,7 @@ def _settings(record: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[
 def _results(
     rows: Sequence[Result], found: Sequence[Change], plain: bool
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row a result; units stand in the cells unless all values are fractions."""
+    """Yield a row for each result; cells have units unless all values are fractions."""
     changes = {(change.benchmark, change.metric): change for change in found}
     for row in rows:
         measure, change = Measure(row.unit, row.better), changes.get(row.cell)

@@ -15,18 +15,18 @@ from cfaug.errors import UserError
 from cfaug.files import replace_file, require_regular
 
 LIGHTNINGS = ("state_dict", "optimizer_states", "lr_schedulers", "callbacks", "loops")
-"""What a checkpoint holds beside ``global_step`` if a run wrote it."""
+"""The keys, besides ``global_step``, of a checkpoint that a run wrote."""
 
 
 def read_checkpoint(path: Path, *, mmap: bool = False) -> dict[str, Any]:
     """Read a checkpoint of a run onto the CPU.
 
     Args:
-        path: ``last.ckpt``.
-        mmap: read tensors only when they are looked at.
+        path: the path of ``last.ckpt``.
+        mmap: whether tensors are read only when they are accessed.
 
     Raises:
-        UserError: if it is a pipe, damaged, or no checkpoint of a run, or holds anything but
+        UserError: if it is a pipe, damaged, not a checkpoint of a run, or holds anything but
             tensors and plain values.
     """
     require_regular(path)
@@ -59,9 +59,9 @@ def check_weights(
     """Refuse the checkpoint of another model.
 
     Args:
-        path: named in the message.
-        checkpoint: as ``read_checkpoint`` gives it.
-        model: the weights of the model that is to be trained further.
+        path: the path that the message names.
+        checkpoint: the result of ``read_checkpoint``.
+        model: the weights of the model that resumes training.
 
     Raises:
         UserError: naming a weight that is missing, or of another shape.
@@ -82,7 +82,7 @@ def _first_line(error: Exception) -> str:
 
 
 class _File:
-    """A file for ``torch.save`` that remembers why a write failed: ``torch.save`` does not say."""
+    """A file for ``torch.save`` that keeps the error of a write, which ``torch.save`` loses."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -101,7 +101,7 @@ class _File:
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Replaces the old file only when the new one is on the disk, so a kill never loses both."""
+    """Checkpoint files that are replaced only when the new one is on the disk."""
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None
@@ -127,5 +127,5 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         map_location: Callable[..., Any] | None = None,
         weights_only: bool | None = None,
     ) -> dict[str, Any]:
-        """Read onto the CPU; never unpickle anything but tensors and plain values."""
+        """Read a checkpoint onto the CPU; unpickle only tensors and plain values."""
         return read_checkpoint(Path(path))

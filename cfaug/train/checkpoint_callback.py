@@ -1,4 +1,4 @@
-"""In this order after a step: average, validate, remember the best weights, log, save, stop."""
+"""After each step, in this order: average, validate, keep the best weights, log, save, stop."""
 
 from __future__ import annotations
 
@@ -36,23 +36,24 @@ class Best:
 
 
 class CheckpointCallback(pl.Callback):
-    """Averages weights, validates, keeps the best, writes log rows and ``last.ckpt``.
+    """A callback that averages, validates, keeps the best weights, logs and saves.
 
-    One hook does it all because the order is what makes a resume exact. Lightning's own validation
-    loop runs after the hook in which checkpoints are saved, and a run killed in between skips that
-    validation when it resumes. The best weights lie inside ``last.ckpt``, so they always match the
-    step at which training resumes.
+    One hook does all of it because an exact resume depends on the order. Lightning's own validation
+    loop runs after the hook in which checkpoints are saved, and a run killed in between would skip
+    that validation when it resumes. The best weights are inside ``last.ckpt``, so that they always
+    match the step at which training resumes.
 
     Args:
-        settings: how often to validate, log and save.
-        validation: batches of the validation split, in a fixed order; ``None`` if it is empty.
-        steps_per_epoch: batches in an epoch, after which validation is due by default.
-        total_steps: optimizer steps of the run; the last is always validated.
-        file: ``last.ckpt``.
-        stop: whether the run was asked to end.
+        settings: the settings, with the intervals of validating, logging and saving.
+        validation: the batches of the validation split, in a fixed order; ``None`` if it is empty.
+        steps_per_epoch: the number of batches in an epoch, after which validation is due by
+            default.
+        total_steps: the number of optimizer steps of the run; the last is always validated.
+        file: the path of ``last.ckpt``.
+        stop: the record of a request to stop.
     """
 
-    state_key = "Keeper"  # its name in every last.ckpt that was ever written
+    state_key = "Keeper"  # its name in all existing last.ckpt files
 
     def __init__(
         self,
@@ -80,7 +81,7 @@ class CheckpointCallback(pl.Callback):
         self._started_at = 0.0
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the best so far, the step still to be validated, and what early stopping counts.
+        """Return the best weights so far, the unvalidated step, and the counts of early stopping.
 
         ``unvalidated`` is the training loss of a step whose validation was interrupted: a resumed
         run validates it first and then writes its row of ``metrics.csv``.
@@ -97,10 +98,10 @@ class CheckpointCallback(pl.Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the result of ``state_dict``, also in its older form without names.
 
-        An extended run counts anew towards early stopping.
+        An extended run restarts the count of early stopping.
 
         Raises:
-            UserError: if weights are averaged, and the run that was saved averaged none.
+            UserError: if weights are averaged now, but were not in the saved run.
         """
         best = state_dict.get("best") if "unvalidated" in state_dict else state_dict
         self.best = Best(**best) if best else None
@@ -119,7 +120,7 @@ class CheckpointCallback(pl.Callback):
         self.stop.listen()
         self._started_at = self._saved_at = time.monotonic()
         self._finish_last_step(trainer, pl_module)
-        self._stop_early(trainer)  # as a run does that was cut off after it had decided to
+        self._stop_early(trainer)  # as before, if it was interrupted after this decision
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Finish the last step's validation if it was interrupted; no training follows."""
@@ -133,7 +134,7 @@ class CheckpointCallback(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *_: Any
     ) -> None:
-        """Do what is due after this step."""
+        """Validate, log, save and stop as is due after this step."""
         assert isinstance(pl_module, TrainingModule)
         if self.average is not None:
             self.average.update(pl_module.trained)
@@ -159,7 +160,7 @@ class CheckpointCallback(pl.Callback):
         self._saved_at = time.monotonic()
 
     def stop_if_asked(self, trainer: pl.Trainer) -> None:
-        """Save and end the run if any of its processes was asked to end.
+        """Save and end the run if any of its processes was asked to stop.
 
         Raises:
             SIGTERMException: after saving.
@@ -194,14 +195,14 @@ class CheckpointCallback(pl.Callback):
     ) -> float | None:
         if self.validation is None or not self._validation_is_due(step):
             return None
-        # Kept in last.ckpt by whoever is asked to stop between two batches of the validation.
+        # Saved in last.ckpt if the run is stopped between two batches of the validation.
         self._unvalidated = float(loss)
         average = self.average
         try:
             with nullcontext() if average is None else average.applied(module.trained):
                 found = module.validation_loss(self._interruptible(trainer, self.validation))
                 self._remember(trainer, module, step, found)
-        except SIGTERMException:  # saved only now that the model has its own weights again
+        except SIGTERMException:  # saved after the model got its own weights back
             self._save(trainer)
             raise
         return found
@@ -217,7 +218,7 @@ class CheckpointCallback(pl.Callback):
             self.best = Best(step, found, {k: v.detach().cpu().clone() for k, v in weights.items()})
 
     def _interruptible(self, trainer: pl.Trainer, batches: Iterable[Batch]) -> Iterator[Batch]:
-        """Pass the batches on; break off between two of them if the run was asked to end.
+        """Yield the batches; stop between two of them if the run was asked to stop.
 
         Raises:
             SIGTERMException: before anything is saved.

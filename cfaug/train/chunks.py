@@ -1,8 +1,8 @@
-"""Encoding a batch in pieces with the gradient of the whole, for batches larger than the memory.
+"""Encoding a batch in chunks with the gradient of the whole, for batches larger than memory.
 
 Gao et al., 2021, "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup"
-(GradCache), section 3: encode every piece without a graph, differentiate the loss by the features,
-then encode each piece again and backpropagate the gradients of its features.
+(GradCache), section 3: encode every chunk without a graph, differentiate the loss by the features,
+then encode each chunk again and backpropagate the gradients of its features.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class ChunkedFeatures:
     """Features of one process's share of a batch, encoded ``size`` rows at a time.
 
     Args:
-        encode: maps pixels and texts to the features, each (rows, dim).
-        pixels: uint8 (n, 3, side, side).
-        texts: n captions.
-        size: rows encoded at once, from 1.
-        seed: called with a piece's number before it is encoded, both times, so that dropout drops
-            the same units in both.
+        encode: a function that maps pixels and texts to the features, each (rows, dim).
+        pixels: the images, uint8 (n, 3, side, side).
+        texts: the n captions.
+        size: the number of rows encoded at once, from 1.
+        seed: a function that is called with a chunk's number before it is encoded, both times, so
+            that dropout drops the same units.
     """
 
     encode: Callable[[Tensor, Sequence[str]], Features]
@@ -88,10 +88,10 @@ def refuse_batch_norm(model: nn.Module) -> None:
 def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
     """Average gradients over all processes, as DDP does after one backward pass.
 
-    A parameter without a gradient in every process stays without one, so weight decay skips it.
+    A parameter that has no gradient in any process stays without one, so weight decay skips it.
 
     Args:
-        parameters: in the same order in every process.
+        parameters: the parameters, in the same order in every process.
     """
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
         return

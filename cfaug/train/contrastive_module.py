@@ -27,11 +27,11 @@ from cfaug.train.settings import LossSettings
 Encode = Callable[[Tensor, Sequence[str]], tuple[Tensor, ...]]
 
 SECOND = 1
-"""Stream of the dropout of images without a text, when they are encoded in pieces."""
+"""The random stream of dropout for images without a text, if they are encoded in chunks."""
 
 
 def refuse_negatives(asked: str, instead: str) -> NoReturn:
-    """Refuse captions or images without a pair where the loss needs pairs.
+    """Refuse captions or images without a pair if the loss needs pairs.
 
     Raises:
         UserError: naming the setting.
@@ -43,21 +43,23 @@ def refuse_negatives(asked: str, instead: str) -> NoReturn:
 
 
 class ContrastiveModule(TrainingModule):
-    """Fine-tunes a dual encoder on its own contrastive loss over the global batch.
+    """Fine-tuning of a dual encoder on its own contrastive loss over the global batch.
 
     A batch has ``pixels`` uint8 (local, 3, size, size) and ``local`` captions in ``texts``. For the
     whole batch, every rank's rows in turn, it has ``global_size``; ``images`` and ``sets``, int64
     (global_size,), which only a loss that weights pairs needs; and ``negatives``, texts that belong
-    to no image. With ``negative_pixels`` uint8 (m, 3, size, size), this process's share of the
-    images that belong to no text, come the ``negative_image_owners`` of all of them. A loss that
-    weights negatives also reads ``negative_owners``, one with ``set_invariance`` also
+    to no image. ``negative_pixels`` uint8 (m, 3, size, size) are this process's share of the images
+    that belong to no text, and ``negative_image_owners`` the owners of all of them. A loss that
+    weights negatives also reads ``negative_owners``, and one with ``set_invariance`` also
     ``neutral_texts`` and ``neutrals``.
 
     Args:
-        encoder: the model.
-        steps: optimizer, length and seed.
-        weighting: what counts as a negative, in training and validation; ``None``: the authors'.
-        micro_batch_size: rows encoded at once; ``None`` encodes the whole share of a batch.
+        encoder: the dual encoder to train.
+        steps: the optimizer, the length of the run and its seed.
+        weighting: the weights of negatives, in training and validation; ``None`` for the authors'
+            loss.
+        micro_batch_size: the number of rows encoded at once; ``None`` encodes the whole share of a
+            batch.
     """
 
     def __init__(
@@ -85,7 +87,7 @@ class ContrastiveModule(TrainingModule):
         return self.encoder
 
     def curves(self) -> dict[str, float]:
-        """Return the factor on the cosine, and the last step's set invariance where it counts."""
+        """Return the factor of the cosine, and the last step's set invariance if it is used."""
         term = {"set_invariance": self._invariance.item()} if self._invariance_weight else {}
         return {"logit_scale": self.encoder.logit_scale().item(), **term}
 
@@ -94,12 +96,12 @@ class ContrastiveModule(TrainingModule):
         return 0.0 if self.weighting is None else self.weighting.set_invariance
 
     def finish_backward(self) -> None:
-        """Backpropagate the gradients of features that were encoded in pieces."""
+        """Backpropagate the gradients of features that were encoded in chunks."""
         while self._chunked:
             self._chunked.pop().backward(self.trainer.precision_plugin.forward_context)
 
     def loss(self, batch: Batch) -> Tensor:
-        """Return the loss of the global batch, of which this process encodes its share."""
+        """Return the loss of the global batch; this process encodes its own share."""
         features = gather_all(self._features(batch["pixels"], batch["texts"]), batch["global_size"])
         loss = self.encoder.contrastive(features, self._log_weights(batch), self._negatives(batch))
         if not self._invariance_weight:
@@ -107,7 +109,7 @@ class ContrastiveModule(TrainingModule):
         return loss + self._invariance_weight * self._set_invariance(batch, features[0])
 
     def _set_invariance(self, batch: Batch, images: Tensor) -> Tensor:
-        """Return how much a set's images differ in their similarity to its neutral prompt."""
+        """Return the differences of sets' images in their similarity to the neutral prompt."""
         assert self.weighting is not None
         shown, sets = batch["neutrals"].to(images.device), batch["sets"].to(images.device)
         found = set_invariance(
@@ -153,7 +155,7 @@ class ContrastiveModule(TrainingModule):
         return self._in_pieces(encode, pixels, [""] * len(pixels), SECOND)[0]
 
     def _encode_texts(self, texts: Sequence[str]) -> Tensor:
-        """Return the features of the whole batch's texts, of which each process encodes some.
+        """Return the features of the whole batch's texts; each process encodes some.
 
         Every process knows all the texts, so they are divided evenly, whichever process has their
         images.
@@ -181,7 +183,7 @@ class ContrastiveModule(TrainingModule):
     def _in_pieces(
         self, encode: Encode, pixels: Tensor, texts: Sequence[str], *stream: int
     ) -> tuple[Tensor, ...]:
-        """Encode ``size`` rows at a time; ``stream`` gives each use of this its own dropout."""
+        """Encode some rows at a time; ``stream`` gives each use of this its own dropout."""
         assert self.micro_batch_size is not None
         chunked = ChunkedFeatures(
             encode, pixels, texts, self.micro_batch_size,

@@ -27,13 +27,13 @@ class ContrastiveTask(MixtureTask):
     """Images and their captions, drawn together.
 
     Attributes: those of :class:`cfaug.train.mixture_task.MixtureTask`, and
-        loss: what counts as a negative; ``None`` is the authors' loss.
+        loss: the weights of negatives; ``None`` is the authors' loss.
     """
 
     loss: LossSettings | None = None
 
     def load(self) -> Encoder:
-        """Return the dual encoder, as it starts."""
+        """Return the dual encoder with its initial weights."""
         encoder: Encoder = self.model.load(DualEncoder)
         return encoder
 
@@ -41,7 +41,7 @@ class ContrastiveTask(MixtureTask):
         """Return the encoder with its loss and its optimizer.
 
         Raises:
-            UserError: for a loss, or encoding in pieces, that the model does not support.
+            UserError: for a loss, or encoding in chunks, that the model does not support.
         """
         from cfaug.train.chunks import refuse_batch_norm
         from cfaug.train.contrastive_module import ContrastiveModule, refuse_negatives
@@ -57,7 +57,7 @@ class ContrastiveTask(MixtureTask):
         return module
 
     def make_examples(self, trained: Encoder, rows: int, kept: KeptPixels | None) -> Examples:
-        """Return what reads images with their captions."""
+        """Return the dataset of images with their captions."""
         from cfaug.data.feeding.loader import Examples
 
         neutral = self.loss is not None and self.loss.set_invariance > 0
@@ -67,7 +67,7 @@ class ContrastiveTask(MixtureTask):
 
     @property
     def pairs(self) -> PairNegatives | None:
-        """Which part of a counterfactual is a wrong answer; ``None`` if ``data.negatives`` is."""
+        """The counterfactuals' wrong answers; ``None`` if ``data.negatives`` is."""
         from cfaug.data.feeding.pair_negatives import PairNegatives
 
         index, kind = self.indexes[COUNTERFACTUAL], self.data.negatives

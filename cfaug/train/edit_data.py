@@ -20,18 +20,17 @@ class EditData:
     """Edited captions, and the prompts that ask a language model for them.
 
     Args:
-        edits: JSON lines of ``caption``, ``kind`` and ``edit``, one edited caption each; see
-            ``cfaug.text.edit_rows``.
+        edits: the JSON Lines file, with ``caption``, ``kind`` and ``edit``, one edited caption, on
+            each line; see ``cfaug.text.edit_rows``.
         format: ``alpaca``, an instruction with a preamble; ``short``, the prompt's name, for tiny
-            models; ``None`` is the model's own, where it was asked for edits before, else
-            ``alpaca``.
-        prompts: the instructions: ``plain``, LANCE's without examples (Table 5), ``examples``, or a
-            folder of your own.
-        batch_size: answers of a forward pass, over all processes together.
-        validation: share of the captions held out, in [0, 1).
-        max_length: tokens of a prompt and its answer; what is longer loses its end (LANCE, Table 6:
-            1,024); fewer where the model reads fewer.
-        seed: draws the captions held out; ``None`` is the run's seed + 1.
+            models; ``None`` is the model's own if it was trained for edits before, else ``alpaca``.
+        prompts: the instructions: ``plain``, LANCE's without examples (Table 5), ``examples``, or
+            the user's own folder.
+        batch_size: the number of answers in a forward pass, over all processes together.
+        validation: the share of captions that are held out, in [0, 1).
+        max_length: the largest number of tokens of a prompt and its answer, or the model's limit if
+            that is smaller; longer ones are truncated (LANCE, Table 6: 1,024).
+        seed: the seed that draws the held-out captions; ``None`` is the run's seed + 1.
     """
 
     edits: str | None
@@ -46,7 +45,7 @@ class EditData:
         check_fields(self, "data")
 
     def with_seed(self, seed: int) -> EditData:
-        """Return these settings with a seed: their own, or the one derived from the run's seed."""
+        """Return these settings with a seed: their own, or one derived from the run's seed."""
         return self if self.seed is not None else replace(self, seed=data_seed(seed))
 
     def file(self) -> Path:
@@ -67,10 +66,10 @@ class EditData:
         return file
 
     def edit_format(self, model: Path) -> EditFormat:
-        """Return the prompts that the model is asked with.
+        """Return the format of the prompts for the model.
 
         Args:
-            model: the folder of its weights.
+            model: the folder of the model's weights.
 
         Raises:
             UserError: for prompts that cannot be read.

@@ -38,15 +38,16 @@ from cfaug.train.settings import LoggerSettings, TrainerSettings
 
 @dataclass(frozen=True)
 class Plan:
-    """What to train on, as a function of the step alone.
+    """The batches of a run, as a function of the step alone.
 
     Args:
-        training: maps a first batch (from 0), a rank and the number of processes to a stream
-            without a length: the rank's shares of that batch and of all later ones.
-        validation: maps a rank and the number of processes to its shares of the validation split;
-            ``None`` if that is empty.
-        steps_per_epoch: batches of one epoch.
-        total_steps: optimizer steps of the whole run, each of as many batches as are accumulated.
+        training: a function that maps a first batch (from 0), a rank and the number of processes to
+            an endless stream: the rank's shares of that batch and of all later ones.
+        validation: a function that maps a rank and the number of processes to the rank's shares of
+            the validation split; ``None`` if the split is empty.
+        steps_per_epoch: the number of batches in an epoch.
+        total_steps: the number of optimizer steps of the whole run, each with as many batches as
+            are accumulated.
     """
 
     training: Callable[[int, int, int], Iterable[Batch]]
@@ -56,7 +57,7 @@ class Plan:
 
 
 class Trained(NamedTuple):
-    """First and last step of an attempt, and the best weights if they were asked for."""
+    """The first and last step of an attempt, and the best weights if they were requested."""
 
     start: int
     end: int
@@ -80,15 +81,17 @@ def train(
 
     Args:
         module: the model with its loss and its optimizer.
-        plan: what to train on.
-        folder: the run's; ``last.ckpt``, ``metrics.csv`` and other logs go there.
-        settings: the device, and how often to validate, log and save.
-        logger: where the curves go besides ``metrics.csv``.
-        attempt: a column of ``metrics.csv``.
-        started: called on rank 0 with the first step, before training.
+        plan: the batches of the run.
+        folder: the folder of the run, where ``last.ckpt``, ``metrics.csv`` and other logs are
+            written.
+        settings: the device, and the intervals of validating, logging and saving.
+        logger: the loggers of the curves besides ``metrics.csv``.
+        attempt: the number of the attempt, a column of ``metrics.csv``.
+        started: a function that is called on rank 0 with the first step, before training.
 
     Returns:
-        Where this attempt started and ended, and the best weights by validation loss if asked for.
+        The first and last step of this attempt, and the best weights by validation loss if they
+        were requested.
 
     Raises:
         UserError: for a missing device, or settings that the model does not support.
@@ -132,7 +135,7 @@ def train(
 
 
 class Grouped:
-    """Batches in lists of ``count``, one list for an optimizer step. Without a length."""
+    """Batches in lists of ``count``, one list for each optimizer step; it has no length."""
 
     def __init__(self, batches: Iterable[Batch], count: int) -> None:
         self._batches, self._count = batches, count
@@ -144,11 +147,11 @@ class Grouped:
 
 
 def _first_step(last: Path, module: TrainingModule, total_steps: int) -> int:
-    """Return the step from which a run resumes.
+    """Return the step at which a run resumes.
 
     Raises:
         UserError: if ``last.ckpt`` is damaged, of another model, or of a longer run, which would
-            never end.
+            not end.
     """
     content = read_checkpoint(last, mmap=True)
     check_weights(last, content, module.state_dict())
@@ -164,7 +167,7 @@ def _first_step(last: Path, module: TrainingModule, total_steps: int) -> int:
 def _make_trainer(settings: TrainerSettings, total_steps: int) -> pl.Trainer:
     """Return a Trainer that sees one endless epoch; only the plan knows about epochs.
 
-    So its own bookkeeping of restarts in the middle of an epoch or a validation is never used.
+    Its own bookkeeping of restarts within an epoch or a validation is therefore never used.
     """
     accelerator, devices, nodes = placement(settings)
     count = len(devices) if isinstance(devices, list) else devices
@@ -191,7 +194,7 @@ def _make_trainer(settings: TrainerSettings, total_steps: int) -> pl.Trainer:
 
 
 def _precision(settings: TrainerSettings, accelerator: str) -> Precision:
-    """Return the plugin itself: given its name, Lightning uses bfloat16 for float16 on a CPU."""
+    """Return the plugin itself, as by its name Lightning uses bfloat16 for float16 on a CPU."""
     if settings.precision == "32":
         return Precision()
     name: Literal["16-mixed", "bf16-mixed"]
@@ -200,12 +203,12 @@ def _precision(settings: TrainerSettings, accelerator: str) -> Precision:
 
 
 def placement(settings: TrainerSettings) -> tuple[str, int | list[int], int]:
-    """Return the kind of device, processes per machine (or the one device), and machines.
+    """Return the kind of device, the processes per machine (or the only device), and the machines.
 
-    If torchrun started this process, the number of processes is torchrun's.
+    If torchrun started this process, it determines the number of processes.
 
     Raises:
-        UserError: for a missing device, or if several processes are asked for and none was started.
+        UserError: for a missing device, or if several processes are requested but not started.
     """
     world = os.environ.get("WORLD_SIZE")
     if settings.device is not None:
@@ -232,7 +235,7 @@ def placement(settings: TrainerSettings) -> tuple[str, int | list[int], int]:
 
 
 def device_of(settings: TrainerSettings) -> str:
-    """Return the device of a run's first process, as torch names it."""
+    """Return the name in torch of the device of a run's first process."""
     kind, devices, _ = placement(settings)
     if kind != "gpu":
         return kind
@@ -240,7 +243,7 @@ def device_of(settings: TrainerSettings) -> str:
 
 
 def _kind(accelerator: str) -> str:
-    """Return ``cpu``, ``gpu`` (CUDA) or ``mps``: what Lightning takes ``auto`` and ``gpu`` for."""
+    """Return Lightning's choice for ``auto`` and ``gpu``: ``cpu``, ``gpu`` (CUDA) or ``mps``."""
     if accelerator not in ("auto", "gpu"):
         return accelerator
     if torch.cuda.is_available():
@@ -250,7 +253,7 @@ def _kind(accelerator: str) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep Lightning's advice out of the user's terminal; errors still come through."""
+    """Silence Lightning's advice on the user's terminal; errors are still shown."""
     names = ("lightning.pytorch", "lightning.fabric", "pytorch_lightning", "lightning_fabric")
     loggers = [logging.getLogger(name) for name in names]
     before = [logger.level for logger in loggers]

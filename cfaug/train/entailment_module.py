@@ -1,4 +1,4 @@
-"""Fine-tuning an entailer: cross-entropy of three labels.
+"""Fine-tuning an entailer: the cross-entropy of three labels.
 
 Imports Lightning, so only ``cfaug.train.job.fit`` imports this, when it is called.
 """
@@ -15,14 +15,14 @@ from cfaug.train.module import Batch, Steps, TrainingModule
 
 
 class EntailmentModule(TrainingModule):
-    """Fine-tunes an entailer on labelled pairs of an image and a hypothesis.
+    """Fine-tuning of an entailer on labelled pairs of an image and a hypothesis.
 
     A batch has ``pixels`` uint8 (local, 3, size, size), ``texts`` and ``labels`` int64 (local,),
-    numbers of ``cfaug.types.ENTAILMENT``; ``global_size`` is of the whole batch.
+    indices in ``cfaug.types.ENTAILMENT``; ``global_size`` counts the whole batch.
 
     Args:
-        entailer: the model.
-        steps: optimizer, length and seed.
+        entailer: the entailer to train.
+        steps: the optimizer, the length of the run and its seed.
     """
 
     def __init__(self, entailer: FusionEntailer, steps: Steps) -> None:

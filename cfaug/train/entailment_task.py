@@ -30,7 +30,7 @@ class EntailmentTask(MixtureTask):
 
     @property
     def classes(self) -> dict[str, dict[str, int]]:
-        """How many examples of each label either side of the split has."""
+        """The number of examples of each label on either side of the split."""
         found = {}
         for side, rows in (("train", self.mixture.train), ("validation", self.mixture.validation)):
             labels = Counter(
@@ -40,7 +40,7 @@ class EntailmentTask(MixtureTask):
         return found
 
     def load(self) -> FusionEntailer:
-        """Return the encoder with its head; the run's seed draws a head if there is none."""
+        """Return the encoder with its head, which the run's seed draws if there is none."""
         spec = cast("EntailmentLearner", self.model)
         entailer: FusionEntailer = spec.load_to_train(self.seed)
         return entailer
@@ -54,7 +54,7 @@ class EntailmentTask(MixtureTask):
     def make_examples(
         self, trained: FusionEntailer, rows: int, kept: KeptPixels | None
     ) -> Examples:
-        """Return what reads images with their hypotheses and labels."""
+        """Return the dataset of images with their hypotheses and labels."""
         from cfaug.data.feeding.loader import Examples
 
         return Examples(self.indexes, trained.transform, rows, kept, classes=ENTAILMENT)
@@ -75,7 +75,7 @@ class EntailmentTask(MixtureTask):
         return {**super().describe(), "classes": self.classes}
 
     def measure(self, trained: FusionEntailer) -> dict[str, Any]:
-        """Return how the validation split is answered: accuracy, macro scores, confusion matrix."""
+        """Return the accuracy, macro scores and confusion matrix on the validation split."""
         import torch
 
         from cfaug.metrics.confusion import confusion_matrix, macro_scores

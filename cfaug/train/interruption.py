@@ -1,4 +1,4 @@
-"""What Lightning makes of a request to stop, made a KeyboardInterrupt again."""
+"""Lightning's exceptions of a request to stop, turned back into a KeyboardInterrupt."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cfaug.signals import StopRequest, keep_handlers
 
 @contextmanager
 def stoppable() -> Iterator[StopRequest]:
-    """Listen for SIGTERM and Ctrl-C; raise KeyboardInterrupt once one was obeyed.
+    """Listen for SIGTERM and Ctrl-C; raise KeyboardInterrupt once the run has stopped.
 
     Lightning turns Ctrl-C into ``exit(1)`` and ignores further ones. The former handlers are
     restored at the end.

@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FitResult:
-    """What a finished run did.
+    """The result of a finished run.
 
     Attributes:
-        steps: optimizer steps of the whole run, all attempts together.
-        start_step: the step from which this attempt resumed.
-        end_step: the step it ended at.
-        seen: training examples in all steps up to ``end_step``, repetitions counted.
-        best_step: the step whose weights are in ``checkpoint/``; ``None`` if the last were asked
-            for.
-        best_val_loss: their validation loss.
-        trained: trained parameters, including adapters.
-        parameters: parameters of the model, including adapters.
-        measured: what the task measures with the weights that are kept.
+        steps: the number of optimizer steps of the whole run, all attempts together.
+        start_step: the step at which this attempt resumed.
+        end_step: the step at which it ended.
+        seen: the number of training examples in all steps up to ``end_step``, with repetitions.
+        best_step: the step of the weights in ``checkpoint/``; ``None`` if they are the last ones,
+            as requested.
+        best_val_loss: the validation loss of these weights.
+        trained: the number of trained parameters, including adapters.
+        parameters: the number of parameters of the model, including adapters.
+        measured: the task's measurements with the weights in ``checkpoint/``.
     """
 
     steps: int
@@ -52,15 +52,16 @@ def fit(
 ) -> FitResult:
     """Fine-tune, resuming from ``folder/last.ckpt`` if a killed attempt left one.
 
-    Writes ``last.ckpt`` and ``metrics.csv``, and at the end ``checkpoint/``, whole or not at all.
+    This writes ``last.ckpt`` and ``metrics.csv``, and finally ``checkpoint/``, whole or not at all.
     Under torchrun every process calls this; rank 0 alone writes.
 
     Args:
-        task: what is trained, on what and how.
-        folder: the run's, ``.../<experiment>/<arm>/seed=<seed>``.
-        attempt: number of this attempt at the run, from 0; a column of ``metrics.csv``.
-        started: called on rank 0 with the step this attempt starts from, before training.
-        kept: decoded pixels that runs of one process share; ``None`` keeps the run's own.
+        task: the model, its data and the settings of the training.
+        folder: the folder of the run, ``.../<experiment>/<arm>/seed=<seed>``.
+        attempt: the number of this attempt at the run, from 0; a column of ``metrics.csv``.
+        started: a function that is called on rank 0 with the first step of this attempt, before
+            training.
+        kept: the decoded pixels that runs of one process share; ``None`` gives the run its own.
 
     Raises:
         UserError: if there is too little data, no validation split to choose the best weights by,
@@ -106,7 +107,7 @@ def fit(
 
 
 def _keep_initial(task: Task, trained: Any, folder: Path, started: Started | None) -> FitResult:
-    """Save the initial weights: the table's row before fine-tuning."""
+    """Save the initial weights, for the table's row before fine-tuning."""
     measured: Mapping[str, Any] = {}
     if int(os.environ.get("RANK", "0")) == 0:
         if started is not None:
@@ -126,5 +127,5 @@ def _save_on_rank_0(task: Task, trained: Any, folder: Path) -> Mapping[str, Any]
         measured = task.measure(trained)
         task.save(trained, folder / "checkpoint")
     if together:
-        dist.barrier()  # no process says it is done before the checkpoint is there
+        dist.barrier()  # no process finishes before the checkpoint exists
     return measured

@@ -1,4 +1,4 @@
-"""A language model that learns to answer prompts: its batches, its loss, its saved weights.
+"""A language model that learns to answer prompts: its batches, loss and saved weights.
 
 Imports Lightning, so only ``cfaug.train.job.fit`` imports this, when it is called.
 """
@@ -32,8 +32,8 @@ class TokenRow:
     """A prompt and its answer as tokens.
 
     Attributes:
-        ids: tokens of both, with those that begin and end a text.
-        start: place of the answer's first token; only tokens from there on are learnt.
+        ids: the tokens of both, with those that begin and end a text.
+        start: the index of the answer's first token; only tokens from there on are learnt.
     """
 
     ids: tuple[int, ...]
@@ -41,7 +41,7 @@ class TokenRow:
 
     @property
     def answered(self) -> int:
-        """Tokens of the answer."""
+        """The number of tokens of the answer."""
         return len(self.ids) - self.start
 
 
@@ -49,15 +49,15 @@ def collate(rows: Sequence[TokenRow], fill: int, rank: int = 0, world: int = 1) 
     """Return a process's share of a batch of rows, padded on the right.
 
     Args:
-        rows: of the whole batch.
+        rows: the rows of the whole batch.
         fill: the token that pads a row.
-        rank: this process.
-        world: number of processes.
+        rank: the number of this process.
+        world: the number of processes.
 
     Returns:
-        ``ids`` and ``shown`` int64 (local, longest), of which ``answer`` bool (local, longest)
-        marks the tokens that are learnt; ``global_size``, rows, and ``tokens``, tokens of answers,
-        over all processes.
+        ``ids``, the tokens, and ``shown``, 1 where they are not padding, int64 (local, longest);
+        ``answer`` bool (local, longest), the tokens that are learnt; ``global_size`` and
+        ``tokens``, the numbers of rows and of answers' tokens over all processes.
     """
     mine = [rows[i] for i in rank_share(np.arange(len(rows)), rank, world)]
     longest = max((len(row.ids) for row in mine), default=1)
@@ -76,14 +76,14 @@ def collate(rows: Sequence[TokenRow], fill: int, rank: int = 0, world: int = 1) 
 
 
 class TunedLanguageModel(KeepsTrained):
-    """A causal language model of transformers with its tokenizer, being tuned.
+    """A causal language model of transformers that is being tuned, with its tokenizer.
 
     Args:
-        model: as transformers loads it.
-        tokenizer: its own.
-        longest: tokens of a prompt and its answer; longer ones are cut at the end.
-        start: put the beginning-of-text token first, where the tokenizer has one.
-        owner: the specification, for errors.
+        model: the model, as transformers loads it.
+        tokenizer: the model's tokenizer.
+        longest: the largest number of tokens of a prompt and its answer; longer ones are truncated.
+        start: whether the beginning-of-text token, if the tokenizer has one, is put first.
+        owner: the model's specification, which errors name.
     """
 
     held_in_evaluation: tuple[nn.Module, ...] = ()
@@ -107,9 +107,9 @@ class TunedLanguageModel(KeepsTrained):
         return int(self.tokenizer.eos_token_id if pad is None else pad)
 
     def encode(self, asked: EditFormat, answers: Sequence[EditAnswer]) -> list[TokenRow]:
-        """Return each prompt followed by its answer, cut to the model's length.
+        """Return each prompt followed by its answer, truncated to the model's length.
 
-        Prompt and answer are tokenized apart, as the prompt is when the model is asked.
+        Prompt and answer are tokenized separately, like the prompt when the model is used.
 
         Raises:
             UserError: for a prompt that leaves no room for an answer.
@@ -144,12 +144,12 @@ class TunedLanguageModel(KeepsTrained):
         return spread.masked_scatter(learnt, costs).sum(1)
 
     def save(self, folder: Path, asked: EditFormat, base: adapters.BaseModel | None) -> None:
-        """Write a ``save_pretrained`` folder, or the adapters by themselves; whole or not at all.
+        """Write a ``save_pretrained`` folder, or only the adapters; whole or not at all.
 
         Args:
-            folder: to write.
-            asked: the format the model was trained in, written beside the weights.
-            base: what the adapters belong to; ``None`` merges them.
+            folder: the folder to write.
+            asked: the format of the prompts in training, written beside the weights.
+            base: the base model of the adapters; ``None`` merges them.
         """
         if base is None:
             adapters.merge(self.model)
@@ -163,11 +163,11 @@ class TunedLanguageModel(KeepsTrained):
 
 
 class LanguageModule(TrainingModule):
-    """Tunes a language model on the answers to prompts; every token of an answer counts alike.
+    """Fine-tuning of a language model on answers to prompts; all tokens of answers weigh the same.
 
     Args:
-        tuned: the model.
-        steps: optimizer, length and seed.
+        tuned: the model to train.
+        steps: the optimizer, the length of the run and its seed.
     """
 
     strict_loading = False  # a checkpoint holds only trained weights
@@ -197,7 +197,7 @@ class LanguageModule(TrainingModule):
         return self.tuned.costs(whole)[:0]
 
     def weight(self, batch: Batch) -> float:
-        """Return the tokens that are learnt."""
+        """Return the number of tokens that are learnt."""
         return float(batch["tokens"])
 
     def share(self, loss: Tensor, batch: Batch, step: list[Batch]) -> Tensor:

@@ -32,10 +32,10 @@ class LanguageTask(Task):
     """Prompts and answers; only the tokens of answers enter the loss.
 
     Attributes: those of :class:`cfaug.train.task.Task`, and
-        data: batch size and length.
-        asked: the words of the prompts.
-        training: answers that are trained on.
-        validation: answers about other captions.
+        data: the settings of the data, such as batch size and length.
+        asked: the format of the prompts.
+        training: the answers of the training split.
+        validation: the answers of the validation split, about other captions.
     """
 
     data: EditData
@@ -45,7 +45,7 @@ class LanguageTask(Task):
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Number of answers on either side, and of captions and edits in the training split."""
+        """The number of answers on either side, and of captions and edits in the training split."""
         return {
             "train": len(self.training),
             "validation": len(self.validation),
@@ -56,17 +56,17 @@ class LanguageTask(Task):
 
     @property
     def batch_size(self) -> int:
-        """Answers of a batch, over all processes together."""
+        """The number of answers in a batch, over all processes together."""
         return self.data.batch_size
 
     @property
     def batches_per_epoch(self) -> int:
-        """Batches in one pass over the training answers."""
+        """The number of batches in one pass over the training answers."""
         return -(-len(self.training) // self.data.batch_size)
 
     @property
     def lower_validation(self) -> str:
-        """The setting that must be raised where the validation split is empty."""
+        """The setting that must be raised if the validation split is empty."""
         return f"data.validation={self.data.validation}"
 
     @property
@@ -133,7 +133,7 @@ class LanguageTask(Task):
         trained.save(folder, self.asked, base if lora is not None and not lora.merge else None)
 
     def measure(self, trained: TunedLanguageModel) -> dict[str, Any]:
-        """Return loss and perplexity of the held-out answers, by prompt, and of all of them."""
+        """Return the loss and perplexity of the held-out answers, by prompt and over all."""
         import torch
 
         from cfaug.train.engine import device_of
@@ -160,15 +160,15 @@ class LanguageTask(Task):
 def tabulate(
     sums: Mapping[str, float], tokens: Mapping[str, int], answers: Mapping[str, int]
 ) -> dict[str, dict[str, float]]:
-    """Return loss and perplexity by prompt, and over all of them as ``all``.
+    """Return the loss and perplexity by prompt, and over all prompts as ``all``.
 
     >>> tabulate({"domain": 2.0}, {"domain": 4}, {"domain": 1})["all"]
     {'loss': 0.5, 'perplexity': 1.6487, 'tokens': 4, 'answers': 1}
 
     Args:
-        sums: negative log-likelihood of a prompt's answers, in nats.
-        tokens: of those answers.
-        answers: how many there are.
+        sums: the negative log-likelihood of each prompt's answers, in nats.
+        tokens: the number of tokens of each prompt's answers.
+        answers: the number of each prompt's answers.
     """
     found = {}
     for name, part in [(name, [name]) for name in sorted(sums)] + [("all", sorted(sums))]:

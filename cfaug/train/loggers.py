@@ -1,4 +1,4 @@
-"""Where the curves go: ``metrics.csv`` always, Weights & Biases or TensorBoard if asked."""
+"""Loggers of curves: ``metrics.csv`` always, Weights & Biases or TensorBoard if requested."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ COLUMNS = (
 
 
 class AppendingCsvLogger(Logger):
-    """Appends rows to ``metrics.csv``.
+    """A logger that appends rows to ``metrics.csv``.
 
-    Lightning's CSVLogger deletes the file when a run resumes. Here every row stays: a resumed run
-    repeats the steps since its checkpoint under the next ``attempt``.
+    Lightning's CSVLogger deletes the file when a run resumes. This one keeps every row: a resumed
+    run repeats the steps since its checkpoint under the next ``attempt``.
     """
 
     def __init__(self, file: Path, attempt: int) -> None:
@@ -47,7 +47,7 @@ class AppendingCsvLogger(Logger):
 
     @property
     def version(self) -> int:
-        """The attempt."""
+        """The number of the attempt."""
         return self.attempt
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
@@ -57,7 +57,7 @@ class AppendingCsvLogger(Logger):
             handle.write(_line([row.get(column) for column in COLUMNS]))
 
     def log_hyperparams(self, *_: Any, **__: Any) -> None:
-        """Nothing: ``config.yaml`` has them."""
+        """Do nothing, since ``config.yaml`` has the settings."""
 
 
 def _line(values: Any) -> bytes:
@@ -67,7 +67,7 @@ def _line(values: Any) -> bytes:
 
 
 def make_loggers(settings: LoggerSettings, folder: Path, attempt: int) -> list[Logger]:
-    """Return the loggers of a run whose folder is ``.../<arm>/seed=<seed>``."""
+    """Return the loggers of a run with the folder ``.../<arm>/seed=<seed>``."""
     loggers: list[Logger] = [AppendingCsvLogger(folder / "metrics.csv", attempt)]
     if settings.kind == "wandb":
         loggers.append(_wandb(settings, folder))
@@ -95,7 +95,7 @@ def _wandb(settings: LoggerSettings, folder: Path) -> Logger:
 
 
 def close_loggers(loggers: list[Logger]) -> None:
-    """Close loggers that would also record the next run of this process (wandb's is global)."""
+    """Close loggers that would also log the next run of this process (wandb's is global)."""
     for logger in loggers:
         finish = getattr(getattr(logger, "experiment", None), "finish", None)
         if callable(finish):

@@ -1,4 +1,4 @@
-"""Features of every process, so that a contrastive loss sees the whole batch."""
+"""The gathering of features from all processes, so that a contrastive loss sees the whole batch."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from torch import Tensor
 
 
 def gather_all(features: Sequence[Tensor], global_size: int) -> tuple[Tensor, ...]:
-    """Return the features of the whole batch, of which each process encoded its share.
+    """Return the features of the whole batch; each process encoded its own share.
 
     Every process then computes the same loss. After DDP has averaged the gradients they are those
     of one process with the whole batch.
 
     Args:
-        features: each (local, dim), this process's share by ``np.array_split`` order; may be empty.
-        global_size: rows of the batch over all processes.
+        features: tensors (local, dim) with this process's share by ``np.array_split`` order; may be
+            empty.
+        global_size: the number of rows of the batch over all processes.
     """
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
         return tuple(gather(tensor, global_size) for tensor in features)
@@ -26,7 +27,7 @@ def gather_all(features: Sequence[Tensor], global_size: int) -> tuple[Tensor, ..
 
 
 def share(global_size: int, rank: int, world: int) -> int:
-    """Return how many rows of a batch ``np.array_split`` gives to ``rank``.
+    """Return the number of rows of a batch that ``np.array_split`` gives to ``rank``.
 
     >>> [share(10, rank, 4) for rank in range(4)]
     [3, 3, 2, 2]

@@ -1,6 +1,6 @@
-"""What all trainings on an exact mixture of real and counterfactual rows share.
+"""The base of all trainings on an exact mixture of real and counterfactual rows.
 
-No torch at import.
+It does not import torch.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class MixtureTask(Task):
     """Images and their texts, drawn from two sources.
 
     Attributes: those of :class:`cfaug.train.task.Task`, and
-        data: batch size, workers and order.
-        mixture: what is trained on and what is held out.
-        indexes: of the real and the counterfactual source.
+        data: the settings of the data: batch size, workers and order.
+        mixture: the rows of the training and validation splits.
+        indexes: the indexes of the real and the counterfactual source.
     """
 
     data: DataSettings
@@ -43,32 +43,32 @@ class MixtureTask(Task):
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """The mixture's."""
+        """The mixture's counts."""
         return self.mixture.counts
 
     @property
     def batch_size(self) -> int:
-        """Examples of a batch, over all processes together."""
+        """The number of examples in a batch, over all processes together."""
         return self.data.batch_size
 
     @property
     def batches_per_epoch(self) -> int:
-        """Batches in one pass over the training split."""
+        """The number of batches in one pass over the training split."""
         return self.data.steps_per_epoch(len(self.mixture.train))
 
     @property
     def unasked_size(self) -> int | None:
-        """Number of examples drawn before the split, if ``data.size`` does not say."""
+        """The number of examples drawn before the split, if ``data.size`` does not set it."""
         return self.mixture.size if self.data.size is None else None
 
     @property
     def lower_validation(self) -> str:
-        """The setting that must be raised where the validation split is empty."""
+        """The setting that must be raised if the validation split is empty."""
         return f"data.validation={self.data.validation}"
 
     @property
     def captions(self) -> SetCaptions | None:
-        """What the images of the counterfactual source are called; ``None`` where there is none."""
+        """The captions of the counterfactual source's images; ``None`` without such a source."""
         from cfaug.data.feeding.set_captions import SetCaptions
 
         index = self.indexes[COUNTERFACTUAL]
@@ -78,19 +78,19 @@ class MixtureTask(Task):
 
     @property
     def cf_ratio(self) -> float:
-        """The share of counterfactuals in train: as asked, or as the plan has it."""
+        """The share of counterfactuals in train, by ``data.cf_ratio`` or else by the plan."""
         if self.data.cf_ratio is not None:
             return self.data.cf_ratio
         return round(self.mixture.counts["counterfactual"] / self.mixture.counts["train"], 4)
 
     @abstractmethod
     def make_examples(self, trained: Any, rows: int, kept: KeptPixels | None) -> Examples:
-        """Return the reader that turns a share of a batch into the module's input.
+        """Return the dataset that turns a share of a batch into the module's input.
 
         Args:
-            trained: as ``load`` returned it.
-            rows: how many there are in all.
-            kept: decoded pixels that runs of one process share.
+            trained: the result of ``load``.
+            rows: the number of rows in all.
+            kept: the decoded pixels that runs of one process share.
         """
 
     def make_plan(self, trained: Any, total_steps: int, kept: KeptPixels | None) -> Plan:
@@ -134,7 +134,7 @@ class MixtureTask(Task):
         return {"cf_ratio": self.cf_ratio}
 
     def describe(self) -> dict[str, Any]:
-        """Return the sources' sizes, a hash of the order, and what was held out or joined."""
+        """Return the sources' sizes, a hash of the order, and the held-out and joined rows."""
         from cfaug.data.feeding.order import epoch_order, split_sets
         from cfaug.data.planning.duplicates import count_joined_groups
 
@@ -173,7 +173,7 @@ class MixtureTask(Task):
 
 
 class _Unsized:
-    """A loader without a length: Lightning would take that of a resumed one for the epoch's."""
+    """A loader without a length; Lightning would take a resumed one's for that of the epoch."""
 
     def __init__(self, loader: Iterable[Any]) -> None:
         self._loader = loader

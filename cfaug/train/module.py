@@ -1,11 +1,11 @@
-"""What all trainings share: the optimizer, and checks of loss and gradients.
+"""The base of all training modules: the optimizer, and checks of loss and gradients.
 
 Imports Lightning, so only ``cfaug.train.job.fit`` imports this, when it is called.
 
 The mean of the validation losses is a plain sum, not ``torchmetrics.MeanMetric``: every process has
-the loss of the whole batch, as its features are gathered, so there is nothing to reduce. In float64
-the metric gives the same bits in 30 us a batch, but by default it drops a NaN, which must stop a
-run, and with ``nan_strategy="disable"`` (1.9.0) it forgets the weights.
+the loss of the whole batch, as its features are gathered, so no reduction is needed. In float64 the
+metric gives the same bits in 30 us a batch, but by default it drops a NaN, which must stop a run,
+and with ``nan_strategy="disable"`` (1.9.0) it ignores the weights.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ Batch = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Steps:
-    """How a run's steps are made.
+    """The settings of a run's optimizer steps.
 
     Args:
-        optim: optimizer and schedule.
-        total: optimizer steps of the whole run, over which the schedule extends.
-        gradient_clip: largest norm of the whole gradient, ``None`` for no bound.
-        seed: the run's; dropout depends only on it, the step and the rank.
-        parts: batches of an optimizer step; several are given as a list.
+        optim: the settings of the optimizer and its schedule.
+        total: the number of optimizer steps of the whole run, which is the length of the schedule.
+        gradient_clip: the largest norm of the whole gradient; ``None`` for no bound.
+        seed: the run's seed; dropout depends only on it, the step and the rank.
+        parts: the number of batches of an optimizer step; several are given as a list.
     """
 
     optim: OptimSettings
@@ -51,10 +51,10 @@ class Steps:
 
 
 class TrainingModule(pl.LightningModule):
-    """Fine-tunes a model on the loss of a subclass.
+    """Fine-tuning of a model on the loss that a subclass defines.
 
     Args:
-        steps: optimizer, length and seed.
+        steps: the optimizer, the length of the run and its seed.
     """
 
     averages = False
@@ -73,7 +73,7 @@ class TrainingModule(pl.LightningModule):
 
     @abstractmethod
     def loss(self, batch: Batch) -> Tensor:
-        """Return the loss of the global batch, of which this process has its share: a scalar.
+        """Return the loss of the global batch, a scalar; this process has its own share.
 
         Every process returns the same number. After DDP's averaging, the gradient is that of one
         process with the whole batch.
@@ -88,17 +88,17 @@ class TrainingModule(pl.LightningModule):
         return {}
 
     def share(self, loss: Tensor, batch: Batch, step: list[Batch]) -> Tensor:
-        """Return a batch's share of the loss of a step of several batches: here equal shares.
+        """Return a batch's share of the loss of a step of several batches; here shares are equal.
 
         Args:
-            loss: of the batch.
-            batch: one of the step's.
+            loss: the loss of the batch.
+            batch: a batch of the step.
             step: all batches of the step.
         """
         return loss / self.steps.parts
 
     def on_train_start(self) -> None:
-        """Set this step's learning rate: the schedule of an extended run has another length."""
+        """Set this step's learning rate, as the schedule of an extended run has another length."""
         scheduler = self.lr_schedulers()
         assert isinstance(scheduler, LambdaLR)
         factor = self.steps.optim.factor(self.global_step, self.steps.total)
@@ -113,7 +113,7 @@ class TrainingModule(pl.LightningModule):
 
     def _seed_torch(self, *names: int) -> None:
         seed = derive(self.steps.seed, "torch", self.global_step, self.global_rank, *names)
-        # Like torch.manual_seed, which would also queue a call for CUDA even where there is none.
+        # Like torch.manual_seed, which would also queue a call for CUDA on machines without it.
         torch.default_generator.manual_seed(seed)
         if self.device.type != "cpu":
             torch.get_device_module(self.device).manual_seed(seed)
@@ -121,7 +121,7 @@ class TrainingModule(pl.LightningModule):
     def training_step(self, batch: Batch | list[Batch], batch_idx: int) -> Tensor:
         """Return the loss of the global batch, or the mean over the batches of this step.
 
-        Of several batches, all but the last are differentiated here, one after the other, so that
+        If there are several batches, all but the last are differentiated here, one by one, so that
         only one graph takes memory at a time.
 
         Raises:
@@ -152,14 +152,14 @@ class TrainingModule(pl.LightningModule):
             super().optimizer_zero_grad(*args, **kwargs)
 
     def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
-        """Differentiate one loss; after the last of a step, average over processes."""
+        """Differentiate one loss; after the last one of a step, average over processes."""
         super().backward(loss, *args, **kwargs)
         self.finish_backward()
         if self.averages and self._part == self.steps.parts - 1:
             average_gradients(self.trained.parameters())
 
     def finish_backward(self) -> None:
-        """Finish the backward pass of one loss; there is nothing to do here."""
+        """Finish the backward pass of one loss; by default this does nothing."""
 
     @torch.no_grad()
     def validation_loss(self, batches: Iterable[Batch]) -> float:
@@ -220,7 +220,7 @@ class TrainingModule(pl.LightningModule):
         if self.steps.gradient_clip is None:
             return
         norm = nn.utils.clip_grad_norm_(self.trained.parameters(), self.steps.gradient_clip)
-        if not torch.isfinite(norm) and self._scaler() is None:  # which leaves out such a step
+        if not torch.isfinite(norm) and self._scaler() is None:  # a scaler skips such a step
             raise UserError(
                 f"step {self.global_step + 1}: the gradient's norm is {norm.item()}; nothing was "
                 f"updated. Lower optim.lr (now {self.steps.optim.lr})"

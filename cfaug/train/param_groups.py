@@ -1,4 +1,4 @@
-"""Which parameters decay, and at what rate each layer learns."""
+"""The weight decay and the learning rate of each parameter."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import nn
 
 _LIST = r"(?P<list>(?:.*?\.)?\w*?(?:layers?|blocks|stages|tower))"
 BLOCK = re.compile(rf"^{_LIST}\.?(?P<number>\d+)\.")
-"""A parameter of a numbered block, the outermost: ``text_model.encoder.layers.3.mlp.fc1.bias``."""
+"""A parameter of a numbered block (the outermost), as in ``encoder.layers.3.mlp.fc1.bias``."""
 
 BEGINNING = re.compile(r"embed|patch|conv1\b|pre_lay\w*norm|ln_pre|cls_token|bn1\b|stem")
 """Parameters before the first block: embeddings, the patch convolution, the norm after it."""
@@ -30,14 +30,16 @@ def parameter_groups(
     layer_decay: float | None = None,
     decay_rule: DecayRule = "matrices",
 ) -> list[dict[str, Any]]:
-    """Split trainable parameters into those that decay and the rest.
+    """Return groups of trainable parameters by weight decay and learning rate.
 
     Args:
         model: the model.
-        weight_decay: of those that decay.
+        weight_decay: the weight decay of the parameters that decay.
         lr: the peak of the learning rate.
-        layer_decay: splits either group further, by the factor of ``layer_rates`` on ``lr``.
-        decay_rule: see ``cfaug.train.settings.OptimSettings``.
+        layer_decay: the factor of ``layer_rates`` that splits the groups by learning rate; ``None``
+            does not split them.
+        decay_rule: the rule that selects the parameters that decay; see
+            ``cfaug.train.settings.OptimSettings``.
     """
     named = {name: p for name, p in model.named_parameters() if p.requires_grad}
     decayed = decayed_names(model, decay_rule)
@@ -64,17 +66,17 @@ def decayed_names(model: nn.Module, rule: DecayRule) -> set[str]:
 
 
 def layer_rates(names: Iterable[str], layer_decay: float) -> dict[str, float]:
-    """Return each parameter's factor on the learning rate: ``layer_decay ** (layers above it)``.
+    """Return each parameter's factor of the learning rate, ``layer_decay ** (layers above it)``.
 
     A tower is a list of numbered blocks (``layers``, ``resblocks``, ``stages``, ...) with the
-    parameters beside it. Its blocks count from the last, which has one layer above it (the
-    projection), to the first; embeddings lie below that. What is neither in a block nor an
-    embedding (projections, final norms, heads, the logit scale) has factor 1. This applies BEiT's
-    ``get_num_layer_for_vit`` to each tower on its own.
+    parameters beside it. Its blocks are counted from the last, which has one layer above it (the
+    projection), to the first; embeddings are below that. Other parameters (projections, final
+    norms, heads, the logit scale) have factor 1. This applies BEiT's ``get_num_layer_for_vit`` to
+    each tower separately.
 
     Args:
-        names: of parameters.
-        layer_decay: in (0, 1].
+        names: the names of the parameters.
+        layer_decay: the factor from each layer to the one below it, in (0, 1].
 
     >>> layer_rates(["visual.conv1.weight", "visual.layers.0.w", "visual.layers.1.w"], 0.5)
     {'visual.conv1.weight': 0.125, 'visual.layers.0.w': 0.25, 'visual.layers.1.w': 0.5}

@@ -11,7 +11,7 @@ from cfaug.progress import Progress
 
 
 class ProgressBar(pl.Callback):
-    """Shows the steps of a run, on rank 0."""
+    """A progress bar of a run's steps, on rank 0."""
 
     def __init__(self, total_steps: int, start_step: int) -> None:
         self._progress = Progress("training", total_steps, "steps")

@@ -17,23 +17,23 @@ if TYPE_CHECKING:
     from cfaug.models.question_reader import QuestionReader
 
 NAMED = 3
-"""Questions that a message names."""
+"""The largest number of questions that a message names."""
 
 
 def describe_question(
     prompts: Prompts, wording: str, index: QuestionRows, row: int
 ) -> dict[str, Any]:
-    """Return a question as the model reads it, and its tokens that are learnt.
+    """Return a question in the form that the model reads, and the tokens that are learnt.
 
     Args:
-        prompts: of the model; its weights are not needed.
-        wording: the words around a question.
-        index: of the question.
-        row: its number there.
+        prompts: the prompts of the model; its weights are not needed.
+        wording: the name or file of the words around a question.
+        index: the index with the question.
+        row: the question's row in the index.
 
     Returns:
-        ``question``, its name; ``prompt``, an image as one token; ``answer``; and ``learnt``, the
-        answer's tokens.
+        ``question``, its name; ``prompt``, with an image as one token; ``answer``; and ``learnt``,
+        the answer's tokens.
     """
     asked = index.question(row)
     question = put(read_wording(wording), asked)
@@ -49,19 +49,19 @@ def describe_question(
 def check_questions(
     reader: QuestionReader, wording: str, rows: Iterable[tuple[QuestionRows, int]]
 ) -> None:
-    """Refuse questions that the model cannot read, or whose options it cannot tell apart.
+    """Refuse questions that the model cannot read, or whose options are the same tokens to it.
 
     Only the first image is read. An image of another size can still make a question too long; such
     a question is refused when it is read.
 
     Args:
-        reader: of the model.
-        wording: the words around a question.
+        reader: the model's reader of questions.
+        wording: the name or file of the words around a question.
         rows: the questions.
 
     Raises:
-        UserError: counting and naming them; or for a text that holds one of the model's special
-            tokens, or an option that has no token.
+        UserError: with their number and names; or for a text that contains one of the model's
+            special tokens, or an option that has no token.
     """
     words, around = read_wording(wording), None
     alike, long = list[str](), list[str]()
@@ -95,14 +95,14 @@ def check_questions(
 def _image_tokens(
     reader: QuestionReader, wording: Wording, index: QuestionRows, row: int, length: int
 ) -> int:
-    """Return how many more tokens a prompt has for its image than the one in its text.
+    """Return the number of tokens of a prompt's image beyond the one in the prompt's text.
 
     Args:
-        reader: of the model.
+        reader: the model's reader of questions.
         wording: the words around a question.
-        index: of the question.
-        row: its number there.
-        length: tokens of the prompt.
+        index: the index with the question.
+        row: the question's row in the index.
+        length: the number of tokens of the prompt's text.
     """
     image = index.image(row)
     assert image.image is not None  # rows have images

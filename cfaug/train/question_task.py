@@ -35,9 +35,9 @@ MEASURED_AT_ONCE = 64
 class QuestionTask(MixtureTask):
     """Basic and counterfactual questions, each with its right option.
 
-    Attributes: those of :class:`cfaug.train.mixture_task.MixtureTask`, whose ``indexes`` are
+    Attributes: those of :class:`cfaug.train.mixture_task.MixtureTask`, with ``indexes`` of
         :class:`cfaug.data.planning.question_rows.QuestionRows`, and
-        loss: what is learnt from the options.
+        loss: the settings of the loss over the options.
     """
 
     data: QuestionData
@@ -50,7 +50,7 @@ class QuestionTask(MixtureTask):
 
     @property
     def kinds(self) -> dict[str, dict[str, int]]:
-        """Number of questions of each kind on either side of the split."""
+        """The number of questions of each kind on either side of the split."""
         sides = {"train": self.mixture.train, "validation": self.mixture.validation}
         found = {}
         for side, rows in sides.items():
@@ -63,7 +63,7 @@ class QuestionTask(MixtureTask):
 
     @property
     def left_out(self) -> dict[str, int]:
-        """Number of questions of the sets that cannot be learnt from, by reason."""
+        """The number of questions of the sets that cannot be learnt from, by reason."""
         counts: Counter[str] = Counter()
         for index in self.questions:
             if index is not None:
@@ -87,7 +87,7 @@ class QuestionTask(MixtureTask):
         """Return the batches of every step; every question is checked before the first.
 
         Raises:
-            UserError: if the model cannot read a question, or cannot tell its options apart.
+            UserError: if the model cannot read a question, or two options have the same tokens.
         """
         from cfaug.train.question_checks import check_questions
 
@@ -97,7 +97,7 @@ class QuestionTask(MixtureTask):
     def make_examples(  # type: ignore[override]  # a loader takes any data set of shares
         self, trained: TunedAnswerer, rows: int, kept: KeptPixels | None
     ) -> AnswerExamples:
-        """Return what reads questions with their options."""
+        """Return the dataset of questions with their options."""
         from cfaug.train.answer_examples import AnswerExamples
 
         return AnswerExamples(
@@ -114,7 +114,7 @@ class QuestionTask(MixtureTask):
         return {**super().record(), "questions": {**self.kinds, "left_out": self.left_out}}
 
     def describe(self) -> dict[str, Any]:
-        """Return the description of the mixture, and the first question as it is learnt."""
+        """Return the description of the mixture, and the first question in the model's form."""
         from cfaug.train.question_checks import describe_question
 
         described = {**super().describe(), "questions": self.kinds}
@@ -132,7 +132,7 @@ class QuestionTask(MixtureTask):
                 yield cast("QuestionRows", self.questions[source]), row
 
     def measure(self, trained: TunedAnswerer) -> dict[str, Any]:
-        """Return how the validation split is answered: accuracy by kind, and of all questions."""
+        """Return the accuracy on the validation split, by kind and over all questions."""
         from cfaug.train.engine import device_of
 
         rows = self.mixture.validation

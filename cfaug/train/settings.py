@@ -1,4 +1,4 @@
-"""How to train: the configuration groups ``trainer``, ``optim`` and ``logger``. No torch here."""
+"""Settings of training: the configuration groups ``trainer``, ``optim``, ``loss``, ``logger``."""
 
 from __future__ import annotations
 
@@ -15,48 +15,48 @@ from cfaug.validation import Count, PartialShare, Positive, PositiveNumber, Weig
 
 @dataclass(frozen=True)
 class TrainerSettings:
-    """How long to train, on what, and what to keep.
+    """The length of a run, its device, and the checkpoints that it keeps.
 
     Args:
-        max_steps: optimizer steps; takes precedence over ``max_epochs``. 0 keeps the initial
-            weights: the row before fine-tuning.
-        max_epochs: passes over the training split; 3 is ``run_clip.py``'s default, and what the
-            COCO-Counterfactuals paper leaves unstated.
-        devices: processes on this machine; more than one are started by torchrun.
-        num_nodes: machines.
-        accelerator: ``auto``, ``cpu``, ``gpu`` or ``mps``.
-        device: ``cuda:1`` and the like: the one device of this process; ``None`` leaves it to
+        max_steps: the number of optimizer steps; takes precedence over ``max_epochs``. 0 keeps the
+            initial weights, for a table's row before fine-tuning.
+        max_epochs: the number of passes over the training split; 3 is ``run_clip.py``'s default, as
+            the COCO-Counterfactuals paper does not state it.
+        devices: the number of processes on this machine; torchrun starts more than one.
+        num_nodes: the number of machines.
+        accelerator: the kind of device: ``auto``, ``cpu``, ``gpu`` or ``mps``.
+        device: the only device of this process, such as ``cuda:1``; ``None`` leaves it to
             ``accelerator`` and ``devices``.
         precision: ``32``, ``bf16-mixed`` (also called ``bf16``) or ``16-mixed``, which scales the
-            loss and leaves out a step whose gradients overflow. Mixed: the weights and the loss
-            stay in float32.
-        accumulate_grad_batches: batches an optimizer step is made of. Each is a loss of its own,
-            with its own ``data.batch_size`` examples as negatives; their gradients are averaged.
-            The last step of an epoch may take batches of the next epoch.
-        micro_batch_size: examples encoded at once, on each process; ``None`` encodes its whole
-            share of a batch. The loss stays that of the whole batch and its gradient is exact up
-            to rounding (GradCache), for a second forward pass in place of memory. Dropout draws
-            other masks than without it.
-        early_stopping: stop after this many validations in a row without a lower validation loss;
-            ``None`` trains to the end. The schedule still extends over the whole length.
-        gradient_clip: largest norm of the whole gradient, ``None`` for no bound.
-        val_every_steps: steps from one validation to the next; ``None`` validates after every
+            loss and skips a step if its gradients overflow. In mixed precision the weights and the
+            loss stay in float32.
+        accumulate_grad_batches: the number of batches in an optimizer step. Each has a loss of its
+            own, with its own ``data.batch_size`` examples as negatives; their gradients are
+            averaged. The last step of an epoch may take batches of the next epoch.
+        micro_batch_size: the number of examples encoded at once, on each process; ``None`` encodes
+            its whole share of a batch. The loss stays that of the whole batch, and its gradient is
+            exact up to rounding (GradCache); a second forward pass takes the place of memory.
+            Dropout draws other masks than without it.
+        early_stopping: the number of validations in a row without a lower validation loss after
+            which the run stops; ``None`` trains to the end. The schedule still extends over the
+            whole length.
+        gradient_clip: the largest norm of the whole gradient; ``None`` for no bound.
+        val_every_steps: the number of steps between validations; ``None`` validates after every
             epoch. The last step is always validated.
-        ema_decay: decay of an exponential moving average of the trained weights, in (0, 1): after
-            each step, decay * average + (1 - decay) * weights. Validation measures the average, and
-            it is what ``checkpoint/`` holds; training itself is unchanged. ``None`` averages
-            nothing.
-        checkpoint: keep the weights of the lowest validation loss (COCO-CFs, B.3.1), or
-            the last.
-        save_every_steps: steps from one ``last.ckpt`` to the next; a killed run resumes from it.
-            ``None`` saves only by ``save_every_minutes``.
-        save_every_minutes: minutes from one ``last.ckpt`` to the next, besides
+        ema_decay: the decay of an exponential moving average of the trained weights, in (0, 1):
+            after each step, decay * average + (1 - decay) * weights. Validation uses the average,
+            and ``checkpoint/`` holds it; training itself is unchanged. ``None`` averages nothing.
+        checkpoint: ``best`` keeps the weights of the lowest validation loss (COCO-CFs, B.3.1),
+            ``last`` the last ones.
+        save_every_steps: the number of steps between writes of ``last.ckpt``, from which a killed
+            run resumes. ``None`` saves only by ``save_every_minutes``.
+        save_every_minutes: the minutes between writes of ``last.ckpt``, besides
             ``save_every_steps``; ``None`` saves only by steps.
-        keep_last: keep ``last.ckpt`` when the run is finished, so that ``extend=true`` can resume
-            it. It has three times the size of the trained weights, plus the best weights and
-            the average, if any.
-        log_every_steps: rows of ``metrics.csv``.
-        progress: show a bar on stderr.
+        keep_last: whether ``last.ckpt`` is kept when the run is finished, so that ``extend=true``
+            can resume it. It has three times the size of the trained weights, plus the best
+            weights and the average, if any.
+        log_every_steps: the number of steps between rows of ``metrics.csv``.
+        progress: whether a progress bar is shown on stderr.
     """
 
     max_steps: Count | None = None
@@ -119,21 +119,22 @@ class OptimSettings:
     """AdamW, the parameters that it decays, and its learning-rate schedule.
 
     Args:
-        lr: the peak; the default is the COCO-Counterfactuals paper's (section B.3.2).
-        weight_decay: the default is the same paper's, which states no other setting and so
-            uses the defaults of ``run_clip.py``.
-        decay_rule: which parameters decay. ``matrices``: those of two and more dimensions, so no
-            bias, norm, logit scale or class embedding (open_clip's rule). ``huggingface``: all but
-            biases and norms, as the Trainer of ``run_clip.py`` does, so the logit scale and the
-            class embedding too.
-        betas: AdamW's.
-        eps: AdamW's.
+        lr: the peak of the learning rate; the default is the COCO-Counterfactuals paper's (section
+            B.3.2).
+        weight_decay: the weight decay; the default is the same paper's, which states no other
+            setting and so uses the defaults of ``run_clip.py``.
+        decay_rule: the rule that selects the parameters that decay. ``matrices``: those with two or
+            more dimensions, so no bias, norm, logit scale or class embedding (open_clip's rule).
+            ``huggingface``: all except biases and norms, so also the logit scale and the class
+            embedding (the rule of ``run_clip.py``'s Trainer).
+        betas: AdamW's decay rates of the two moments.
+        eps: AdamW's term in the denominator.
         schedule: ``linear`` or ``cosine`` decay to 0 at the last step, or ``constant``.
-        warmup_steps: linear rise from 0 before that.
-        warmup_ratio: the same as a share of all steps, in [0, 1), rounded up; ``None`` leaves it to
-            ``warmup_steps``, which must be 0 beside it.
-        layer_decay: factor on the learning rate from each layer of a tower to the one below it, in
-            (0, 1] (Bao et al., 2022, BEiT, appendix; the rule is in
+        warmup_steps: the number of steps of a linear rise from 0 before that.
+        warmup_ratio: the warm-up as a share of all steps, in [0, 1), rounded up; ``None`` leaves it
+            to ``warmup_steps``, which must otherwise be 0.
+        layer_decay: the factor of the learning rate from each layer of a tower to the one below it,
+            in (0, 1] (Bao et al., 2022, BEiT, appendix; the rule is in
             ``cfaug.train.param_groups.layer_rates``); ``None`` is the same rate for all.
     """
 
@@ -156,7 +157,7 @@ class OptimSettings:
             )
 
     def warmup(self, total_steps: int) -> int:
-        """Return the steps before the peak.
+        """Return the number of steps before the peak.
 
         >>> OptimSettings(warmup_ratio=0.1).warmup(101)
         11
@@ -166,7 +167,7 @@ class OptimSettings:
         return math.ceil(self.warmup_ratio * total_steps)
 
     def factor(self, step: int, total_steps: int) -> float:
-        """Return the factor on the peak learning rate in step ``step`` (from 0) of ``total_steps``.
+        """Return the factor of the peak learning rate in step ``step`` (from 0) of ``total_steps``.
 
         >>> settings = OptimSettings(warmup_steps=2)
         >>> [settings.factor(step, 6) for step in range(6)]
@@ -183,24 +184,24 @@ class OptimSettings:
 
 @dataclass(frozen=True)
 class LossSettings:
-    """What counts as a negative in the contrastive loss, and how much.
+    """The negatives of the contrastive loss, and their weights.
 
     Args:
-        same_image: another caption of one's own image in the batch is a ``negative``, as in CLIP
-            and ``run_clip.py``, or ``masked``: left out of the sum.
-        hard_negative_weight: weight of the other members of one's own counterfactual set (another
-            image, another text) in the sum over negatives; 1 is CLIP's loss. The formula is that
-            of ``cfaug.models.negatives.log_negative_weights``. It matters where
+        same_image: the role of another caption of the same image in the batch: ``negative``, as in
+            CLIP and ``run_clip.py``, or ``masked``, left out of the sum.
+        hard_negative_weight: the weight of the other members of an example's counterfactual set
+            (another image, another text) in the sum over negatives; 1 is CLIP's loss. The formula
+            is that of ``cfaug.models.negatives.log_negative_weights``. It has an effect only if
             ``data.pairs_in_batch`` brings members together.
         negative_captions: the role of captions without an image, which a list of images may have
             beside the right ones: ``used`` as further negatives of every image in the batch (as in
             NegCLIP), or ``ignored``. ``None`` refuses a source that has some.
-        negative_weight: weight of an example's own wrong answers in its sum over negatives: its
+        negative_weight: the weight of an example's own wrong answers in its sum over negatives: its
             captions without an image, and the counterfactual's caption or image that
-            ``data.negatives`` adds. For the other examples of the batch their weight is 1, as it is
-            for all in NegCLIP.
-        set_invariance: weight of a term for counterfactual sets: how much the logits of a set's
-            images with the set's neutral prompt differ, as defined in
+            ``data.negatives`` adds. For the other examples of the batch their weight is 1, as for
+            all in NegCLIP.
+        set_invariance: the weight of a term for counterfactual sets: the differences between the
+            logits of a set's images with the set's neutral prompt, as defined in
             ``cfaug.models.invariance.set_invariance``; 0 leaves it out. It needs
             ``data.pairs_in_batch``, which puts the images of a set into one batch.
         invariance: ``variance`` of these logits, or ``kl``, the divergence of their softmax from
@@ -225,12 +226,12 @@ class LossSettings:
 
 @dataclass(frozen=True)
 class AnswerLoss:
-    """What a vision-language model learns from a question's options.
+    """The loss of a vision-language model over a question's options.
 
     Args:
-        contrast: weight of the cross-entropy of the right option in the softmax over all options of
-            their mean log-likelihoods, beside the likelihood of the right option; 0 leaves the
-            wrong options unread.
+        contrast: the weight of the cross-entropy of the right option in the softmax over all
+            options of their mean log-likelihoods, beside the likelihood of the right option; 0
+            leaves the wrong options unread.
     """
 
     contrast: Weight = 0.0
@@ -241,13 +242,14 @@ class AnswerLoss:
 
 @dataclass(frozen=True)
 class LoggerSettings:
-    """Where the curves go; ``metrics.csv`` is written in any case.
+    """The loggers of the curves; ``metrics.csv`` is always written.
 
     Args:
         kind: ``csv`` alone, ``wandb`` or ``tensorboard`` (``pip install 'cfaug[loggers]'``).
-        project: of Weights & Biases.
-        group: of Weights & Biases; ``None`` is the arm.
-        mode: of Weights & Biases; ``offline`` needs no network, and ``wandb sync`` uploads later.
+        project: the project of Weights & Biases.
+        group: the group of Weights & Biases; ``None`` is the arm.
+        mode: the mode of Weights & Biases; ``offline`` needs no network, and ``wandb sync`` uploads
+            later.
     """
 
     kind: Literal["csv", "wandb", "tensorboard"] = "csv"

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 Started = Callable[[int], None]
-"""Called with the first step of an attempt."""
+"""A function that is called with the first step of an attempt."""
 
 
 class Trainable(Protocol):
-    """An ``nn.Module`` around a library's ``model``, as its task loads it for training.
+    """An ``nn.Module`` around a library's ``model``, which a task loads for training.
 
     Attributes:
-        model: the library's, whose parameters are trained or frozen.
+        model: the library's model, with the parameters that are trained or frozen.
         held_in_evaluation: modules that stay in evaluation mode (frozen statistics).
     """
 
@@ -35,23 +35,23 @@ class Trainable(Protocol):
     held_in_evaluation: tuple[Any, ...]
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> Any:
-        """Take weights as ``state_dict`` gave them."""
+        """Load weights that ``state_dict`` returned."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task(ABC):
-    """A training run, from its settings and data on; :func:`cfaug.train.job.fit` runs it.
+    """A training run, defined by its settings and data; :func:`cfaug.train.job.fit` runs it.
 
     Attributes:
-        model: where to start.
-        optim: optimizer and schedule.
-        trainer: how long, on which device, what to keep.
-        logger: where the curves go besides ``metrics.csv``.
-        seed: the run's.
-        data_seed: draws the data; the papers pair it with the seed (108 with 107). Both decide the
-            order of examples.
-        tuning: which parameters are trained; ``None`` is all.
+        model: the specification of the initial model.
+        optim: the settings of the optimizer and its schedule.
+        trainer: the length of the run, its device, and the checkpoints that it keeps.
+        logger: the loggers of the curves besides ``metrics.csv``.
+        seed: the run's seed.
+        data_seed: the seed that draws the data; the papers pair it with the run's seed (108 with
+            107). Both determine the order of examples.
+        tuning: the choice of trained parameters; ``None`` trains all.
     """
 
     model: ModelSpec
@@ -65,21 +65,21 @@ class Task(ABC):
     @property
     @abstractmethod
     def counts(self) -> Mapping[str, int]:
-        """What ``run.json`` counts; ``train`` and ``validation`` are examples."""
+        """The counts for ``run.json``; ``train`` and ``validation`` count examples."""
 
     @property
     @abstractmethod
     def batch_size(self) -> int:
-        """Examples of a batch, over all processes together."""
+        """The number of examples in a batch, over all processes together."""
 
     @property
     @abstractmethod
     def batches_per_epoch(self) -> int:
-        """Batches in one pass over the training split."""
+        """The number of batches in one pass over the training split."""
 
     @property
     def unasked_size(self) -> int | None:
-        """Number of examples drawn before the split, if the settings do not say."""
+        """The number of examples drawn before the split, if the settings do not set it."""
         return None
 
     @property
@@ -100,9 +100,9 @@ class Task(ABC):
         """Return the batches of every step.
 
         Args:
-            trained: as ``load`` returned it.
-            total_steps: optimizer steps of the whole run.
-            kept: decoded pixels that runs of one process share.
+            trained: the result of ``load``.
+            total_steps: the number of optimizer steps of the whole run.
+            kept: the decoded pixels that runs of one process share.
         """
 
     @abstractmethod
@@ -110,15 +110,15 @@ class Task(ABC):
         """Write the run's ``checkpoint/`` atomically."""
 
     def measure(self, trained: Any) -> dict[str, Any]:
-        """Return what is measured once with the weights that are kept, for ``run.json``."""
+        """Return measurements with the weights that are kept, for ``run.json``."""
         return {}
 
     def record(self) -> dict[str, Any]:
-        """Return entries of ``run.json`` that only this kind of task has."""
+        """Return the entries of ``run.json`` that only this kind of task has."""
         return {}
 
     def describe(self) -> dict[str, Any]:
-        """Return entries of a dry run that only this kind of task has."""
+        """Return the entries of a dry run that only this kind of task has."""
         return {}
 
     def log_examples(self, folder: Path) -> None:  # noqa: B027  # most tasks show none
@@ -126,7 +126,7 @@ class Task(ABC):
 
     @property
     def steps(self) -> int:
-        """Optimizer steps of the whole run."""
+        """The number of optimizer steps of the whole run."""
         return self.trainer.total_steps(self.batches_per_epoch)
 
     def make_steps(self, total_steps: int) -> Steps:
@@ -148,7 +148,7 @@ class Task(ABC):
         return epochs * min(rows, self.batches_per_epoch * size) + min(rows, rest * size)
 
     def check(self) -> None:
-        """Refuse to select weights or stop by an empty validation split.
+        """Refuse to select weights or to stop by an empty validation split.
 
         Raises:
             UserError: naming the setting.

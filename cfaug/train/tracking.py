@@ -1,7 +1,7 @@
-"""Tables for Weights & Biases: pairs that were trained on, and results. Lightning is not needed.
+"""Tables for Weights & Biases: pairs of the training split, and results. Needs no Lightning.
 
-A run's folder is one run of Weights & Biases: training writes curves and pairs to it, evaluation
-results.
+A run's folder is one run of Weights & Biases: training writes curves and pairs to it, and
+evaluation writes results.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from cfaug.train.settings import LoggerSettings
 
 SETS = 16
-"""Number of sets in a table of pairs."""
+"""The number of sets in a table of pairs."""
 
 STAGING = "WANDB_DATA_DIR"
 CONNECT_S = 30
-"""Seconds that a run waits for the server of Weights & Biases; wandb's own default is 90."""
+"""The timeout for the server of Weights & Biases, in seconds; wandb's own default is 90."""
 
 PAIR_COLUMNS = ("set", "example", "caption", "image")
 RESULT_COLUMNS = ("benchmark", "metric", "value", "n")
@@ -51,11 +51,11 @@ def wandb_identity(settings: LoggerSettings, folder: Path) -> dict[str, Any]:
 
 
 def connection(settings: LoggerSettings, **others: Any) -> Any:
-    """Return settings of ``wandb`` that wait ``CONNECT_S`` for its server, and print so.
+    """Return settings of ``wandb`` with the timeout ``CONNECT_S``, and announce the connection.
 
     Args:
-        settings: of the logger.
-        others: fields of ``wandb.Settings``.
+        settings: the settings of the logger.
+        others: further fields of ``wandb.Settings``.
     """
     import wandb
 
@@ -89,10 +89,10 @@ def _reopen(settings: LoggerSettings, folder: Path) -> Iterator[Any]:
 
 @contextmanager
 def _staged_in(folder: Path) -> Iterator[None]:
-    """Keep images of tables in ``folder`` until they are sent.
+    """Store images of tables in ``folder`` until they are sent.
 
-    By default they are kept in the user's home, and a run that is moved to a machine with a network
-    would leave them behind.
+    By default they are stored in the user's home, and a run that is moved to a machine with a
+    network would leave them behind.
     """
     before = os.environ.get(STAGING)
     os.environ[STAGING] = str(folder.resolve())
@@ -110,12 +110,12 @@ def log_pairs(
 ) -> None:
     """Write a table of counterfactual pairs of the training split, images beside their captions.
 
-    Nothing is written unless ``settings`` ask for Weights & Biases, or if there is no pair.
+    It is written only if ``settings`` choose Weights & Biases and there is a pair.
 
     Args:
-        settings: of the logger.
-        folder: of the run.
-        mixture: what was trained on.
+        settings: the settings of the logger.
+        folder: the folder of the run.
+        mixture: the mixture with the training split.
         captions: the counterfactual source with the captions of its images; ``None`` without one.
     """
     rows = mixture.train[mixture.train[:, 0] == COUNTERFACTUAL, 1]
@@ -149,11 +149,11 @@ def _first_sets(rows: np.ndarray, sets: np.ndarray, count: int) -> list[int]:
 def log_results(settings: LoggerSettings, folder: Path) -> None:
     """Write a run's results as a table and as its summary, once for the same file.
 
-    Nothing is written unless ``settings`` ask for Weights & Biases, or if there are no results.
+    They are written only if ``settings`` choose Weights & Biases and there are results.
 
     Args:
-        settings: of the run's logger.
-        folder: of the run.
+        settings: the settings of the run's logger.
+        folder: the folder of the run.
     """
     file = folder / RESULTS
     if settings.kind != "wandb" or not file.exists():

@@ -1,4 +1,4 @@
-"""A module whose state dict holds only trained weights: with adapters, not the base weights."""
+"""A module whose state dict has only trained weights, such as adapters without the base model."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torch import nn
 class KeepsTrained(nn.Module):
     """A module whose state dict has only trained weights and buffers.
 
-    Weights that never change would make every checkpoint as large as the model.
+    With weights that never change, every checkpoint would be as large as the model.
     """
 
-    def state_dict(  # type: ignore[override]  # of its overloads, the one that torch calls
+    def state_dict(  # type: ignore[override]  # the overload that torch calls
         self, *args: Any, prefix: str = "", **kwargs: Any
     ) -> dict[str, Any]:
         """Return the weights that are trained, and buffers, such as a norm's running statistics."""
@@ -28,5 +28,5 @@ class KeepsTrained(nn.Module):
         return found
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *_: Any, **__: Any) -> Any:
-        """Load the trained weights; the others stay."""
+        """Load the trained weights; the others keep their values."""
         return super().load_state_dict(state_dict, strict=False)

@@ -1,6 +1,6 @@
-"""Which weights are trained: frozen parts, LoRA adapters. Torch and peft are imported when needed.
+"""The choice of trained weights: frozen parts, LoRA adapters. Torch is imported when needed.
 
-Patterns are regular expressions searched for in names as the model's library gives them, such as
+Patterns are regular expressions that are searched for in the names of the model's library, such as
 ``vision_model.encoder.layers.0.self_attn.q_proj`` (transformers) or
 ``visual.transformer.resblocks.0.mlp.c_fc`` (open_clip).
 """
@@ -32,12 +32,12 @@ class Lora:
     (out, r) zero at first; W itself is not trained.
 
     Args:
-        targets: patterns of module names; what they match must be linear layers.
-        r: rank.
-        alpha: the factor's numerator.
-        dropout: share of an adapter's inputs that is dropped.
-        merge: add the adapters to the weights in ``checkpoint/``; ``False`` writes only the
-            adapters, with the name and the hash of their base model (language models).
+        targets: the patterns of module names; all matches must be linear layers.
+        r: the rank of the adapters.
+        alpha: the numerator of the scaling factor alpha / r.
+        dropout: the share of an adapter's inputs that is dropped in training.
+        merge: whether the adapters are added to the weights in ``checkpoint/``; ``False`` writes
+            only the adapters, with the name and the hash of their base model (language models).
     """
 
     targets: Sequence[str]
@@ -55,12 +55,13 @@ class Lora:
 
 @dataclass(frozen=True)
 class Tuning:
-    """Which parameters are trained; without this node all are.
+    """The choice of trained parameters; without this node all are trained.
 
     Args:
-        freeze: patterns of parameter names that keep their initial values.
-        train: patterns of parameters that are trained although ``freeze`` or ``lora`` freezes them.
-        lora: adapters; everything else is then frozen, except what ``train`` names.
+        freeze: the patterns of parameter names that keep their initial values.
+        train: the patterns of parameters that are trained although ``freeze`` or ``lora`` freezes
+            them.
+        lora: the adapters; everything else is then frozen, except the parameters of ``train``.
     """
 
     freeze: Sequence[str] = ()
@@ -77,12 +78,12 @@ class Tuning:
         A norm layer with frozen weights keeps its running statistics as well.
 
         Args:
-            encoder: as loaded.
-            seed: of the run; draws the adapters.
+            encoder: the loaded model.
+            seed: the run's seed, which draws the adapters.
 
         Raises:
-            UserError: if a pattern matches nothing (it lists near names), matches what has no
-                adapter, or nothing is left to train.
+            UserError: if a pattern matches nothing (similar names are listed) or a layer that
+                cannot be adapted, or nothing is left to train.
         """
         model = encoder.model
         parameters = dict(model.named_parameters())
@@ -101,7 +102,7 @@ class Tuning:
 
 
 def _patterns(key: str, patterns: Sequence[str]) -> tuple[str, ...]:
-    """Return patterns as a tuple, each known to be a regular expression."""
+    """Return patterns as a tuple, after checking that each is a regular expression."""
     found = (patterns,) if isinstance(patterns, str) else tuple(patterns)
     for pattern in found:
         try:
@@ -118,7 +119,7 @@ def matching(key: str, patterns: Iterable[str], names: Collection[str]) -> set[s
     ['visual.proj']
 
     Raises:
-        UserError: for a pattern found in none, listing near names.
+        UserError: for a pattern without a match, listing similar names.
     """
     found: set[str] = set()
     for pattern in patterns:

@@ -3,8 +3,8 @@
 An edit is drawn for a picture in which it is possible; everything else stays unchanged. The *law*
 of a picture draws its colours uniformly, or correlated with its shapes as in training captions
 (with the world's bias), or always correlated. If the law is not uniform, most edits make a picture
-that is rare in training captions, so that a reader of captions alone can tell which of the two came
-first.
+that is rare in training captions, so that a reader of captions alone can tell the first from the
+second.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Law:
     """The distribution of pictures.
 
     Attributes:
-        world: the colours, the backgrounds, and the home colour of each shape.
-        bias: probability that a thing has its home colour; ``None`` draws colours uniformly.
+        world: the world, with its colours, its backgrounds, and the home colour of each shape.
+        bias: the probability that a thing has its home colour; ``None`` draws colours uniformly.
         keep_home: whether an edit of shapes or colours may leave every thing in its home colour.
     """
 
@@ -44,7 +44,7 @@ class Law:
 
     @property
     def needs(self) -> frozenset[str]:
-        """What every caption must mention: the colours, if edits change home colours."""
+        """The parts that every caption must mention: the colours, if edits change home colours."""
         return frozenset() if self.keep_home else frozenset({"colours"})
 
     def colour(self, rng: np.random.Generator, shape: str, taken: Sequence[str] = ()) -> str:
@@ -70,9 +70,9 @@ class Side:
     """One of two pictures.
 
     Attributes:
-        picture: its things, in the order in which its caption names them.
-        relation: relation of the first thing to the second in the caption.
-        numbers: numbers of its things, unchanged by an edit.
+        picture: the picture; its things are in the order in which its caption names them.
+        relation: the relation of the first thing to the second in the caption.
+        numbers: the numbers of its things, which an edit does not change.
     """
 
     picture: Picture
@@ -85,12 +85,12 @@ class Pair:
     """Two pictures that differ by an edit.
 
     Attributes:
-        sides: before the edit, and after it.
-        words: what the edit replaced, and by what.
-        needs: what both captions have to say: ``colours``, ``place``.
-        at: number of the thing that is edited.
-        more: what only the second caption mentions, if that is the edit: ``colour`` (of the thing
-            that is edited), ``place`` or ``relation``.
+        sides: the pictures before and after the edit.
+        words: the replaced words and their replacement.
+        needs: the parts that both captions must mention: ``colours``, ``place``.
+        at: the number of the edited thing.
+        more: the part that only the second caption mentions, if that is the edit: ``colour`` (of
+            the edited thing), ``place`` or ``relation``.
     """
 
     sides: tuple[Side, Side]
@@ -102,12 +102,12 @@ class Pair:
     def describe(
         self, rng: np.random.Generator, *, drop_colour: float = 0.0, drop_background: float = 0.5
     ) -> tuple[Description, Description]:
-        """Return the descriptions of both, equal except for the edit.
+        """Return the descriptions of both pictures, equal except for the edit.
 
         Args:
-            rng: of what is left out.
-            drop_colour: probability that captions leave out a thing's colour, where they may.
-            drop_background: likewise the place.
+            rng: the random generator that decides what captions leave out.
+            drop_colour: the probability that captions leave out a thing's colour, if they may.
+            drop_background: the probability that they leave out the place, if they may.
         """
         drawn = rng.random(3)
         coloured = ["colours" in self.needs or one >= drop_colour for one in drawn[:2]]
@@ -126,7 +126,7 @@ class Pair:
         return self._say_less(first), second
 
     def _say_less(self, first: Description) -> Description:
-        """Remove from the first caption what only the second mentions."""
+        """Remove the part that only the second caption mentions from the first."""
         if self.more == "colour":
             things = list(first.things)
             things[self.at] = (things[self.at][0], None)
@@ -143,8 +143,7 @@ def choose(rng: np.random.Generator, choices: Sequence[Choice]) -> Choice:
 
 def draw_picture(rng: np.random.Generator, law: Law, count: int, *, alone: bool = False) -> Picture:
     """Draw a picture of ``count`` things."""
-    # Two shapes can have the same home colour, but two things of a picture never have the same
-    # colour.
+    # Two shapes can have the same home colour, but the things of a picture differ in colour.
     while True:
         shapes = rng.permutation(SHAPES).tolist()[:count]
         if law.bias is None or len({law.home(shape) for shape in shapes}) == count:
@@ -229,7 +228,7 @@ def _at(thing: Thing, cell: tuple[int, int]) -> Thing:
 
 
 def _swap(name: str) -> Callable[..., Pair]:
-    """Return the edit by which two things exchange their shapes or their colours."""
+    """Return the edit that exchanges the shapes or the colours of two things."""
 
     def edit(rng: np.random.Generator, law: Law) -> Pair:
         before = draw_picture(rng, law, 2)
@@ -244,7 +243,7 @@ def _swap(name: str) -> Callable[..., Pair]:
 
 
 def _swap_relation(rng: np.random.Generator, law: Law) -> Pair:
-    """Let two things exchange their places: the one that was on the left is named second."""
+    """Exchange the places of two things: the first thing becomes the second in the caption."""
     before = draw_picture(rng, law, 2)
     one, other = before.things
     relation = choose(rng, relations(one, other))
@@ -296,7 +295,7 @@ CLAIMS: Mapping[str, Callable[..., Pair]] = MappingProxyType(
     {f"add_{what}": _add_claim(what) for what in ("colour", "place", "relation")}
 )
 """Edits of the caption alone: the first is true for both pictures, the second only for its own. A
-caption with a further claim is longer, so that the text alone gives something away."""
+caption with a further claim is longer, so that the text alone reveals something."""
 
 SINGLE: Mapping[str, Callable[..., Pair]] = MappingProxyType(
     {

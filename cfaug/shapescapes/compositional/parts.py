@@ -1,20 +1,20 @@
 """Compositional parts of a world: ``shapescapes_compositional:PART``.
 
-Tests ask about one law of items in two forms: a *pair* has two captions and a picture of each, a
-*choice* one picture and two captions, of which the first is true. Parts of one law have the same
-items: "choice" shows the first picture of each of "pairs" and adds nothing. In "pairs", "choice"
-and "paraphrases" either of the two comes first with probability one half, and colours are uniform:
-a text alone does not reveal which one is true. In "biased_pairs" and "biased_choice" the first has
-only home colours, like most of the world's training captions, and the second has not. In "claims",
-which is only a choice, the second makes a false additional claim about the first picture.
-"single_pairs" and "single_choice" show a single thing. "paraphrases" adds a paraphrase of the first
-caption, which is true, too.
+Tests have two forms: a *pair* has two captions and a picture of each, a *choice* has one picture
+and two captions, the first of which is true. Both forms of a test have the same items: "choice"
+shows the first picture of each of "pairs". In "pairs", "choice" and "paraphrases" either of the two
+comes first with probability one half, and colours are uniform: a text alone does not reveal which
+one is true. In "biased_pairs" and "biased_choice" the first caption has only home colours, like
+most of the world's training captions, unlike the second. In "claims", which is only a choice, the
+second caption makes a false additional claim about the first picture. "single_pairs" and
+"single_choice" show a single thing. "paraphrases" adds a paraphrase of the first caption, which is
+also true.
 
-Training: "train" (the first picture and caption of every pair, as the world's bias draws them),
+Training: "train" (the first picture and caption of every pair, drawn with the world's bias),
 "counterfactual" (the pairs), "matched" (the content and captions of "counterfactual", in otherwise
 independent scenes), "unbiased" (pictures drawn uniformly), "paraphrased" (the pictures of "train",
-each with its caption and a paraphrase) and "single_counterfactual" (pairs of a single thing whose
-subject is replaced, as made by the zoo's generator).
+each with its caption and a paraphrase) and "single_counterfactual" (pairs of a single thing with
+another subject, like those of the zoo's generator).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CATEGORY, SET, NAME = "category", "set", "shapescapes"
 TRUE, FALSE = "true", "false"
 
 BIASED = ("replace_subject", "replace_colour", "swap_subject", "swap_colour", "add_subject")
-"""The categories of edits after which a thing is not in its home colour."""
+"""The categories of edits that take a thing out of its home colour."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,12 @@ class Drawn:
     """A pair with its captions and further details for a part.
 
     Attributes:
-        category: of the edit.
+        category: the category of the edit.
         pair: both pictures.
-        said: what both captions say.
-        form: how both say it.
-        turned: whether the second is asked about as if it were the first.
-        seed: of the scenes.
+        said: the meaning of each caption.
+        form: the wording of both captions.
+        turned: whether the second picture takes the place of the first.
+        seed: the seed of the scenes.
     """
 
     category: str
@@ -71,19 +71,19 @@ class Drawn:
 
     @property
     def descriptions(self) -> tuple[Description, Description]:
-        """Their descriptions, in that order."""
+        """The descriptions of both pictures, in that order."""
         first, second = self.said
         return (second, first) if self.turned else (first, second)
 
     @property
     def captions(self) -> tuple[str, str]:
-        """Both captions, in that order."""
+        """The captions of both pictures, in that order."""
         first, second = (say(said, self.form) for said in self.descriptions)
         return first, second
 
     @property
     def edit(self) -> Edit:
-        """The edit from the first to the second."""
+        """The edit from the first picture to the second."""
         before, after = self.pair.words[:: -1 if self.turned else 1]
         return Edit(self.category, before, after)
 
@@ -93,12 +93,13 @@ class Items:
     """The distribution of a part's pairs.
 
     Attributes:
-        stream: names the random streams; parts of one stream and one law have the same pairs.
-        edits: {category: edit}, taken in turn.
-        bias: of the law of pictures: ``None`` draws colours uniformly.
-        keep_home: of the law.
-        turn: whether either of the two may come first.
-        drops: whether captions leave out what training captions do.
+        stream: the name of the random streams; parts with equal streams and laws have the same
+            pairs.
+        edits: the edits by category, taken in turn.
+        bias: the probability of home colours; ``None`` draws colours uniformly.
+        keep_home: whether an edit may leave every thing in its home colour.
+        turn: whether either of the two pictures may come first.
+        drops: whether captions leave out as much as training captions do.
     """
 
     stream: str
@@ -274,12 +275,12 @@ def _paraphrased(world: World, items: Items, index: int) -> list[_Shot]:
 
 @dataclass(frozen=True)
 class Part:
-    """One part.
+    """A part of the compositional data.
 
     Attributes:
-        items: how its pairs are drawn, by the world.
-        shots: what its sets show of pair ``index``.
-        size: the setting of a world that says how many sets it has.
+        items: a function that returns the distribution of the part's pairs in a world.
+        shots: a function that returns the members of the set with a given index.
+        size: the setting of a world that holds the part's number of sets.
     """
 
     items: Callable[[World], Items]
@@ -287,7 +288,7 @@ class Part:
     size: str
 
     def count(self, settings: WorldSettings) -> int:
-        """Return its number of sets."""
+        """Return the number of sets."""
         return int(getattr(settings, self.size))
 
 
@@ -335,4 +336,4 @@ def make(part: str, world: World) -> Iterator[CounterfactualSet]:
 MAKERS: Mapping[str, Callable[[World], Iterator[CounterfactualSet]]] = MappingProxyType(
     {COMPOSITIONAL + part: partial(make, part) for part in PARTS}
 )
-"""Functions that draw them, by the same names."""
+"""The functions that draw the parts, by the same names."""

@@ -1,6 +1,6 @@
 """Pictures of one or two things, and their captions.
 
-A picture shows one thing alone, as scenes of one subject do, or one or two things in the four cells
+A picture shows one thing alone, like a scene of one subject, or one or two things in the four cells
 of a gathering. A caption names every thing in the picture, so that the number of named things is
 part of its meaning; colours, the place and the relation of two things may be left out.
 """
@@ -24,7 +24,7 @@ from cfaug.shapescapes.vocabulary import FRAMES, PLACES, Factors, words
 CONVERSE: Mapping[str, str] = MappingProxyType(
     {"left of": "right of", "right of": "left of", "above": "below", "below": "above"}
 )
-"""Relations of one thing to another, and their converses."""
+"""The relations of one thing to another, and their converses."""
 
 AND = "and"
 
@@ -37,9 +37,9 @@ class Picture:
     """The content of a picture.
 
     Attributes:
-        things: one or two, no two of one shape, of one colour or in one cell.
-        background: where they are.
-        alone: whether the one thing fills the picture, as a scene's subject does.
+        things: one or two things, which differ in shape, colour and cell.
+        background: the background.
+        alone: whether the only thing fills the picture, like a scene's subject.
     """
 
     things: tuple[Thing, ...]
@@ -47,7 +47,7 @@ class Picture:
     alone: bool = False
 
     def record(self, seed: int) -> dict[str, Any]:
-        """Return the picture as JSON: of a single thing a scene's record, else a gathering's."""
+        """Return the picture as JSON, the record of a scene or of a gathering."""
         shown = self.shown(seed)
         return dict(shown.record())
 
@@ -55,7 +55,7 @@ class Picture:
         """Return the scene or gathering to draw.
 
         Args:
-            seed: seed of everything else: texture, places within the cells, light, noise.
+            seed: the seed of everything else: texture, places within the cells, light, noise.
         """
         if self.alone:
             (thing,) = self.things
@@ -94,10 +94,10 @@ class Description:
     """The meaning of a picture's caption.
 
     Attributes:
-        things: shape and colour of each, in the order in which they are named; a colour that is
-            ``None`` is left out.
-        relation: how the first stands to the second; ``None`` says that both are there.
-        background: where; ``None`` is left out.
+        things: the shape and colour of each thing, in the order in which they are named; a colour
+            of ``None`` is left out.
+        relation: the relation of the first thing to the second; ``None`` joins them by "and".
+        background: the background; ``None`` is left out.
     """
 
     things: tuple[tuple[str, str | None], ...]
@@ -105,7 +105,7 @@ class Description:
     background: str | None = None
 
     def turned(self) -> Description:
-        """Return the same with the two things named in the other order."""
+        """Return an equivalent description that names the two things in the other order."""
         relation = None if self.relation is None else CONVERSE[self.relation]
         return replace(self, things=self.things[::-1], relation=relation)
 
@@ -115,7 +115,7 @@ class Form:
     """The wording of a description.
 
     Attributes:
-        frame: number of the frame.
+        frame: the index of the frame in ``FRAMES``.
         place_first: whether the place comes first: "on the beach there is a red ball".
         colour_after: whether colours follow: "a ball that is red".
     """
@@ -126,7 +126,7 @@ class Form:
 
 
 def say(said: Description, form: Form = Form()) -> str:
-    """Put a description into words.
+    """Return a description in words.
 
     >>> two = Description((("ball", "red"), ("cube", "orange")), "left of", "beach")
     >>> say(two)
@@ -155,7 +155,7 @@ def _name(shape: str, colour: str | None, form: Form) -> str:
 
 
 def words_of_pictures() -> tuple[str, ...]:
-    """Return ``words()``, and after them the words that only captions of several things contain."""
+    """Return ``words()``, followed by the words that only captions of several things contain."""
     known = words()
     said = {word for relation in CONVERSE for word in relation.split()} | {AND, "that"}
     return known + tuple(sorted(said - set(known)))

@@ -1,8 +1,8 @@
 """A text-only baseline: a bigram model of the training captions that compares two captions.
 
 It counts pairs of adjacent words (bigrams) in the captions of ``shapescapes_compositional:train``,
-so that it knows which shapes have which colours there. Its accuracy on a test is what training
-captions alone give away. It has no weights and is independent of any training.
+so that it knows which shapes have which colours there. Its accuracy on a test shows how much
+training captions alone reveal. It has no weights and is independent of any training.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.world import World
 
 END = "."
-"""Marks the beginning and the end of a text."""
+"""The mark of the beginning and the end of a text."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class CaptionReader:
     """A bigram language model of a world's training captions (additive smoothing).
 
     Args:
-        world: whose captions are read; it has a seed.
-        added: what is added to each count, above 0.
+        world: the world, with a seed, that the training captions are drawn from.
+        added: the number above 0 that is added to each count.
     """
 
     world: WorldSettings
@@ -57,7 +57,7 @@ class CaptionReader:
 
         Args:
             texts: n texts.
-            contexts: must be empty; captions have no context.
+            contexts: ``None``; captions have no context.
         """
         assert contexts is None
         return np.array([self._score(text) for text in texts], np.float64)
