@@ -10,7 +10,7 @@ from cfaug.errors import UserError
 from cfaug.report.items import Items, benchmarks_with_items, read_items
 
 Models = Mapping[str, str | Sequence[str]]
-"""{as printed: folders of checkpoints below ``paths.runs``, or patterns of them}."""
+"""{printed name: folders of checkpoints below ``paths.runs``, or patterns of them}."""
 
 EVERYTHING = "*/*/seed=*"
 
@@ -29,9 +29,9 @@ def read_answers(
     Args:
         root: the folder of all runs.
         benchmark: the benchmark's name, or the end of it.
-        models: to read; ``None`` reads every checkpoint with answers, each as a model.
-        wrap: makes answers from a model's printed name and its items.
-        setting: that names the benchmark, for messages.
+        models: the models to read; ``None`` reads every checkpoint with answers, each as a model.
+        wrap: a function that makes answers from a model's printed name and its items.
+        setting: the setting that names the benchmark, for messages.
 
     Raises:
         UserError: if a folder has answers to several benchmarks with that suffix, or they cannot be

@@ -24,13 +24,14 @@ class PaperTable:
     """A table or figure of a paper.
 
     Args:
-        name: of the output files, and of the paper's numbers if it has any.
-        title: printed at the top.
-        paper: source of the numbers or figure; empty for a table that is not in the paper.
+        name: the name of the output files, and of the paper's numbers if it has any.
+        title: the title printed at the top.
+        paper: the source of the paper's numbers or figure; empty for a table that is not in the
+            paper.
         says: the paper's statement about a figure without printed numbers; empty for a table.
-        commands: that make the data of the table.
-        notes: printed below everything.
-        partial: leave out missing data instead of failing.
+        commands: the commands that make the data of the table.
+        notes: notes printed below everything.
+        partial: whether to leave out missing data instead of failing.
     """
 
     name: str
@@ -46,7 +47,7 @@ class PaperTable:
 
         Args:
             found: the data; any truthy value is enough.
-            lacking: what is missing, for the message.
+            lacking: descriptions of the missing data, for the error.
 
         Raises:
             MissingError: if nothing was found, unless the table is partial.
@@ -67,13 +68,13 @@ class PaperTable:
         """Return the document of these parts and figures.
 
         Args:
-            parts: tables, in order.
-            bars: drawn on the page.
-            boxes: drawn on the page.
-            curves: drawn on the page.
-            pictures: shown on the page.
-            tradeoffs: drawn on the page.
-            notes: of this document, printed below everything; followed by the paper's statement
+            parts: the tables, in order.
+            bars: bar plots of the page.
+            boxes: box plots of the page.
+            curves: curves of the page.
+            pictures: pictures of the page.
+            tradeoffs: trade-off plots of the page.
+            notes: notes of this document, printed below everything, before the paper's statement
                 about a figure and the table's own notes.
         """
         said = (f"{self.paper}: {self.says}",) if self.says else ()
@@ -93,10 +94,10 @@ class PaperTable:
         """Return the paper's printed numbers.
 
         Args:
-            label: header of the column that names the rows.
-            key: that names a row of the numbers.
-            entry: prints one value of a row, given the row and the value.
-            column: prints the header of a column of values.
+            label: the header of the column that names the rows.
+            key: the key of the numbers that names a row.
+            entry: a function that formats a value, given its row and the value.
+            column: a function that formats the header of a column of values.
         """
         found = published(self.name)
         rows = tuple(
@@ -112,8 +113,8 @@ class ModelsTable(PaperTable):
     """A table of models' answers to the items of a benchmark.
 
     Args:
-        benchmark: of the items, or the end of its name.
-        models: {as printed: checkpoints}; ``None`` uses all with answers.
+        benchmark: the benchmark of the items, or the end of its name.
+        models: {printed name: checkpoints}; ``None`` uses all models with answers.
     """
 
     benchmark: str
@@ -126,7 +127,7 @@ class ModelsTable(PaperTable):
 
         Args:
             runs: all runs.
-            wrap: makes answers from a model's printed name and its items.
+            wrap: a function that makes answers from a model's printed name and its items.
 
         Raises:
             UserError: if items cannot be read.

@@ -21,14 +21,14 @@ class TrainingColumn:
     """A value column.
 
     Attributes:
-        name: as printed.
-        benchmark: of the results.
-        metric: of the benchmark.
-        group: printed above, once for adjacent columns of the same group.
-        by: the part of the benchmark, by name.
-        cost: whether it is a possible cost of the arms, rather than their aim.
-        tested: whether its differences are tested; false for a column that repeats another.
-        differs: whether tables of differences show it; false if it is the same in every arm.
+        name: the printed header.
+        benchmark: the benchmark of the results.
+        metric: the metric of the benchmark.
+        group: the header printed above adjacent columns of the same group.
+        by: {name: value}, the part of the benchmark; empty for the whole.
+        cost: whether the column is a possible cost of the arms rather than their aim.
+        tested: whether the differences are tested; ``False`` for a column that repeats another.
+        differs: whether tables of differences show the column; ``False`` if all arms are equal.
     """
 
     name: str
@@ -125,9 +125,9 @@ def is_asked(arm: str, baseline: str, against: Mapping[str, Collection[str]]) ->
     """Return whether an arm is compared with a baseline.
 
     Args:
-        arm: of the experiment.
-        baseline: another.
-        against: {baseline: the arms that are compared with it}; all arms, for other baselines.
+        arm: an arm of the experiment.
+        baseline: the arm to compare with.
+        against: {baseline: arms that are compared with it}; other baselines have all arms.
     """
     return arm in against.get(baseline, (arm,))
 
@@ -135,15 +135,15 @@ def is_asked(arm: str, baseline: str, against: Mapping[str, Collection[str]]) ->
 def choose_family(
     table: Table, tested: Collection[Cell], against: Mapping[str, Collection[str]] | None = None
 ) -> Table:
-    """Return a table of fewer tests, Holm's correction made anew over those that are left.
+    """Return a table with fewer tests, and Holm's correction over these alone.
 
-    Every arm is compared with the main baseline, and those that are not a baseline with the others
-    as well. Of the rest only the difference is left.
+    Every arm is compared with the main baseline, and arms that are not baselines with the other
+    baselines too. The remaining rows keep only their difference.
 
     Args:
-        table: with every comparison.
+        table: the table with every comparison.
         tested: the benchmarks and metrics whose differences are tested.
-        against: {baseline: the arms that are compared with it}; all arms, for other baselines.
+        against: {baseline: arms that are compared with it}; other baselines have all arms.
     """
     main = table.baselines[0]
     kept = [
@@ -173,10 +173,10 @@ def describe_effect(
     correction, as a correction would hide costs.
 
     Args:
-        table: with comparisons of the arm against the baseline.
-        columns: of aims and costs.
-        arm: whose effect.
-        baseline: that it is compared with.
+        table: the table with comparisons of the arm against the baseline.
+        columns: the columns of aims and costs.
+        arm: the arm to describe.
+        baseline: the arm that it is compared with.
 
     Returns:
         A sentence; empty if the two were not compared.

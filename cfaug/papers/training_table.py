@@ -37,19 +37,20 @@ DECLARED = ("arm", "baseline", "column")
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingTable(PaperTable):
-    """Arms by their aims and costs; then their differences from baselines.
+    """Arms by aims and costs, with differences; other arguments as for ``PaperTable``.
 
-    Args: those of :class:`cfaug.papers.tables.PaperTable`, and
-        experiment: whose arms.
-        arms: {arm: as printed}, in order.
-        baselines: arms that the others are compared with, the main one first.
-        columns: {key: settings of ``TrainingColumn``}, the costs last.
-        declared: {key: ``arm``, ``baseline`` and ``column``, its key} of comparisons that were
-            declared before looking, with a correction over these alone.
-        seeds_and_items: also compare the declared arms over seeds and items at once, or all arms
-            with the main baseline if none are declared.
-        against: {baseline: the arms that are compared with it}; all arms, for other baselines.
-        verdicts: add a sentence below the tables for each arm and baseline, on gains and costs.
+    Args:
+        experiment: the experiment of the arms.
+        arms: {arm: printed name}, in order.
+        baselines: the arms that the others are compared with, the main one first.
+        columns: {key: settings of ``TrainingColumn``}, with the costs last.
+        declared: {name: {``arm``, ``baseline``, ``column``: key of ``columns``}}, the comparisons
+            that were declared before looking, with a correction over these alone.
+        seeds_and_items: whether to compare the declared arms over seeds and items at once too, or
+            all arms with the main baseline if none are declared.
+        against: {baseline: arms that are compared with it}; other baselines have all arms.
+        verdicts: whether to add a sentence on gains and costs below the tables for each arm and
+            baseline.
     """
 
     experiment: str

@@ -39,10 +39,10 @@ class Measured:
     """A column of values and of their change.
 
     Attributes:
-        benchmark: of the results.
-        metric: of the benchmark.
-        name: as printed; if empty, the benchmark and the metric.
-        by: the part of the benchmark, by name.
+        benchmark: the benchmark of the results.
+        metric: the metric of the benchmark.
+        name: the printed name; if empty, the benchmark and the metric.
+        by: {name: value}, the part of the benchmark; empty for the whole.
     """
 
     benchmark: str
@@ -82,13 +82,13 @@ Points = Mapping[float, Mapping[Cell, Mapping[int, float]]]
 
 @dataclass(frozen=True, kw_only=True)
 class WiseFtTable(PaperTable):
-    """Arms' gains on one benchmark and losses on another, over mixing factors.
+    """Arms' gains and losses over mixing factors; other arguments as for ``PaperTable``.
 
-    Args: those of :class:`cfaug.papers.tables.PaperTable`, and
-        experiment: whose arms.
+    Args:
+        experiment: the experiment of the arms, a folder below ``paths.runs``.
         gain: settings of ``Measured`` for the aim of fine-tuning.
-        cost: settings of ``Measured`` for what it may forget.
-        arms: {arm: as printed}, in order; ``None`` uses every arm evaluated with ``wise_ft=``.
+        cost: settings of ``Measured`` for an ability that fine-tuning may lose.
+        arms: {arm: printed name}, in order; ``None`` uses every arm evaluated with ``wise_ft=``.
     """
 
     experiment: str | None

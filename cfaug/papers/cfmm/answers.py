@@ -27,20 +27,20 @@ HEADERS = ("acc_b", "acc_c", "acc+")
 """Headers of ``ACCURACIES``, as in the paper."""
 
 WAYS = {SEEN: "", BLIND: "without the image", PRIOR: "options alone"}
-"""The ways in which questions were asked, and the text after the prompt's name."""
+"""The ways in which questions were asked, and the words printed after the prompt."""
 
 DIGITS = 2
 
 
 @dataclass(frozen=True)
 class Asked:
-    """One model asked with one prompt.
+    """The answers of one model to questions asked with one prompt.
 
     Attributes:
-        model: as printed.
-        prompt: as printed.
-        checkpoints: its answers, at least one.
-        way: of ``WAYS``.
+        model: the printed name of the model.
+        prompt: the printed name of the prompt.
+        checkpoints: the answers of the model's checkpoints, at least one.
+        way: the way in which questions were asked, a key of ``WAYS``.
     """
 
     model: str
@@ -56,11 +56,11 @@ class Asked:
 
     @property
     def name(self) -> str:
-        """The model and the prompt, as in a sentence."""
+        """The model and the prompt, for a sentence."""
         return ", ".join(self.labels)
 
     def metric(self, name: str) -> str:
-        """Return the column of a metric asked in this way."""
+        """Return the items' column of a metric for this way of asking."""
         return f"{self.way}{name}"
 
 
@@ -69,11 +69,11 @@ class QuestionTable(PaperTable):
     """A table of answers to questions; other arguments as for ``PaperTable``.
 
     Args:
-        prompts: {as printed: benchmark of the items, or the end of its name}, in order; ``None``
+        prompts: {printed name: benchmark of the items, or the end of its name}, in order; ``None``
             uses the paper's three.
-        categories: {as printed: category of the questions}, in order; others follow under their
+        categories: {printed name: category of the questions}, in order; others follow under their
             own names.
-        models: {as printed: checkpoints}; ``None`` uses all with answers.
+        models: {printed name: checkpoints}; ``None`` uses all models with answers.
     """
 
     prompts: Mapping[str, str] | None = None
@@ -83,7 +83,7 @@ class QuestionTable(PaperTable):
 
     @property
     def benchmarks(self) -> Mapping[str, str]:
-        """{Prompt as printed: benchmark, or the end of its name}."""
+        """{printed name of the prompt: benchmark, or the end of its name}."""
         return PROMPTS if self.prompts is None else self.prompts
 
     def read(self, runs: Runs) -> list[Asked]:
@@ -108,7 +108,7 @@ class QuestionTable(PaperTable):
         ]
 
     def named_categories(self, asked: Sequence[Asked]) -> dict[str, str]:
-        """Return {as printed: category} of the questions with answers."""
+        """Return {printed name: category} of the questions with answers."""
         there = dict.fromkeys(
             name for one in asked for own in one.checkpoints for name in own.categories
         )
@@ -131,9 +131,9 @@ def percent_entry(values: Sequence[float], n: int, factor: float = 100.0) -> Ent
     """Return a mean over checkpoints in per cent, with its spread over several.
 
     Args:
-        values: of the checkpoints; a dash is printed if there are none or one is NaN.
+        values: a value per checkpoint; a dash is printed without values or if one is NaN.
         n: number of questions.
-        factor: multiplies the values: 1 for totals, which are percentages already.
+        factor: the factor of the printed value: 1 for totals, which are percentages already.
     """
     if not values or any(map(math.isnan, values)):
         return Entry(DASH)

@@ -23,9 +23,9 @@ OFF_GRID = "‡"
 
 OURS_NOTE = (
     "Per cent: acc_b over images, acc_c over counterfactual questions, acc+ over pairs of the "
-    "basic and one counterfactual question. By chance, of two options: 50, 50 and 25. Bold: best, "
-    "underlined: second best, whatever the tests say; answers without the image, or with neither "
-    "image nor question, do not compete. ± is over checkpoints."
+    "basic and one counterfactual question. Chance, with two options: 50, 50 and 25. Bold: best; "
+    "underlined: second best, whatever the tests say. Answers without the image, or with neither "
+    "image nor question, are not ranked. ± is over checkpoints."
 )
 
 

@@ -1,4 +1,4 @@
-"""Derived from Tables 2 and 3 of CFMM: drops, correlations, and the claims of its text."""
+"""Quantities derived from Tables 2 and 3 of CFMM, and the claims of its text."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ ZERO_SHOT, ICL = "0-shot", "1-shot ICL"
 """Prompts as the paper prints them."""
 
 Setting = tuple[str, str]
-"""A model and a prompt, as printed."""
+"""The printed names of a model and a prompt."""
 
 DERIVED_NOTE = (
-    "Drop: acc_b less acc_c of Table 3, in points. Consistency: acc+ over acc_b, totals. "
-    "phi: of each category from its three percentages (Table 2), averaged over categories; its "
-    "margins are of pairs, so that below 0 a right basic question goes with a wrong counterfactual "
-    "one."
+    "Drop: acc_b minus acc_c of Table 3, in points. Consistency: the total of acc+ divided by that "
+    "of acc_b. phi: computed for each category from its three percentages (Table 2), then averaged "
+    "over categories. Its margins are over pairs: below 0, a right basic answer goes with a wrong "
+    "counterfactual one."
 )
 TEXT_NOTE = (
-    "Right: the same from the printed tables. 105.75 is the average neither of the 0-shot rows nor "
-    "of all rows."
+    "Right: the same from the printed tables. 105.75 is neither the average of the 0-shot rows nor "
+    "that of all rows."
 )
 
 
@@ -52,13 +52,13 @@ def _three(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def drop(setting: Setting) -> float:
-    """Return how far the total of counterfactual questions is below that of basic ones."""
+    """Return the total of basic questions minus that of counterfactual ones, in points."""
     acc_b, acc_c, _ = totals()[setting]
     return acc_b - acc_c
 
 
 def mean_phi(setting: Setting) -> float:
-    """Return the correlation of right answers, from the margins, averaged over categories."""
+    """Return the correlation of right answers by the margins, averaged over categories."""
     return fmean(
         phi_from_margins(*(value / 100 for value in own)) for own in cells()[setting].values()
     )

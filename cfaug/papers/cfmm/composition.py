@@ -20,13 +20,13 @@ from cfaug.report.question_items import ALL
 Row = tuple[tuple[str, ...], tuple[Entry, ...]]
 
 COMMANDS = ("python evaluate.py table=cfmm_figure_4 'table.questions={MINE: questions.jsonl}'",)
-MEANS_NOTE = "± is over questions. Words are what spaces divide; an answer is a right option."
+MEANS_NOTE = "± is over questions. Words are separated by spaces. Answers are the right options."
 KINDS_NOTE = (
-    "Per cent of the questions: at which place the right option stands (mostly one place gives the "
-    "answers away), written by a person, and verified by one; a dash where the set does not say."
+    "Per cent of the questions: with the right option at each place (mostly one place gives the "
+    "answers away), written by a person, and verified by a person. A dash: the set does not say."
 )
 PLACES = 2
-"""Positions of the right option with a column."""
+"""Number of positions of the right option that have a column."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,11 +34,11 @@ class CompositionFigure(PaperTable):
     """Tables and plots of question sets; other arguments as for ``PaperTable``.
 
     Args:
-        questions: {as printed: file of questions, as for ``benchmark=vqa benchmark.data=``}.
-        categories: {as printed: category of the questions}, in order; others follow under their
+        questions: {printed name: file of questions, as for ``benchmark=vqa benchmark.data=``}.
+        categories: {printed name: category of the questions}, in order; others follow under their
             own names.
         image_roots: absolute folders whose images the files may name, besides their own.
-        shown: how many of the most frequent right answers to show for each set.
+        shown: number of the most frequent right answers to show for each set.
     """
 
     questions: Mapping[str, str] | None = None
@@ -70,7 +70,7 @@ class CompositionFigure(PaperTable):
         )  # fmt: skip
 
     def _counts(self, sets: Mapping[str, Sequence[AskedImage]]) -> dict[str, Counter[str]]:
-        """Return the number of images by category, as printed, for each set, the paper's first."""
+        """Return {set: number of images by printed category}, the paper's set first."""
         printed = {name: one for one, name in self.categories.items()}
         found = {self.paper: Counter(published(self.name)["categories"])}
         for name, images in sets.items():

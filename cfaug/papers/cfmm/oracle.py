@@ -40,22 +40,22 @@ COLUMNS = ("acc_b", "acc_c", CHANGED, KEPT, "acc+", "phi")
 IGNORING = ("ignores the condition", "by rule")
 
 NOTE = (
-    "Per cent; small: 95 % interval of a bootstrap over pairs of pictures; ± is over checkpoints, "
-    "and values of several are averaged by question before the bootstrap. acc_c by whether the "
-    "condition changes the answer that the picture has without it. By chance: 50, of acc+ 25. phi: "
-    "correlation of right basic and counterfactual answers over pairs of questions."
+    "Per cent. Small: 95 % interval of a bootstrap over pairs of pictures. ± is over checkpoints; "
+    "values of several checkpoints are averaged by question before the bootstrap. acc_c is split "
+    "by whether the condition changes the answer that the picture has without it. Chance: 50, for "
+    "acc+ 25. phi: correlation of right basic and counterfactual answers over pairs of questions."
 )
 IGNORING_NOTE = (
     "A model that sees everything and ignores the condition gives the basic question's right "
-    "answer; where that is not an option, either is equally likely."
+    "answer. Where that is not an option, either option is equally likely."
 )
 BARS_NOTE = (
-    "Lines: 95 % of a bootstrap over pairs of pictures. The two lower bars are counterfactual "
-    "questions; who ignores conditions has 0 and 100 there."
+    "Lines: 95 % intervals of a bootstrap over pairs of pictures. The two lower bars are "
+    "counterfactual questions: a model that ignores conditions has 0 and 100 there."
 )
 
 Choice = Callable[[QuestionItems, str], tuple[str, np.ndarray]]
-"""Returns the metric and which items count, given items and a way of asking."""
+"""A function of items and a way of asking: it returns the metric and which items count."""
 
 
 def _whole(metric: str) -> Choice:
@@ -197,7 +197,7 @@ def _interval(low: float, high: float) -> str:
 
 
 def _ignoring(own: QuestionItems) -> tuple[Entry, ...]:
-    """Return the accuracy of a model that knows every basic answer and nothing else."""
+    """Return the accuracy of a model that knows every basic answer and ignores conditions."""
     kinds, keys, answers = own.texts("kind"), own.keys, own.texts("answer")
     rows = range(len(own))
     basic = {keys[row]: answers[row] for row in rows if kinds[row] == BASIC}
@@ -226,7 +226,8 @@ def _ignoring(own: QuestionItems) -> tuple[Entry, ...]:
 def illustrate(image: AskedImage, asked: Sequence[Asked]) -> Picture:
     """Return a picture with the answers of each model's first checkpoint.
 
-    It shows the basic question, and the first ones whose answer a condition changes and keeps.
+    It shows the basic question, the first whose answer its condition changes, and the first whose
+    answer its condition keeps.
     """
     assert image.image is not None
     basic, *supposed = (*image.of_kind(BASIC), *image.of_kind(COUNTERFACTUAL))

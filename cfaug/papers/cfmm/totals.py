@@ -1,4 +1,4 @@
-"""Table 3 of CFMM: totals over categories; and additional tests, phi, answers without image."""
+"""Table 3 of CFMM: totals over categories, with tests, phi, and answers without the image."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ from cfaug.report.question_tests import (
 from cfaug.report.ranked import Row, mark_best_two
 
 TOTALS_NOTE = (
-    "Sums of the categories' percentages, of up to 100 a category: a small category counts as much "
-    "as a large one. Marks, rows without the image and ± as in Table 2."
+    "Sums of the categories' percentages, up to 100 per category: a small category counts as much "
+    "as a large one. Marks, rows without the image and ± are as in Table 2."
 )
 DROPS_NOTE = (
-    "Over all images together (micro). Drop: acc_b less the mean over images of the share of "
-    "counterfactual questions that are right, in points; interval of a bootstrap over images, p of "
-    "a permutation that exchanges basic and counterfactual answers of whole images (two-sided), "
-    "Holm over the rows. phi: correlation of right answers over pairs; below 0 a right basic "
-    "answer goes with a wrong counterfactual one. Strict: all questions about an image are right. "
-    "Consistency: acc+ over acc_b."
+    "Over all images together (micro). Drop: acc_b minus the mean over images of the share of "
+    "counterfactual questions that are right, in points. Interval: bootstrap over images. p: a "
+    "permutation that exchanges basic and counterfactual answers of whole images (two-sided), Holm "
+    "over the rows. phi: correlation of right answers over pairs; below 0, a right basic answer "
+    "goes with a wrong counterfactual one. Strict: share of images with all questions right. "
+    "Consistency: acc+ divided by acc_b."
 )
 PAIRS_NOTE = (
-    "First less other, points of micro accuracies, on images about which both answered every "
-    "question. Interval: bootstrap over images; p: McNemar's exact test where every question is of "
-    "an image of its own, otherwise the bootstrap's (two-sided); Holm over the whole table."
+    "First minus other, in points of micro accuracy, on images about which both answered every "
+    "question. Interval: bootstrap over images. p: McNemar's exact test if each question has an "
+    "image of its own, otherwise the bootstrap's (two-sided); Holm over the whole table."
 )
 DROP_COLUMNS = ("images", "acc_b", "acc_c", "drop", "p", "Holm", "phi", "strict", "consistency")
 
@@ -56,7 +56,7 @@ class TotalTable(QuestionTable):
     """A row per model and prompt; then tests.
 
     Args:
-        zero_shot: the prompt, as printed, with which each model's other prompts are compared.
+        zero_shot: printed name of the prompt with which each model's other prompts are compared.
     """
 
     zero_shot: str = "0-shot"

@@ -27,7 +27,7 @@ PAPERS_HUMAN = " (in the paper 1,864 of 4,117, which is 45.28 %)"
 
 @dataclass(frozen=True)
 class Rate:
-    """How many of some images are errors: ``errors`` of ``images``."""
+    """The number of errors among some images."""
 
     images: int
     errors: int
@@ -45,11 +45,11 @@ class Subjects:
     Attributes:
         at_least: smallest number of errors of listed altered subjects.
         kinds: number of distinct altered subjects in errors.
-        most: number of errors of the most frequent one.
-        altered: (before, after, errors) of the listed ones, most frequent first.
-        human: number of images of human subjects, and of errors among them.
-        hyponymy: rates for images whose altered subjects are kinds of each other, and for the
-            others; ``None`` if that was not looked up.
+        most: number of errors of the most frequent altered subject.
+        altered: (before, after, errors) of the listed altered subjects, most frequent first.
+        human: the errors among images of human subjects.
+        hyponymy: the errors among images whose altered subjects are kinds of each other, and among
+            the others; ``None`` without a lookup.
     """
 
     at_least: int
@@ -97,7 +97,7 @@ class AlteredSubjects:
 
     Args:
         at_least: smallest number of errors of listed altered subjects (20 in Table 10).
-        wordnet_senses: look up this many senses of the altered subjects in WordNet, to separate
+        wordnet_senses: number of senses of the altered subjects to look up in WordNet, to separate
             those that are kinds of each other; ``None`` for no lookup.
 
     Raises:
@@ -111,7 +111,7 @@ class AlteredSubjects:
         check_fields(self, "annotate.analyses.altered_subjects")
 
     def concerns(self, findings: Findings) -> bool:
-        """Return whether the images are those of pairs."""
+        """Return whether all images belong to pairs."""
         return all(len(item.texts) == 2 for item in findings.items)
 
     def analyse(self, findings: Findings, simulated: bool) -> Section:
@@ -122,7 +122,7 @@ class AlteredSubjects:
             simulated: whether all annotators were simulated; then the paper's numbers are left out.
 
         Raises:
-            UserError: if the images are not those of pairs, or WordNet is needed and missing.
+            UserError: if an image does not belong to a pair, or WordNet is needed and missing.
         """
         related = None
         if self.wordnet_senses is not None:
@@ -151,10 +151,11 @@ def count_subjects(
     Args:
         findings: the answers to which of two captions an image matches.
         at_least: smallest number of errors of listed altered subjects.
-        related: returns whether one of two nouns is a kind of the other; ``None`` for no lookup.
+        related: a function that returns whether one of two nouns is a kind of the other; ``None``
+            for no lookup.
 
     Raises:
-        UserError: if the images are not those of pairs.
+        UserError: if an image does not belong to a pair.
     """
     if any(len(item.texts) != 2 for item in findings.items):
         raise UserError(

@@ -19,7 +19,7 @@ from cfaug.report.numbers import DASH, percent
 from cfaug.validation import check_fields
 
 FOLDER = "annotation"
-"""Folder below ``paths.runs`` that ``annotate=read`` writes and tables read."""
+"""The folder below ``paths.runs`` that ``annotate=read`` writes and tables read."""
 
 Rows = tuple[tuple[tuple[str, ...], tuple[Entry, ...]], ...]
 Shows = Literal["labels", "categories", "examples", "subjects"]
@@ -52,16 +52,16 @@ class AnnotationTable:
     """A table of human annotation.
 
     Args:
-        name: of the paper's numbers and of the output files.
-        title: above the table.
-        paper: source of the paper's numbers.
+        name: the name of the paper's numbers and of the output files.
+        title: the title above the table.
+        paper: the source of the paper's numbers, the title of their part.
         shows: the kind of table.
-        first: for ``examples``, the number of categories shown by an earlier table.
-        notes: printed below everything.
-        partial: print dashes for missing values.
+        first: number of categories that an earlier table shows, for ``examples``.
+        notes: notes printed below everything.
+        partial: whether to print dashes for missing values.
 
     Raises:
-        UserError: if there is no such table.
+        UserError: if ``shows`` is invalid.
     """
 
     name: str

@@ -19,23 +19,23 @@ class ArmsTable:
     """A table with a row per arm and a column per benchmark and metric.
 
     Args:
-        name: of the paper's numbers and of the output files.
-        title: above the table.
-        paper: where the paper's numbers were measured.
+        name: the name of the paper's numbers and of the output files.
+        title: the title above the table.
+        paper: the source of the paper's numbers, the title of their part.
         labels: {key that names a row: header}, with keys ``pretrained``, ``model``, ``train``,
             ``cf``, ``cf_percent``; ``null`` omits a column.
-        columns: {the paper's column: settings of ``Column``}; a column without a metric is the
-            mean.
+        columns: {the paper's column: settings of ``Column``}; a column without a metric is the mean
+            of the others.
         rows: settings of ``ArmRow``, in order.
-        commands: that make the runs and their results.
+        commands: the commands that make the runs and their results.
         world: default benchmark of the columns on the embedded world.
-        folders: the same on real data.
-        baseline: ``model`` of the paper's own baseline.
-        controls: {place: settings of ``ArmRow``} of a separate part of controls that are not in the
+        folders: default benchmark of the columns on real data.
+        baseline: the ``model`` of the row that is the paper's own baseline.
+        controls: {place: settings of ``ArmRow``}, a separate part of controls that are not in the
             paper, shown if any of its runs that is not in ``rows`` has results.
-        curve: draw the mean against the share of counterfactual examples.
-        notes: printed below everything.
-        partial: print dashes for missing values.
+        curve: whether to draw the mean against the share of counterfactual examples.
+        notes: notes printed below everything.
+        partial: whether to print dashes for missing values.
     """
 
     name: str

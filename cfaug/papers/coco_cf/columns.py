@@ -10,7 +10,7 @@ from cfaug.errors import UserError
 from cfaug.report.measured import MeasuredColumn
 
 Place = Literal["world", "folders"]
-"""Where a benchmark was run: in the embedded world, or on folders of real data."""
+"""The place where a benchmark was run: the embedded world, or folders of real data."""
 
 PLACES: tuple[Place, ...] = ("world", "folders")
 
@@ -20,13 +20,13 @@ class Column:
     """A value column of a table.
 
     Attributes:
-        key: its name in the paper's numbers.
-        name: as printed.
-        group: printed above, once for adjacent columns of the same group.
-        metric: of our results; ``None`` is the mean over the other columns.
+        key: the name of the column in the paper's numbers.
+        name: the printed header.
+        group: the header printed above adjacent columns of the same group.
+        metric: the metric of our results; ``None`` is the mean over the other columns.
         world: benchmark on the embedded world.
         folders: benchmark on real data.
-        world_name: header if the benchmark of the embedded world is a different one.
+        world_name: the header for the embedded world, if its benchmark is a different one.
     """
 
     key: str
@@ -53,9 +53,9 @@ def columns_of(
     """Return the columns in a table's configuration, ``{key: {name: ..., ...}}``.
 
     Args:
-        found: settings of each column.
-        world: default benchmark of the columns.
-        folders: the same on real data.
+        found: {key: settings of the column}.
+        world: default benchmark of the columns on the embedded world.
+        folders: default benchmark of the columns on real data.
 
     Raises:
         UserError: for an unknown setting.

@@ -28,13 +28,13 @@ class GapFigure:
     """Matching gaps of several models, their pairs pooled over seeds (Figure 3, section 4.2.2).
 
     Args:
-        name: of the output files.
-        title: above the figure.
-        models: {as printed: {"world": ``experiment/arm``, "folders": the same}}.
+        name: the name of the output files.
+        title: the title above the figure.
+        models: {printed name: {"world": ``experiment/arm``, "folders": ``experiment/arm``}}.
         benchmarks: {"world": benchmark, "folders": benchmark}.
-        commands: that make the scores.
-        notes: printed below everything.
-        partial: leave out models without scores.
+        commands: the commands that make the scores.
+        notes: notes printed below everything.
+        partial: whether to leave out models without scores.
     """
 
     name: str
@@ -118,8 +118,9 @@ def _gap_part(asked: Mapping[str, tuple[str, dict[str, np.ndarray]]], benchmark:
         columns=(*(column for _ in ORDER for column in ("mean", "below 0")), "IR", "TR"),
         rows=tuple(rows),
         notes=(
-            "Gap: score of the right pair less that of the wrong one, in the model's own unit; ± "
-            "is over pairs. p: Wilcoxon, one-sided, counterfactual below random gaps of an anchor.",
+            "Gap: score of the right pair minus that of the wrong one, in the model's own unit; ± "
+            "is over pairs. p: one-sided Wilcoxon test that an anchor's counterfactual gap is "
+            "below its random gap.",
         ),
     )
 
@@ -137,12 +138,12 @@ class SharingFigure:
     """Pairs drawn with and without shared attention (Figure 2), from ``benchmarks/sharing.py``.
 
     Args:
-        name: of the output files.
-        title: above the figure.
-        commands: that make ``sharing.json`` and ``sharing.png``.
-        folder: that contains them, below ``paths.runs``.
-        notes: printed below everything.
-        partial: print nothing if they are missing.
+        name: the name of the output files.
+        title: the title above the figure.
+        commands: the commands that make ``sharing.json`` and ``sharing.png``.
+        folder: the folder below ``paths.runs`` that contains these files.
+        notes: notes printed below everything.
+        partial: whether to print nothing if these files are missing.
     """
 
     name: str
@@ -156,8 +157,8 @@ class SharingFigure:
         """Return the table and the picture.
 
         Raises:
-            MissingError: if they are missing, unless ``partial``.
-            UserError: if they cannot be read.
+            MissingError: if the files are missing, unless ``partial``.
+            UserError: if the files cannot be read.
         """
         rows, picture = (runs.root / self.folder / f"sharing.{kind}" for kind in ("json", "png"))
         lacks = [str(file) for file in (rows, picture) if not file.exists()]

@@ -31,15 +31,15 @@ class GainTable:
     """A row per data set: the pairs that alter one of its classes, and each mixture's gain.
 
     Args:
-        name: of the paper's numbers and of the output files.
-        title: above the table.
-        paper: where the paper's numbers were measured.
+        name: the name of the paper's numbers and of the output files.
+        title: the title above the table.
+        paper: the source of the paper's numbers, the title of their part.
         columns: {data set: settings of ``Column``}.
-        before: ``experiment/arm`` relative to which gains are measured.
-        mixtures: {as printed: ``experiment/arm``}, one for each of the paper's mixtures.
-        commands: that make the runs and their results.
-        notes: printed below everything.
-        partial: print dashes for missing values.
+        before: the ``experiment/arm`` from which gains are measured.
+        mixtures: {printed name: ``experiment/arm``}, one for each of the paper's mixtures.
+        commands: the commands that make the runs and their results.
+        notes: notes printed below everything.
+        partial: whether to print dashes for missing values.
     """
 
     name: str
@@ -109,7 +109,7 @@ class GainTable:
         return frequency, means[:, 1:] - means[:, :1], lacks
 
     def _counts(self, runs: Runs) -> dict[str, int]:
-        """Return the label frequencies of the mixtures' runs, which share a counterfactual source.
+        """Return the label frequencies in the counterfactual source that the mixtures share.
 
         Raises:
             UserError: if two runs counted different pairs.

@@ -40,7 +40,7 @@ class Shares:
     Attributes:
         real: share of the real rows.
         counterfactual: share of the counterfactual rows, or of their sets.
-        of_sets: whether that is a share of the sets, which are taken whole.
+        of_sets: whether ``counterfactual`` is a share of the sets, which are taken whole.
     """
 
     real: Fraction
@@ -64,7 +64,7 @@ class PaperMixture:
     """One of the paper's data sets: a ``cfaug.data.planning.pool.MixturePlan``.
 
     Args:
-        name: of the data set; ``human_validated`` needs ``data.human_labels``.
+        name: the name of the data set; ``human_validated`` needs ``data.human_labels``.
 
     Raises:
         UserError: for a name that is not in the paper.
@@ -87,7 +87,7 @@ class PaperMixture:
 
     @property
     def needs_labels(self) -> bool:
-        """Whether only counterfactual images are used that people matched to their caption."""
+        """Whether it uses only counterfactual images that people matched to their caption."""
         return self.name == "human_validated"
 
     def wanted(self, pool: Pool, validation: float) -> Wanted:
@@ -132,7 +132,7 @@ class PaperMixture:
         return assemble(pool, _by_source(train), _by_source(held), dropped=0)
 
     def _chosen(self, pool: Pool) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rows of both sources before the split, int64, in the order of the draw."""
+        """Return the drawn rows of both sources before the split, int64, in drawn order."""
         real, counterfactual = pool.rows
         real = real[: half_up(self.shares.real * len(real))]
         if not self.shares.of_sets:

@@ -19,8 +19,8 @@ from cfaug.report.measured_cell import label_text
 from cfaug.report.tables import ALPHA
 
 TESTED = (
-    "Underlines are made again from the printed means, standard deviations and 25 seeds; every "
-    "one agrees with the paper's, where a bold cell has lost its own in the text."
+    "Underlines are recomputed from the printed means, standard deviations and 25 seeds. Every one "
+    "agrees with the paper's; a bold cell has lost its own in the paper's text."
 )
 
 
@@ -38,15 +38,16 @@ def published_part(
 ) -> Part:
     """Lay out the paper's numbers as the paper did.
 
-    Values better than the baseline by the paper's test are underlined, recomputed from mean,
-    standard deviation and n, as bold cells lose their underline in the paper's extracted text.
+    Values better than the baseline by the paper's test are underlined. The test is recomputed from
+    mean, standard deviation and n, as bold cells lose their underline in the paper's extracted
+    text.
 
     Args:
-        name: of the table.
-        title: of the part.
+        name: the name of the table.
+        title: the title of the part.
         labels: {key of a row: header}, for the columns that name a row.
-        columns: to print.
-        baseline: ``model`` of the row that the others are tested against.
+        columns: the columns to print.
+        baseline: the ``model`` of the row that the others are tested against; ``None`` for no test.
     """
     found = published(name)
     place = {key: i for i, key in enumerate(found["columns"])}

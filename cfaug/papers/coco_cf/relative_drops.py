@@ -20,16 +20,16 @@ class DropTable:
     """A row per model and data set: recall, and its change against the model's baseline.
 
     Args:
-        name: of the paper's numbers and of the output files.
-        title: above the table.
-        paper: where the paper's numbers were measured.
+        name: the name of the paper's numbers and of the output files.
+        title: the title above the table.
+        paper: the source of the paper's numbers, the title of their part.
         columns: {the paper's column: settings of ``Column``}.
-        models: {as printed: {"world": ``experiment/arm``, "folders": the same}}; ``null`` omits
-            one.
-        datasets: {as printed: {"world": benchmark, "folders": benchmark}}, the baseline first.
-        commands: that make the results.
-        notes: printed below everything.
-        partial: print dashes for missing values.
+        models: {printed name: {"world": ``experiment/arm``, "folders": ``experiment/arm``}};
+            ``null`` omits a model.
+        datasets: {printed name: {"world": benchmark, "folders": benchmark}}, the baseline first.
+        commands: the commands that make the results.
+        notes: notes printed below everything.
+        partial: whether to print dashes for missing values.
     """
 
     name: str

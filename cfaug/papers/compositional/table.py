@@ -23,16 +23,16 @@ from cfaug.report.results import Cell
 from cfaug.types import CLUSTER
 
 PARTS = "category"
-"""The key in ``by`` of a test's parts."""
+"""The key of ``by`` that names the parts of a test."""
 
 
 @dataclass(frozen=True)
 class AskedSet:
-    """One test.
+    """One compositional test.
 
     Args:
-        benchmark: its name in results.
-        scores: {as printed: metric} over the whole test.
+        benchmark: the name of the test in results.
+        scores: {printed name: metric} over the whole test.
         parts: the metric to show by category, one row each; ``None`` for no parts.
     """
 
@@ -59,10 +59,10 @@ class CompositionalTable(PaperTable):
     """A row per test and score, a column per model; then columns of published numbers.
 
     Args:
-        sets: {as printed: settings of ``AskedSet``}.
-        models: {as printed: ``experiment/arm`` or ``weights/NAME``}; ``None`` uses all below
+        sets: {printed name: settings of ``AskedSet``}.
+        models: {printed name: ``experiment/arm`` or ``weights/NAME``}; ``None`` uses all below
             ``paths.runs`` with results of one of the tests.
-        references: columns of published numbers to show; ``None`` is all.
+        references: names of the columns of published numbers to show; ``None`` for all.
     """
 
     sets: Mapping[str, SetSettings]
@@ -164,7 +164,7 @@ class CompositionalTable(PaperTable):
     ) -> Iterator[str]:
         """Yield a sentence per test on the difference it can show, by the first model's items.
 
-        The score is that of the parts if a test has parts, else its first one.
+        The score is that of the parts if the test has parts, otherwise its first score.
         """
         folders = [folder for arm in arms.values() for folder in runs.folders(arm.name)]
         for name, one in sets.items():

@@ -1,4 +1,4 @@
-"""Table 2 of LANCE: accuracy on photos, their reconstructions and their edits; and paired."""
+"""Table 2 of LANCE: accuracy on photos, reconstructions and edits, and paired tests."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ HITS = ("acc1", "acc5")
 HEADERS = ("acc@1", "acc@5")
 
 UNPAIRED = (
-    "Small: the change against Original as the paper takes it (equation 3), from the photos of "
-    "which there is an edit; sets differ in size. ± is over checkpoints."
+    "Small: the change against Original by the paper's equation 3, over the photos that have an "
+    "edit; sets differ in size. ± is over checkpoints."
 )
 PAIRED = (
-    "Each image with its own photo, which counts once an image. The interval is of a bootstrap "
-    "over photos; p is of a permutation that flips whole photos (two-sided), corrected by Holm "
-    "over the sets of a checkpoint. McNemar's exact test takes edits of one photo for independent."
+    "Each image is compared with its own photo, which counts once per image. Interval: bootstrap "
+    "over photos. p: a permutation that flips whole photos (two-sided), corrected by Holm over the "
+    "sets of a checkpoint. McNemar's exact test treats edits of one photo as independent."
 )
 
 
@@ -37,9 +37,9 @@ class AccuracyTable(StressTable):
     """A row per set, two columns per model.
 
     Args:
-        sets: {as printed: the set of the items}, in order.
-        types: {as printed: the paper's name of that kind of set}.
-        optional: sets, as printed, that are left out if a model has no answers about them.
+        sets: {printed name: set of the items}, in order.
+        types: {printed name: the paper's name of that kind of set}.
+        optional: printed names of sets that are left out if no model has answers about them.
     """
 
     sets: Mapping[str, str]

@@ -31,14 +31,14 @@ class ClassFigure(StressTable):
     """A row per class, a column per model.
 
     Args:
-        shows: the number of ``edits`` (Figure 7), ``accuracy`` on them (Figure 8), or its
-            ``change`` from each edit's own photo (Figure 9).
-        kind: use only edits of this kind; ``None`` uses all.
-        after: use only edits with these new words; ``None`` uses all.
+        shows: the values to show: the number of ``edits`` (Figure 7), ``accuracy`` on them (Figure
+            8), or its ``change`` from each edit's own photo (Figure 9).
+        kind: the kind of the edits to use; ``None`` uses all.
+        after: the new words of the edits to use; ``None`` uses all.
         part: the set of edits.
 
     Raises:
-        UserError: if there is no such figure.
+        UserError: if ``shows`` is invalid.
     """
 
     shows: Shows
@@ -77,8 +77,8 @@ class ClassFigure(StressTable):
             columns=tuple(found),
             rows=tuple(rows),
             notes=(
-                "Brackets: 95 % interval of a bootstrap over photos, uncorrected; ± instead: over "
-                "checkpoints.",
+                "Brackets: 95 % interval of a bootstrap over photos, uncorrected. With several "
+                "checkpoints: ± over them.",
             ),
         )
         unit = "edits" if self.shows == "edits" else "fraction"

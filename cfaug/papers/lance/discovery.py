@@ -56,11 +56,11 @@ class Finding:
     """The finding of a stress test about one classifier.
 
     Attributes:
-        strongest: the factor found to move it farthest; ``None`` if none moves it far enough.
-        found: every factor found, the strongest first.
-        precision: share of edits of the planted factor among the ten that move it farthest;
-            ``None`` if none was planted.
-        chance: the same share among all edits.
+        strongest: the found factor that moves the classifier farthest; ``None`` if none was found.
+        found: all factors found, the strongest first.
+        precision: share of edits of the planted factor among the ten that move the classifier
+            farthest; ``None`` if no factor was planted.
+        chance: share of edits of the planted factor among all edits; ``None`` likewise.
         edits: number of edits.
     """
 
@@ -77,11 +77,12 @@ def find_factor(
     """Look for the factor that a classifier relies on, by the drop of its class's probability.
 
     Args:
-        answers: of the classifier.
+        answers: the answers of the classifier.
         part: the set of edits.
-        planted: the factor that it was trained to rely on; ``None`` for no factor.
-        minimum: see ``cfaug.metrics.discovery.discover_factors``.
-        alpha: see ``minimum``.
+        planted: the factor that the classifier was trained to rely on; ``None`` for no factor.
+        minimum: least excess over the reconstruction, see
+            ``cfaug.metrics.discovery.discover_factors``.
+        alpha: largest corrected p of a found factor.
     """
     rows = answers.rows(part)
     before, after = answers.texts("text_before"), answers.texts("text")
@@ -104,9 +105,9 @@ class DiscoveryTable(StressTable):
 
     Args:
         models: {planted factor, or ``none``: checkpoints}, as in other tables of answers.
-        sets: {as printed: set of edits}.
+        sets: {printed name: set of edits}.
         minimum: least excess over the reconstruction, in probability.
-        alpha: largest corrected p.
+        alpha: largest corrected p of a found factor.
     """
 
     models: Models
@@ -154,10 +155,10 @@ class DiscoveryTable(StressTable):
             notes=(
                 "Found: the class's probability drops by at least "
                 f"{self.minimum:g} more than under a reconstruction (sign-flip permutation over "
-                f"photos, Holm over factors, p <= {self.alpha:g}). A factor that is found of a "
-                f"classifier without any costs precision. Precision@{TOP_MEMBERS}: share of the "
-                f"{TOP_MEMBERS} edits that move it most that changed the planted factor; by "
-                "chance: of all edits.",
+                f"photos, Holm over factors, p <= {self.alpha:g}). A factor found in a classifier "
+                f"without a planted one lowers precision. Precision@{TOP_MEMBERS}: share of edits "
+                f"of the planted factor among the {TOP_MEMBERS} that move the classifier most; by "
+                "chance: among all edits.",
             ),
         )  # fmt: skip
 

@@ -39,12 +39,12 @@ class EditedPicture:
     """A picture of a joined set, and what it should show.
 
     Attributes:
-        kind: of the edit; ``original`` for the photo itself.
-        factor: that should change; ``None`` for a photo and its reconstruction.
-        wanted: what the picture should show.
-        pixels: uint8 (size, size, 3).
-        psnr: to the photo, in dB, outside the region that the edit may change; ``nan`` if it may
-            change everything.
+        kind: the kind of the edit; ``original`` for the photo itself.
+        factor: the factor that should change; ``None`` for a photo and its reconstruction.
+        wanted: the factors that the picture should show.
+        pixels: the picture, uint8 (size, size, 3).
+        psnr: PSNR to the photo in dB, outside the region that the edit may change; ``nan`` if it
+            may change everything.
     """
 
     kind: str
@@ -59,14 +59,14 @@ class EditQuality:
     """Quality of the pictures of one kind.
 
     Attributes:
-        kind: of the edit.
+        kind: the kind of the edit.
         n: number of pictures.
-        changed: share in which the judge sees the wanted value of the factor; ``nan`` if none
-            should change.
-        label: share in which it sees the photo's subject.
-        rest: share in which it sees the photo's value of every other factor.
-        all: share in which it sees all of these.
-        psnr: mean over pictures, finite ones only, in dB; ``nan`` without any.
+        changed: share of pictures in which the judge sees the wanted value of the factor; ``nan``
+            if no factor should change.
+        label: share of pictures in which the judge sees the photo's subject.
+        rest: share of pictures in which it sees the photo's value of every other factor.
+        all: share of pictures in which it sees all of these.
+        psnr: mean PSNR in dB over pictures with a finite one; ``nan`` without any.
     """
 
     kind: str
@@ -117,8 +117,8 @@ def read_pictures(folder: Path, style: str) -> Iterator[EditedPicture]:
     Edits whose captions are not sentences of the world, or change no factor, are left out.
 
     Args:
-        folder: of the shards.
-        style: of the world, in which the oracle draws.
+        folder: the folder of the shards.
+        style: the style of the world, in which the oracle draws.
 
     Raises:
         UserError: if a set is not of the embedded world.
@@ -156,12 +156,12 @@ def _pixels(one: CounterfactualSet, member: Member) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True, kw_only=True)
 class EditQualityTable(PaperTable):
-    """How many edited photos show what their captions say and keep everything else.
+    """Shares of edited photos that show what their captions say and keep everything else.
 
     Args:
-        folders: {as printed: folder of shards}.
-        judge: predicts what a picture shows.
-        style: of the world.
+        folders: {printed name: folder of shards}.
+        judge: the model that predicts what a picture shows.
+        style: the style of the world.
     """
 
     folders: Mapping[str, str]
@@ -192,9 +192,9 @@ class EditQualityTable(PaperTable):
             columns=("n", "Factor changed", "Label kept", "Rest kept", "All three", "PSNR (dB)"),
             rows=tuple(rows),
             notes=(
-                "PSNR outside of what the edit may change, by the oracle's masks; of a "
-                "reconstruction everywhere; a dash: an edit that may change everything. The judge "
-                "itself errs: originals say how often.",
+                "PSNR: outside the region that the edit may change, by the oracle's masks; "
+                "everywhere for a reconstruction. A dash: the edit may change everything. The "
+                "judge errs too: the originals show how often.",
             ),
         )
         return self.document(*((part,) if rows else ()))

@@ -21,7 +21,7 @@ from cfaug.report.stress import EDITED, StressItems
 from cfaug.report.stress_drops import EDITED_PHOTOS
 
 SENSITIVE = 0.05
-"""Largest corrected p for a kind to move a model more than a reconstruction does."""
+"""Largest corrected p at which a kind moves a model more than a reconstruction does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,10 +61,10 @@ class SensitivityFigure(StressTable):
                 for kind in kinds
             ),
             notes=(
-                "Absolute, from the full softmax; brackets: 95 % interval of a bootstrap over "
-                "photos (± instead: over checkpoints). Bold: more than the same photos' "
-                "reconstructions move it (sign-flip permutation over photos, Holm over kinds, in "
-                "most checkpoints).",
+                "Absolute change, from the full softmax. Brackets: 95 % interval of a bootstrap "
+                "over photos; with several checkpoints, ± over them. Bold: more than the change "
+                "of the same photos' reconstructions, in most checkpoints (sign-flip permutation "
+                "over photos, Holm over kinds).",
             ),
         )
         bars = {
@@ -116,12 +116,12 @@ def _cell(found: Sequence[GroupEffect]) -> Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class QualityFigure(PaperTable):
-    """How real the images are and how likely the captions (Figure 4).
+    """The realism of the images and the likelihood of the captions (Figure 4).
 
     Args:
-        sets: {as printed: the set of the results}, in order.
-        metrics: {as printed: metric of the results}.
-        benchmarks: of the results, or the ends of their names.
+        sets: {printed name: set of the results}, in order.
+        metrics: {printed name: metric of the results}.
+        benchmarks: the benchmarks of the results, or the ends of their names.
     """
 
     sets: Mapping[str, str]
@@ -197,7 +197,7 @@ class InsightsFigure(StressTable):
 
         Raises:
             MissingError: if no model has insights, unless ``partial``.
-            UserError: if they cannot be read.
+            UserError: if the insights cannot be read.
         """
         rows: list[tuple[tuple[str, ...], tuple[Entry, ...]]] = []
         pictures: list[Picture] = []
@@ -215,8 +215,9 @@ class InsightsFigure(StressTable):
             columns=("Edits", "Photos", "Mean Δp", "p (Holm)"),
             rows=tuple(rows),
             notes=(
-                "Interval: bootstrap over photos. p: more than the same photos' reconstructions "
-                "(sign-flip permutation over photos), corrected over all interventions of a model.",
+                "Interval: bootstrap over photos. p: the change is larger than that of the same "
+                "photos' reconstructions (sign-flip permutation over photos), corrected over all "
+                "interventions of a model.",
             ),
         )
         return self.document(*((part,) if rows else ()), pictures=pictures)

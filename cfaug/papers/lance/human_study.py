@@ -13,7 +13,7 @@ from cfaug.report.document import Document, Entry, Part
 from cfaug.report.numbers import DASH
 
 FOLDER = "annotation"
-"""Folder below ``paths.runs`` that ``annotate=read`` writes."""
+"""The folder below ``paths.runs`` that ``annotate=read`` writes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +21,7 @@ class HumanStudyTable(PaperTable):
     """A row per question, a column per kind of edit.
 
     Args:
-        folder: of the answers, below ``paths.runs``, from ``annotate=read``.
+        folder: the folder below ``paths.runs`` with the answers that ``annotate=read`` wrote.
     """
 
     folder: str = FOLDER

@@ -20,7 +20,7 @@ ROWS: Mapping[str, tuple[str, str]] = {
     "Filter precision (%)": ("precision", "rejected"),
     "Filter recall (%)": ("recall", ""),
 }
-"""{as printed: (share of ``EditMeasures``, its count)}."""
+"""{printed name: (share of ``EditMeasures``, its count)}."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +28,8 @@ class PerturberTable(PaperTable):
     """A column per kind of edit, a part per backend that writes edits.
 
     Args:
-        backends: {as printed: folder of shards with its edits}.
-        kinds: of edits, in order; others follow.
+        backends: {printed name: folder of shards with the backend's edits}.
+        kinds: the kinds of edits, in order; others follow.
     """
 
     backends: Mapping[str, str]
@@ -40,7 +40,7 @@ class PerturberTable(PaperTable):
 
         Raises:
             MissingError: if a folder has no checked edits, unless ``partial``.
-            UserError: if they cannot be read.
+            UserError: if the edits cannot be read.
         """
         found = {name: _measure(Path(folder)) for name, folder in self.backends.items()}
         lacking = [f"checked edits in {self.backends[name]}" for name, own in found.items()
@@ -69,8 +69,8 @@ class PerturberTable(PaperTable):
                 for printed, about in ROWS.items()
             ),
             notes=(
-                f"{overall.edits:,} edits judged by checks; of {overall.labelled:,} it is known "
-                f"whether they keep the label, the filter rejected {overall.rejected:,}. A dash: "
+                f"Checks judged {overall.edits:,} edits. For {overall.labelled:,} it is known "
+                f"whether they keep the label; the filter rejected {overall.rejected:,}. A dash: "
                 "nothing to judge.",
             ),
         )

@@ -32,8 +32,8 @@ class ModelAnswers:
     """One model's retrieval; values are means over its checkpoints.
 
     Attributes:
-        name: as printed.
-        checkpoints: at least one.
+        name: the printed name of the model.
+        checkpoints: the answers of the model's checkpoints, at least one.
     """
 
     name: str
@@ -67,7 +67,7 @@ class ModelAnswers:
     def values(
         self, question: Question, metric: str = "max_skew", subject_type: str | None = None
     ) -> dict[str, float]:
-        """Return the mean over checkpoints by subject, for subjects that all have."""
+        """Return the mean over checkpoints by subject, for the subjects of all checkpoints."""
         found = [one.values(question, metric, subject_type) for one in self.checkpoints]
         shared = [name for name in found[0] if all(name in own for own in found)]
         return {name: sum(own[name] for own in found) / len(found) for name in shared}
@@ -97,8 +97,8 @@ def mean_over_subjects(values: dict[str, float], *about: str) -> MeanDifference:
     """Return the mean of values by subject and its interval: a bootstrap over subjects.
 
     Args:
-        values: at least one.
-        about: description of the values, the key of the draws.
+        values: {subject: value}, at least one.
+        about: a description of the values, which is the key of the draws.
     """
     rng = generator(0, "social_bias", *about)
     return cluster_bootstrap(np.array(list(values.values())), list(values), rng)

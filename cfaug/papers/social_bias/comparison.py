@@ -30,44 +30,47 @@ JOINT_COLUMNS = ("95 %", "p", "Holm")
 PAIRED_COLUMNS = ("change", "p", "Holm", *JOINT_COLUMNS)
 
 NOTES = (
-    "MaxSkew in nats (natural logarithm; log 2 = 0.69: a label twice as often as its share). "
-    "By chance: the mean of a random ranking of the same pools; beyond it: MaxSkew less that, "
-    "subject by subject, with the 95 % interval of a bootstrap over subjects. Subjects stand out "
-    "by a permutation of labels, Holm over subjects; by chance: how many would have p <= 0.05.",
+    "MaxSkew in nats (natural logarithm); log 2 = 0.69: a label twice as often as its share. By "
+    "chance: the mean of random rankings of the same pools. Beyond chance: MaxSkew minus that "
+    "mean, subject by subject, with the 95 % interval of a bootstrap over subjects. Subjects stand "
+    "out by a permutation of labels, Holm over subjects. By chance (last): the number expected to "
+    "have p <= 0.05.",
 )
 GAP_NOTE = (
-    "Largest gap: between two labels' mean places within their sets (first 1, last 0), over "
-    "subjects; by chance: what it is where labels do not matter. Subjects stand out by Friedman's "
-    "test of that, Holm over subjects. The change is paired: both models rank the same sets."
+    "Largest gap: the largest difference between two labels' mean places within their sets (first "
+    "1, last 0), averaged over subjects. By chance: its expectation where labels do not matter. "
+    "Subjects stand out by Friedman's test of that, Holm over subjects. The change is paired: both "
+    "models rank the same sets."
 )
 SUBJECTS_NOTE = (
-    "Change: paired over subjects, the model's mean less the first model's, with the 95 % interval "
-    "of a bootstrap over subjects (too narrow below about 20); p two-sided, Holm over all "
-    "comparisons of this document. Both rank the same images, so chance cancels; a model that was "
-    "asked about other images or another K than the first has no change."
+    "Change: the model's mean minus the first model's, paired over subjects, with the 95 % "
+    "interval of a bootstrap over subjects (too narrow below about 20). p is two-sided, Holm over "
+    "all comparisons of this document. Both models rank the same images, so chance cancels. A "
+    "model with other images or another K than the first has no change."
 )
 
 
 SETS_NOTE = (
     "Subjects and sets drawn: subjects are drawn with replacement and, within each, its sets, the "
-    "same for both models, so the comparison depends neither on which subjects nor on which sets "
-    "were asked about. Wider than by subjects alone, on purpose: what sets add is counted twice "
-    "(simulated, 98 to 99 % of such intervals hold the true change)."
+    "same for both models. So the comparison depends neither on the choice of subjects nor on that "
+    "of sets. The interval is too wide on purpose: the variation of sets counts twice (in "
+    "simulations, 98 to 99 % of such intervals contain the true change)."
 )
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One model on one question.
+    """One model's answers to one question, compared with the first model's.
 
     Attributes:
-        model: its retrieval.
+        model: the answers of the model.
         question: the question.
-        subject_type: of the subjects; ``None`` for all.
-        test: against the first model; ``None`` for the first itself, or with other test data.
-        p_holm: of that, corrected over all that are compared together.
-        over_sets: the same, with subjects and sets drawn; ``None`` if a model has no rankings.
-        over_sets_holm: p of that, corrected likewise.
+        subject_type: the type of the subjects; ``None`` for all.
+        test: the test against the first model; ``None`` for the first model itself, or if the two
+            have different test data.
+        p_holm: p of ``test``, corrected over all comparisons made together.
+        over_sets: the comparison with subjects and sets drawn; ``None`` if a model has no rankings.
+        over_sets_holm: p of ``over_sets``, corrected likewise.
     """
 
     model: ModelAnswers
@@ -82,8 +85,8 @@ class Compared:
         """Return the cells of a row.
 
         Args:
-            paired: add the cells of ``PAIRED_COLUMNS`` after those of ``COLUMNS``.
-            extremes: include the cells of ``EXTREMES``.
+            paired: whether to add the cells of ``PAIRED_COLUMNS`` after those of ``COLUMNS``.
+            extremes: whether to include the cells of ``EXTREMES``.
         """
         values = self.model.values(self.question, "max_skew", self.subject_type)
         excess = self.model.values(self.question, "max_skew_excess", self.subject_type)
@@ -121,7 +124,7 @@ class Compared:
         return (*found, *self.paired()) if paired else found
 
     def paired(self) -> tuple[Entry, ...]:
-        """Return the cells of ``PAIRED_COLUMNS``: against the first model."""
+        """Return the cells of ``PAIRED_COLUMNS``: the test against the first model."""
         if self.test is None:
             return (Entry(DASH),) * len(PAIRED_COLUMNS)
         change = self.test.arm - self.test.baseline
@@ -157,15 +160,15 @@ def compare_models(
     questions: Sequence[tuple[Question, str | None]],
     metric: str = "max_skew",
 ) -> list[Compared]:
-    """Compare each model with the first on each question; Holm over all comparisons.
+    """Compare each model with the first on each question, with Holm over all comparisons.
 
     Args:
-        models: the others are compared with the first.
-        questions: each with the type of its subjects, ``None`` for all.
-        metric: a column of the items, lower is better.
+        models: the models; each is compared with the first.
+        questions: pairs of a question and the type of its subjects, ``None`` for all.
+        metric: the column of the items to compare; lower is better.
 
     Returns:
-        One per model with answers, by question; empty if no subject counts.
+        One comparison per question and model with answers; empty if no subject counts.
     """
     found = []
     for question, subject_type in questions:
@@ -190,7 +193,7 @@ def explain_comparison(models: Sequence[ModelAnswers]) -> list[str]:
     Models evaluated before rankings were saved are named, with the command to run.
 
     Args:
-        models: to compare.
+        models: the models to compare.
     """
     if len(models) < 2:
         return []
@@ -201,9 +204,9 @@ def explain_comparison(models: Sequence[ModelAnswers]) -> list[str]:
     return [
         SUBJECTS_NOTE,
         SETS_NOTE,
-        f"No rankings are kept of {', '.join(one.name for one in lacking)}, so sets are not drawn "
-        f"for them: give the same evaluate.py command again, which writes them ({RANKINGS}/ in "
-        f"{folder}); what was embedded is not embedded again.",
+        f"No rankings of {', '.join(one.name for one in lacking)} were saved, so sets are not "
+        f"drawn for them. Run the same evaluate.py command again to write them ({RANKINGS}/ in "
+        f"{folder}); saved embeddings are reused.",
     ]
 
 

@@ -25,7 +25,7 @@ class DetectorTable(ModelsTable):
     """A row per value of the attribute: precision, recall, F1 and support, and the confusions.
 
     Args:
-        attribute: header of the values.
+        attribute: the attribute, which is the header of its values.
     """
 
     attribute: str = "gender"

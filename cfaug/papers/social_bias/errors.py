@@ -21,7 +21,7 @@ from cfaug.report.numbers import DASH, percent
 from cfaug.validation import check_fields
 
 FOLDER = "annotation"
-"""Folder below ``paths.runs`` that ``annotate=read`` writes."""
+"""The folder below ``paths.runs`` that ``annotate=read`` writes."""
 
 Shows = Literal["categories", "examples", "strata"]
 
@@ -37,12 +37,13 @@ CATEGORIES: Mapping[str, str] = dict(
 
 @dataclass(frozen=True)
 class Tally:
-    """How people judged the images of one stratum.
+    """People's judgements of the images of one stratum.
 
     Attributes:
-        stratum: attributes in their captions, {attribute: value}.
+        stratum: {attribute: value}, the attributes in the images' captions.
         images: number of images with answers.
-        counts: {answer: images}; an image with several answers counts once, in equal parts.
+        counts: {answer: number of images}; an image with several answers counts once, in equal
+            parts.
     """
 
     stratum: Mapping[str, str]
@@ -55,13 +56,13 @@ class ErrorTable(PaperTable):
     """People's judgements of the images of grid sets.
 
     Args:
-        shows: ``categories`` (Table 1), ``examples`` of them (Table 2), or ``strata``: answers that
-            fit only some labels, by another label (Table 3).
+        shows: the kind of table: ``categories`` (Table 1), ``examples`` of them (Table 2), or
+            ``strata``, answers that fit only some labels, by another label (Table 3).
         by: the attribute whose values are the columns of ``strata``.
-        folder: of the answers, below ``paths.runs``, from ``annotate=read``.
+        folder: the folder below ``paths.runs`` with the answers that ``annotate=read`` wrote.
 
     Raises:
-        UserError: if there is no such table.
+        UserError: if ``shows`` is invalid.
     """
 
     shows: Shows
@@ -153,7 +154,7 @@ def _examples(record: Record, table: ErrorTable, file: Path) -> Ours:
     )
     part = Part(
         record.title, ("Error Category", "Caption", "Set"), (), (), rows,
-        notes=("Images of which all answers say so, drawn by key; the page shows them.",),
+        notes=("Images with unanimous answers, drawn by key; the page shows them.",),
     )  # fmt: skip
     return (part,), pictures
 
@@ -183,8 +184,8 @@ def _strata(record: Record, table: ErrorTable, file: Path) -> Ours:
         for answer, of in offered.items()
     )
     note = (
-        "Of the images whose captions ask for that gender and race. Brackets: 95 % (Wilson), "
-        "uncorrected for the number of cells."
+        "Share of the images whose captions ask for that gender and race. Brackets: 95 % "
+        "(Wilson), uncorrected for the number of cells."
     )
     return (Part(record.title, ("Error Category",), (), tuple(values), rows, notes=(note,)),), ()
 

@@ -1,4 +1,4 @@
-"""How often is something found in worlds where nothing was planted?"""
+"""The frequency of findings in worlds where nothing was planted."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ LEVEL = 0.05
 
 NOTES = (
     "Nothing was planted in the worlds of these models. Placement: the exact test of the table "
-    "above, of the labels that would have been planted; a world's three kinds of label are not "
-    "independent. Shuffled: the pictures of each set have changed places, so that labels say "
-    "nothing of them and whatever stands out is a false alarm. Not shuffled: what a model that was "
-    "trained without any skew prefers by itself, such as one colour's contrast; it is there, and "
-    "MaxSkew rightly finds it, but it says nothing of the data. Only what differs from subject to "
-    "subject, or from before to after, does.",
+    "above, for the labels that would have been planted; a world's three kinds of label are not "
+    "independent. Shuffled: the pictures of each set have changed places, so labels mean nothing "
+    "and every finding is a false alarm. Not shuffled: even a model that was trained without any "
+    "skew has preferences, such as for one colour's contrast. MaxSkew rightly finds them, but they "
+    "say nothing about the data. Only differences between subjects, or between before and after, "
+    "do.",
 )
 
 
 @dataclass(frozen=True)
 class Alarms:
-    """How often a test gave an alarm.
+    """The alarms of a test.
 
     Attributes:
-        count: alarms.
+        count: number of alarms.
         tests: number of tests.
         expected: expected share of alarms if nothing was planted; ``nan`` if unknown.
     """
@@ -47,10 +47,10 @@ def alarm_part(worlds: WorldRuns, sets: Sequence[str], shuffled: str, k: int | N
     """Return the table of alarms; ``None`` if there is no world without a skew.
 
     Args:
-        worlds: all of them.
+        worlds: the runs of all worlds.
         sets: names of the sets, in order.
         shuffled: name of the sets with shuffled labels.
-        k: number of retrieved images.
+        k: number of retrieved images, as for ``SkewItems.choose``.
     """
     own = worlds.nothing
     if not own:
@@ -106,7 +106,7 @@ def _blind(own: Sequence[WorldRun], sets: str, k: int | None) -> Iterable[tuple[
 
 
 def _level(items: SkewItems, question: object) -> float:
-    """Return how often p is at most 0.05 by chance: MaxSkew takes few values."""
+    """Return the chance that p is at most 0.05, which differs as MaxSkew takes few values."""
     levels = items.values(question, "p_level")  # type: ignore[arg-type]
     return float(np.mean(list(levels.values()))) if levels else LEVEL
 

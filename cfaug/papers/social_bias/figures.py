@@ -22,20 +22,20 @@ from cfaug.report.document import BarPlot, BoxPlot, Document, Entry, Part
 from cfaug.report.numbers import DASH
 from cfaug.report.skew import Question, chance_band, chance_of_mean
 
-BAND = "Grey: the middle 90 % of random rankings of the same images, dashed their mean."
+BAND = "Grey: the middle 90 % of random rankings of the same images; dashed: their mean."
 
 
 @dataclass(frozen=True, kw_only=True)
 class DistributionFigure(SkewTable):
-    """Box plots over subjects; on the right of Figure 2 bars by a second attribute.
+    """Box plots over subjects, and the bars by a second attribute of Figure 2 (right).
 
     Args:
-        grid: whose images; ``None`` for every grid with answers, a panel each.
-        subject_type: of the subjects; ``None`` for every type, a panel each.
-        k: number of retrieved images; if ``None`` or not asked, the number of labels.
-        conditional: ``gender|race``: mean skew of the first attribute by values of the second;
-            ``None`` for no bars.
-        conditional_k: number of retrieved images for the bars, as for ``k``.
+        grid: the grid of the images; ``None`` for every grid with answers, a panel each.
+        subject_type: the type of the subjects; ``None`` for every type, a panel each.
+        k: number of retrieved images; the number of labels if ``None`` or without answers.
+        conditional: two attributes such as ``gender|race``, for the mean skew of the first by
+            values of the second; ``None`` for no bars.
+        conditional_k: number of retrieved images for the bars; see ``k``.
     """
 
     grid: str | None = None
@@ -106,7 +106,7 @@ class DistributionFigure(SkewTable):
             chance[name] = chance_band(one.model.chance(one.question, one.subject_type))
         title = _title(own[0])
         axis = f"MaxSkew@{own[0].question.k}, nats"
-        note = f"A box: quartiles over subjects; red the largest, green the smallest. {BAND}"
+        note = f"Box: quartiles over subjects; red: the largest; green: the smallest. {BAND}"
         return BoxPlot(title[:1].upper() + title[1:], axis, rows, note, "nats", chance)
 
     def _conditional(self, models: Sequence[ModelAnswers]) -> tuple[Part, BarPlot] | None:

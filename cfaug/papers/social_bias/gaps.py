@@ -20,10 +20,10 @@ from cfaug.report.numbers import DASH
 from cfaug.report.skew import ALPHA, Question
 
 NOTE = (
-    "A label's place among the images of its own set, the best 1 and the last 0, less 1/2: the "
-    "mean over sets, then over subjects, with the 95 % interval of a bootstrap over subjects. "
-    "Above 0 the label is ranked higher than the same image with other labels. Bold: not 0 (p "
-    "two-sided, Holm over all labels and models of this document, p <= 0.05)."
+    "Place: a label's place among the images of its own set, from 1 (best) to 0 (last), minus 1/2. "
+    "Values are means over sets, then over subjects, with the 95 % interval of a bootstrap over "
+    "subjects. Above 0, the label is ranked higher than the same image with other labels. Bold: "
+    "different from 0 (two-sided p, Holm over all labels and models of this document, p <= 0.05)."
 )
 
 
@@ -32,9 +32,9 @@ class GapsFigure(SkewTable):
     """A row per label, a column per model, for each labelling of all images.
 
     Args:
-        grid: whose images; ``None`` for every grid with answers.
-        subject_type: of the subjects; ``None`` for all together.
-        labellings: to show; ``None`` for all without a condition.
+        grid: the grid of the images; ``None`` for every grid with answers.
+        subject_type: the type of the subjects; ``None`` for all together.
+        labellings: the labellings to show; ``None`` for all without a condition.
     """
 
     grid: str | None = None

@@ -33,8 +33,8 @@ class SkewModelsTable(SkewTable):
     """A row per labelling and model, and a curve if there are several K.
 
     Args:
-        grid: whose images; ``None`` for every grid with answers.
-        subject_type: of the subjects; ``None`` for all together.
+        grid: the grid of the images; ``None`` for every grid with answers.
+        subject_type: the type of the subjects; ``None`` for all together.
         conditional: whether conditional labellings have rows as well.
     """
 

@@ -1,7 +1,7 @@
-"""MaxSkew on ShapeScapes, by an oracle: is a planted skew found, and how often a false one?
+"""MaxSkew on ShapeScapes, by an oracle: is a planted skew found, and how often is one invented?
 
-Each of the tiny CLIPs was trained in a world where some subjects were shown with planted labels, or
-in one without; the labels and their strength are known.
+Each of the tiny CLIPs was trained in a world that shows some subjects with planted labels, or in a
+world without such labels. The labels and their strength are known.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from cfaug.report.skew import Band, chance_of_mean
 COLUMNS = ("MaxSkew", "beyond chance", "other subjects", "gap", "worlds found", "labels named")
 
 ABOUT = (
-    "MaxSkew (K stands at the curves), its excess over a random ranking, and the gap are means "
-    "over planted subjects (at strength 0: those on which the labels would have been planted); ± "
-    "is over seeds. Gap: by how much of a set's order of rank (1 is from last to first) the "
-    "planted label is preferred, within sets, more than for the average subject: what a model "
-    f"prefers whoever is asked for does not count. Found: p <= {LEVEL} among random placements of "
-    "the labels over subjects, which is exact. Named: planted subjects of which no other label is "
-    "preferred as much, less what it is for the average subject."
+    "MaxSkew (K is given at the curves), its excess over a random ranking, and the gap are means "
+    "over planted subjects; at strength 0, over those on which the labels would have been "
+    "planted. ± is over seeds. Gap: how much more the planted label is preferred for these "
+    "subjects than for the average subject, within sets, as a share of the order of rank (1 is "
+    "from last to first). So what a model prefers for every subject does not count. Found: p <= "
+    f"{LEVEL} among random placements of the labels over subjects, which is exact. Named: planted "
+    "subjects for which no other label is preferred as much, relative to the average subject."
 )
 ORDERED = ("MaxSkew", "less its twin's", "gap")
 
 ORDER = (
-    "Spearman's correlation with the strength over the trained worlds of the table above; "
-    "brackets: 95 % interval of a bootstrap over seeds. A twin is the model of the same seed whose "
+    "Spearman's correlation with the strength over the trained worlds of the table above. "
+    "Brackets: 95 % interval of a bootstrap over seeds. A twin is the model of the same seed whose "
     "world has no skew and is otherwise the same; it is left out of that column."
 )
 
@@ -53,11 +53,12 @@ class PlantedSkewTable(PaperTable):
     """Findings by strength, the recovered order, false alarms, and curves.
 
     Args:
-        experiments: of the runs, each trained in its own world.
-        sets: {as printed: benchmark of the answers}.
+        experiments: folders of the runs below ``paths.runs``; each run was trained in its own
+            world.
+        sets: {printed name: benchmark of the answers}.
         shuffled: benchmark of the answers about sets with shuffled labels; ``None`` for no such
             sets.
-        k: number of retrieved images; if ``None`` or not asked, the number of labels.
+        k: number of retrieved images; the number of labels if ``None`` or without answers.
     """
 
     experiments: Sequence[str]
@@ -161,7 +162,7 @@ class PlantedSkewTable(PaperTable):
             x_title="strength of the planted skew",
             y_title=f"MaxSkew@{k}, mean over subjects, nats",
             series=series,
-            note="Grey: where the mean over as many subjects of random rankings lies (90 %).",
+            note="Grey: the middle 90 % of the mean over as many subjects of random rankings.",
             unit="nats",
             chance=band,
         )

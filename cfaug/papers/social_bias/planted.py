@@ -25,8 +25,8 @@ class Found:
 
     Attributes:
         question: the labels and the number of retrieved images.
-        planted: MaxSkew of the subjects with a planted label, by subject.
-        others: that of the other subjects.
+        planted: {subject: MaxSkew} of the subjects with a planted label.
+        others: {subject: MaxSkew} of the other subjects.
         chance: the expected MaxSkew of a random ranking, mean over planted subjects.
         placement: test of the gaps of rank within sets.
     """
@@ -44,7 +44,7 @@ class Found:
 
     @property
     def excess(self) -> float:
-        """The same minus the value by chance."""
+        """``max_skew`` minus ``chance``."""
         return self.max_skew - self.chance
 
     @property
@@ -58,11 +58,11 @@ class WorldRun:
     """One model, the world it was trained in, and its answers.
 
     Attributes:
-        folder: of the run.
-        world: in which it was trained.
-        seed: of the run.
-        trained: whether it took a step.
-        answers: by name of the sets.
+        folder: the folder of the run.
+        world: the world in which the model was trained.
+        seed: the seed of the run.
+        trained: whether the model took a training step.
+        answers: {name of the sets: answers about them}.
     """
 
     folder: Path
@@ -73,7 +73,7 @@ class WorldRun:
 
     @property
     def strength(self) -> float:
-        """How strong the planted skew is."""
+        """The strength of the planted skew."""
         return self.world.settings.skew
 
     @property
@@ -82,7 +82,7 @@ class WorldRun:
         return self.world.settings.skewed
 
     def find(self, sets: str, kind: str, k: int | None) -> Found | None:
-        """Test for planted labels of a kind; ``None`` if that was not asked.
+        """Test for planted labels of a kind; ``None`` if there are no answers about them.
 
         In a world where nothing was planted, the labels are those that would have been planted.
 
@@ -106,7 +106,7 @@ class WorldRun:
 
 
 def choose_question(answers: SkewItems, kind: str, k: int | None) -> Question | None:
-    """Return the question about the labels of a kind; ``None`` if it was not asked."""
+    """Return the question about the labels of a kind; ``None`` without answers."""
     labelling = "_".join(SKEWED[kind])
     grids = dict.fromkeys(one.grid for one in answers.questions)
     found = (answers.choose(grid, labelling, k) for grid in grids)
@@ -117,12 +117,12 @@ def find_labels(answers: SkewItems, question: Question, labels: Mapping[str, str
     """Compare the answers to a question with the planted labels.
 
     Args:
-        answers: of one model.
-        question: about these labels.
-        labels: by subject; the others have none.
+        answers: the answers of one model.
+        question: the question about these labels.
+        labels: {subject: planted label}; other subjects have none.
 
     Raises:
-        UserError: if the answers have no gaps, or none for a planted label or subject.
+        UserError: if the answers have no gaps, or lack a planted label or every planted subject.
     """
     rows, subjects = answers.rows(question), answers.texts("subject")
     gaps, numbers, names = [], [], None
@@ -161,10 +161,10 @@ def find_labels(answers: SkewItems, question: Question, labels: Mapping[str, str
 
 @dataclass(frozen=True)
 class WorldRuns:
-    """The models of experiments.
+    """The runs of some experiments.
 
     Attributes:
-        runs: finished ones with answers, in the order of their folders.
+        runs: the finished runs with answers, in the order of their folders.
     """
 
     runs: Sequence[WorldRun]
@@ -180,7 +180,7 @@ class WorldRuns:
         return [one for one in self.runs if not one.trained]
 
     def planted(self, kind: str) -> dict[float, list[WorldRun]]:
-        """Return the trained runs by strength of a kind; at 0 those with the same seeds."""
+        """Return {strength: trained runs} of a kind; at 0, the runs with the same seeds."""
         found: dict[float, list[WorldRun]] = {}
         for one in self.runs:
             if one.trained and one.kind == kind and one.strength > 0:
@@ -200,7 +200,7 @@ def read_world_runs(root: Path, experiments: Sequence[str], sets: Mapping[str, s
 
     Args:
         root: the folder of all runs.
-        experiments: the folders of their arms.
+        experiments: the folders below ``root`` that contain the experiments' arms.
         sets: {name of the sets: the benchmark's name}.
 
     Raises:
@@ -228,8 +228,8 @@ def read_world(folder: Path, data_seed: int) -> WorldSettings:
     """Return the world that a run was trained in.
 
     Args:
-        folder: of the run.
-        data_seed: the world's seed, if it has none of its own.
+        folder: the folder of the run.
+        data_seed: the seed of a world without a seed of its own.
 
     Raises:
         UserError: if it was not trained on a world, or its settings cannot be read.

@@ -16,8 +16,8 @@ from cfaug.report.plots import Band
 from cfaug.report.skew import Question, Retrieved, SkewItems
 
 BAND = (
-    "Grey: the middle 90 % of what a random ranking of the same images retrieves of that label, "
-    "dashed its share of the images; of many labels some lie outside by chance."
+    "Grey: the middle 90 % of the label's shares in random rankings of the same images; dashed: "
+    "its share of the images. With many labels, some lie outside by chance."
 )
 NAMED = 8
 
@@ -27,10 +27,11 @@ class ProportionsFigure(SkewTable):
     """Shares of labels among the K images retrieved for a subject, a panel per labelling.
 
     Args:
-        subject: such as ``doctor``; case is ignored.
-        grid: whose images.
-        k: number of retrieved images; if not asked, the number of labels.
-        labellings: to show; ``None`` for each attribute of the grid, then all together.
+        subject: the subject, such as ``doctor``; case is ignored.
+        grid: the grid of the images.
+        k: number of retrieved images; the number of labels if ``None`` or without answers.
+        labellings: the labellings to show; ``None`` for each attribute of the grid, then all
+            together.
     """
 
     subject: str
@@ -82,10 +83,10 @@ class ProportionsFigure(SkewTable):
         return found
 
     def _row(self, answers: SkewItems, question: Question) -> int | None:
-        """Return the row of the subject; ``None`` if the question was not asked.
+        """Return the row of the subject; ``None`` if the question has no answers.
 
         Raises:
-            UserError: if it was asked only about other subjects.
+            UserError: if the question has answers only about other subjects.
         """
         rows = answers.rows(question)
         subjects = {answers.texts("subject")[row].lower(): row for row in rows}

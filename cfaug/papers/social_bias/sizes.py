@@ -17,10 +17,10 @@ LABELS = ("Subject", "Attribute Pair")
 
 @dataclass(frozen=True, kw_only=True)
 class SizesTable(PaperTable):
-    """The printed products beside those of the grids, with and without duplicates.
+    """The printed sizes beside those of the grids, with and without duplicates.
 
     Args:
-        grids: {grid or file of one: [its subjects, its attributes], as printed}.
+        grids: {name or file of a grid: [printed subjects, printed attributes]}.
         candidates: number of images generated per caption.
     """
 
@@ -37,7 +37,7 @@ class SizesTable(PaperTable):
                  for kept in (True, False)]  # fmt: skip
         removed = sorted({one for grid in lists[1].values() for one in grid.left_out})
         note = (
-            f"{len(removed):,} entries are in the lists again, whatever the case, such as "
+            f"{len(removed):,} entries are duplicated in the lists, ignoring case, such as "
             f"{', '.join(removed[:4])}."
             if removed
             else "No entry is duplicated."

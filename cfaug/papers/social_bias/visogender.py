@@ -21,15 +21,15 @@ PARTS: Mapping[str, Mapping[str, str]] = {
     "Same gender": {"context": "OP", "asked": "occupation", "pair": "same"},
     "Different gender": {"context": "OP", "asked": "occupation", "pair": "different"},
 }
-"""Values of the items of resolution for the four parts of the released benchmark."""
+"""Columns and values of the items for the four parts of the released benchmark."""
 
 RESOLVED = (
-    "RA: mean of the accuracies for his and for her, percent; half is chance. Gap: that for his "
-    "less that for her, points; above 0 the model resolves his better. Small: both accuracies."
+    "RA: mean of the accuracies for his and for her, per cent; chance is half. Gap: the accuracy "
+    "for his minus that for her, in points. Small: both accuracies."
 )
 RETRIEVED = (
-    "Mean over occupations, ± standard deviation over them. Bias@K: above 0 more photos perceived "
-    "as masculine are found first. Small: what a random ranking would give."
+    "Mean over occupations, ± standard deviation over them. Bias@K: above 0, photos perceived as "
+    "masculine are ranked first more often. Small: the value of a random ranking."
 )
 
 
@@ -38,7 +38,7 @@ class VisoGenderTable(ModelsTable):
     """A row per model: resolution accuracy and its gap, and bias of retrieval.
 
     Args:
-        retrieval: the benchmark of the items of retrieval, or the end of its name.
+        retrieval: the benchmark of the retrieval items, or the end of its name.
         context: the retrieval to show: ``OP`` as in the released benchmark, or ``OO``.
         asked: the referent of the caption's pronoun, ``occupation`` or ``participant``.
     """

@@ -35,7 +35,7 @@ TASKS: Mapping[str, tuple[type[TextPairItems], Sequence[Column]]] = {
 """{benchmark, or the end of its name: (class of its items, measured columns)}."""
 
 Setting = Mapping[str, float]
-"""{as printed: number} of one folder."""
+"""{printed name of a setting: number} of one folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +43,8 @@ class Ablation(PairTable):
     """A table or figure over settings; other arguments as for ``PairTable``.
 
     Args:
-        settings: {name: key of the folders' ``run.json``} of every relevant setting.
-        held: {name: number}: the value of a setting when it is not varied.
+        settings: {name: key of the folders' ``run.json``}, every relevant setting.
+        held: {name: number}, the value of each setting when it is not varied.
     """
 
     settings: Mapping[str, str]
@@ -71,10 +71,10 @@ class AblationTable(Ablation):
     """A row per setting (Tables 3 and 6).
 
     Args:
-        shown: settings that name a row; the others are held fixed.
+        shown: the settings that name a row; the others are held fixed.
         timing: file of ``benchmarks/insertion.py``, for a column of seconds; ``None`` for no
             column.
-        timed: the method of that file whose times are shown.
+        timed: the method of the timing file to show.
     """
 
     shown: Sequence[str]
@@ -165,10 +165,10 @@ class AblationFigure(Ablation):
     """The effect of one setting while the others stay fixed (Figures 4 to 6).
 
     Args:
-        vary: settings with one line each.
-        x_title: name of the varied setting below the axis.
-        tasks: {as printed: end of the benchmark's name}, in order, with a panel for each metric.
-        metrics: the numbers to show, by their headers in tables; ``None`` for all.
+        vary: the settings to vary, each with its own line.
+        x_title: the title of the horizontal axis.
+        tasks: {printed name: end of the benchmark's name}, in order, with a panel for each metric.
+        metrics: headers, as in tables, of the numbers to show; ``None`` for all.
     """
 
     vary: Sequence[str]

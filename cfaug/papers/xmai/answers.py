@@ -36,11 +36,12 @@ class Column:
     """A column of a table: a measure of a method's texts.
 
     Attributes:
-        title: its header.
-        metric: column of the items with the value of the changed text.
-        original: column with that of the original text; empty if a text is compared with itself.
-        better: its direction as marked in the paper: methods aim at a fall of MRR.
-        group: header above it.
+        title: the header of the column.
+        metric: the items' column with the value of the changed text.
+        original: the items' column with the value of the original text; empty if a text is compared
+            with itself.
+        better: the better direction as the paper marks it: methods aim at a lower MRR.
+        group: the header above the column.
     """
 
     title: str
@@ -91,7 +92,7 @@ def mean_entry(values: Sequence[Sequence[float]]) -> Entry:
     """Return the mean of a number over texts.
 
     Args:
-        values: of the texts, a list per checkpoint; a dash is printed without any.
+        values: a list of the texts' values per checkpoint; a dash is printed without checkpoints.
     """
     if not values:
         return Entry(DASH)
@@ -102,7 +103,7 @@ def number_entry(values: Sequence[float], n: int) -> Entry:
     """Return a number in the paper's format, with its spread over checkpoints.
 
     Args:
-        values: one per checkpoint, at least one.
+        values: a value per checkpoint, at least one.
         n: number of texts.
     """
     found = summarise(values)
@@ -128,7 +129,7 @@ class PairTable(ModelsTable):
     """A table of texts before and after a change; other arguments as for ``ModelsTable``.
 
     Args:
-        methods: {as printed: method of the items}, in order; others follow under their own names.
+        methods: {printed name: method of the items}, in order; others follow under their own names.
     """
 
     benchmark: str = "insertion"
@@ -142,7 +143,7 @@ class PairTable(ModelsTable):
 
         Args:
             runs: all runs.
-            wrap: the kind of items.
+            wrap: a function that makes items of the right kind from a model's name and its items.
 
         Raises:
             UserError: if items cannot be read or are of the wrong kind.
@@ -150,7 +151,7 @@ class PairTable(ModelsTable):
         return {name: [one for _, one in own] for name, own in self.answers(runs, wrap).items()}
 
     def named(self, checkpoints: Checkpoints) -> dict[str, str]:
-        """Return {as printed: method} of the methods of every checkpoint."""
+        """Return {printed name: method} of the methods that all checkpoints have."""
         there = [
             name for name in checkpoints[0].methods if all(name in o.methods for o in checkpoints)
         ]
@@ -177,8 +178,8 @@ class PairTable(ModelsTable):
         """Return our numbers in the paper's layout.
 
         Args:
-            model: as printed.
-            checkpoints: its answers.
+            model: the printed name of the model.
+            checkpoints: the answers of the model's checkpoints.
             columns: the measures.
         """
         named = self.named(checkpoints)
@@ -204,8 +205,8 @@ class PairTable(ModelsTable):
 
 
 OURS_NOTE = (
-    "Bold: best, underlined: second best of the methods by the paper's arrows, whatever the tests "
-    "say. A dash: a text with itself, or nothing was measured."
+    "Bold: best; underlined: second best of the methods by the paper's arrows, whatever the tests "
+    "say. A dash: a text compared with itself, or no measurement."
 )
 
 

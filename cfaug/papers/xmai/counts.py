@@ -20,8 +20,8 @@ COMMANDS = (
 )
 
 NEW_WORDS = (
-    "Distinct words of the changed text that the original has not, without punctuation, case kept; "
-    "± is the population standard deviation over texts."
+    "Distinct words of the changed text that the original does not have, without punctuation, case "
+    "kept. ± is the population standard deviation over texts."
 )
 
 
@@ -57,7 +57,7 @@ class CountTable(PairTable):
         raise NotImplementedError
 
     def rows_of(self, found: Mapping[str, Checkpoints]) -> dict[str, list[tuple[Any, str]]]:
-        """Return {method as printed: [(items, method)]}, one for each column of ours."""
+        """Return {printed name of the method: [(items, method)]}, a pair per column of ours."""
         names: dict[str, None] = {}
         for own in found.values():
             names |= dict.fromkeys(self.named(own))
@@ -101,7 +101,7 @@ def _words(one: OverlapItems, method: str) -> Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class ModifiedTable(CountTable):
-    """How many texts have a new word, and how many are changed at all (Table 5)."""
+    """The numbers of texts with a new word, and of texts with any change (Table 5)."""
 
     def show_printed(self, value: int) -> Entry:
         """Return a number of texts."""
@@ -122,8 +122,8 @@ class ModifiedTable(CountTable):
         )
         return Part(
             "Ours", ("Method",), tuple((name, 2) for name in found), ("r/i", "any") * len(found),
-            rows, notes=("r/i: with a new word, which a replacement or an insertion brings. Small: "
-                         "the share of all texts.",),
+            rows, notes=("r/i: texts with a new word, by replacement or insertion. Small: the "
+                         "share of all texts.",),
         )  # fmt: skip
 
 

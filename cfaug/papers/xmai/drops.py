@@ -18,13 +18,13 @@ METHOD_COLUMNS = ("texts of both", "first", "other", "difference", "p", "Holm")
 SEED_COLUMNS = ("over seeds", "p")
 
 CHANGES_NOTE = (
-    "Each text with itself before the change. Interval: 95 % of a bootstrap of photos; p: a "
-    "permutation that flips whole photos (two-sided), Holm over methods. Of the texts that an "
-    "oracle or people judged, the share whose right answer was kept; the change on those alone is "
-    "not that of texts which became false (one that says less may fit other photos as well)."
+    "Each text is compared with itself before the change. Interval: 95 %, bootstrap over photos. "
+    "p: a permutation that flips whole photos (two-sided), Holm over methods. Share: texts that "
+    "kept their right answer, of those that an oracle or people judged. The change on these texts "
+    "excludes texts that became false; a text that says less may fit other photos as well."
 )
 METHODS_NOTE = (
-    "On the texts that both methods were applied to. Interval, p and Holm as above: below 0 the "
+    "On the texts to which both methods were applied. Interval, p and Holm as above. Below 0, the "
     "first method lowers the value further."
 )
 
@@ -35,10 +35,10 @@ def change_part(
     """Return the tests of each method's texts against the originals.
 
     Args:
-        title: of the part.
-        checkpoints: of one model.
-        methods: {as printed: method}.
-        columns: of the values of the original and of the changed text.
+        title: the title of the part.
+        checkpoints: the answers of one model's checkpoints.
+        methods: {printed name: method}.
+        columns: the items' columns with the values of the original and of the changed text.
     """
     every = _by_method(compare_changes(checkpoints, *columns, [*methods.values()]))
     is_judged = any("label_kept" in one.items.columns for one in checkpoints)
@@ -69,11 +69,11 @@ def methods_part(
     """Return the tests of one method against each other; ``None`` if there is no other.
 
     Args:
-        title: of the part.
-        checkpoints: of one model.
-        methods: {as printed: method}.
-        column: of the value of the changed text.
-        first: the method to compare, as printed.
+        title: the title of the part.
+        checkpoints: the answers of one model's checkpoints.
+        methods: {printed name: method}.
+        column: the items' column with the value of the changed text.
+        first: the printed name of the method to compare with the others.
     """
     if first not in methods or len(methods) < 2:
         return None
@@ -140,7 +140,7 @@ def change_entry(one: PairedTest, sign: int) -> Entry:
 
     Args:
         one: the test.
-        sign: 1 for the first value minus the second; -1 for the second minus the first.
+        sign: the sign of the difference: 1 for the first value minus the second, or -1.
     """
     mean = one.test.mean
     low, high = sorted((sign * mean.low, sign * mean.high))

@@ -31,11 +31,12 @@ class Effect:
     """The effect of one setting.
 
     Attributes:
-        settings: its values, in order.
-        words: share of inserted words that are true.
-        kept: share of texts whose right answer is kept.
-        all_texts: the change of MRR.
-        kept_texts: that of texts whose right answer is kept; ``None`` without any.
+        settings: the values of the settings, in order.
+        words: share of inserted words that are true; ``None`` if unknown.
+        kept: share of texts whose right answer is kept; ``None`` if unknown.
+        all_texts: the test of the change of MRR, over all texts.
+        kept_texts: the same test over texts whose right answer is kept; ``None`` without such
+            texts.
         by_seed: {line of the figure: {checkpoint: change of MRR}}.
     """
 
@@ -51,7 +52,7 @@ def measure_effects(checkpoints: Checkpoints, keys: Mapping[str, str]) -> list[E
     """Return truth and effect of every folder that has these settings, in their order.
 
     Args:
-        checkpoints: answers of one model.
+        checkpoints: the answers of one model's checkpoints.
         keys: {name: key of the folders' ``run.json``}.
 
     Raises:
@@ -86,9 +87,9 @@ def effects_part(title: str, names: Sequence[str], effects: Sequence[Effect]) ->
     """Return a row per setting.
 
     Args:
-        title: of the part.
-        names: of the settings.
-        effects: of each.
+        title: the title of the part.
+        names: the names of the settings.
+        effects: the effects of the combinations of settings.
     """
     rows = []
     for one in effects:
@@ -116,9 +117,9 @@ def effect_curves(title: str, names: Sequence[str], effects: Sequence[Effect]) -
     there are lines for inserted words and texts, and for all texts and those that stayed true.
 
     Args:
-        title: of both.
-        names: of the settings.
-        effects: of each.
+        title: the beginning of both curves' titles.
+        names: the names of the settings.
+        effects: the effects of the combinations of settings.
     """
     truth: dict[str, dict[float, dict[int, float]]] = {}
     effect: dict[str, dict[float, dict[int, float]]] = {}

@@ -1,4 +1,4 @@
-"""Table 2 of XMAI: entailment and similarity before and after; and paired tests."""
+"""Table 2 of XMAI: entailment and similarity before and after a change, and paired tests."""
 
 from __future__ import annotations
 
@@ -41,9 +41,8 @@ COMMANDS = (
 )
 
 F1_NOTE = (
-    "Macro F1 of a method's hypotheses less that of the originals; 95 % interval of a bootstrap "
-    "that draws photos, p of a permutation that exchanges before and after of whole photos, Holm "
-    "over methods."
+    "Macro F1 of a method's hypotheses minus that of the originals. Interval: 95 %, bootstrap over "
+    "photos. p: a permutation that exchanges before and after for whole photos, Holm over methods."
 )
 
 
@@ -52,7 +51,7 @@ class ScoreColumn(Column):
     """A score of all hypotheses together, which is not a mean over them.
 
     Attributes:
-        score: of ``MacroScores``.
+        score: the name of the score, a field of ``MacroScores``.
     """
 
     score: str = "accuracy"
@@ -98,7 +97,7 @@ class EntailmentTable(PairTable):
         relevance: benchmark of the items with similarities of the same hypotheses, or the end of
             its name.
         relevance_models: the dual encoder to use; ``None`` if only one has answers.
-        first: the method to compare with each other one, as printed.
+        first: the printed name of the method to compare with each other one.
     """
 
     benchmark: str = "entailment"

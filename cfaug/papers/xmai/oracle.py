@@ -35,10 +35,10 @@ class OracleTable(PairTable):
 
     Args:
         entailment: benchmark of the answers to hypotheses.
-        entailers: models that answered them, as for ``models``.
+        entailers: {printed name: checkpoints} of the models that answered them, as for ``models``.
         tradeoff: benchmark of the answers to sets made with several weights.
-        weights: {name: key of the folders' ``run.json``}: the first is the axis; each value of the
-            second has a line.
+        weights: {name: key of the folders' ``run.json``}; the first is the axis, and each value of
+            the second has a line.
         errors: benchmark of the answers to sets made with a detector that makes errors.
         error_rate: key of the folders' ``run.json``.
     """
@@ -113,7 +113,7 @@ def _checkpoints(
 
 
 def _by_words(model: str, checkpoints: Checkpoints, method: str) -> Part:
-    """Return how far a model falls short of the reader, by number of inserted attributes."""
+    """Return the comparison with the reader by the number of inserted attributes."""
     first = checkpoints[0]
     before, after = first.texts("text_before"), first.texts("text")
     rows = first.rows(method, kept_only=True).tolist()

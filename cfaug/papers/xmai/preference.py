@@ -31,8 +31,8 @@ QUALITY = ("original", "changed", "difference [90 %]", "t", "p, different", "p, 
 PREFER_NOTE = "Photos for which more than half of the annotators prefer one caption; p: sign test."
 QUALITY_NOTE = (
     "Mean ± standard deviation over captions of each caption's mean over annotators. Different: "
-    "Welch's two-sided test, which says nothing of equality if it rejects nothing. Equivalent: two "
-    "one-sided tests (TOST), small p: the means differ by less than {margin:g}, the setting "
+    "Welch's two-sided test; a large p does not show equality. Equivalent: two one-sided tests "
+    "(TOST). A small p shows that the means differ by less than {margin:g}, the setting "
     "table.margin; the 90 % interval then lies within it."
 )
 
@@ -42,10 +42,10 @@ class PreferenceTable(PaperTable):
     """The paper's numbers with additional tests, and ours.
 
     Args:
-        preference: folder, below ``paths.runs``, of the answers to
+        preference: the folder below ``paths.runs`` of the answers to
             ``annotate/question=preference``.
-        quality: folder of those to ``annotate/question=quality``.
-        margin: on the scale: two means that differ by less count as equal.
+        quality: the folder below ``paths.runs`` of the answers to ``annotate/question=quality``.
+        margin: the margin of equivalence on the scale: means that differ by less count as equal.
     """
 
     preference: str = "preference"

@@ -1,4 +1,4 @@
-"""Models compared with a reader who knows every scene: the part of a drop that is their fault."""
+"""Models compared with a perfect reader: the part of a drop that is their own fault."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from cfaug.shapescapes.truth import inserted_claims, read_scene, text_truth
 from cfaug.shapescapes.vocabulary import Factors
 
 READER_NOTE = (
-    "Texts that stayed true, MRR among all photos. The reader knows every scene: photos of which a "
-    "text is true come first, in any order, so of m such photos the expected reciprocal rank is "
-    "(1 + 1/2 + ... + 1/m) / m. What the model loses beyond the reader's change is its own fault; "
-    "interval and p are of that difference, over photos."
+    "Texts that stayed true, MRR among all photos. The reader knows every scene and ranks the "
+    "photos of which a text is true first, in any order. With m such photos, the expected "
+    "reciprocal rank is (1 + 1/2 + ... + 1/m) / m. A loss beyond the reader's change is the "
+    "model's own fault; interval and p are of that difference, over photos."
 )
 
 
@@ -33,9 +33,9 @@ class ReaderComparison:
     """A model and a reader who knows all scenes, on texts that stayed true.
 
     Attributes:
-        model: mean reciprocal rank before and after.
-        reader: the same for the reader.
-        change: the reader's minus the model's, by photo: above 0 the model loses more.
+        model: mean reciprocal rank of the model before and after the change.
+        reader: mean reciprocal rank of the reader before and after.
+        change: the reader's change minus the model's, by photo; above 0, the model loses more.
     """
 
     model: tuple[float, float]
@@ -50,12 +50,12 @@ def against_reader(
 
     Args:
         checkpoints: answers of one model, averaged by text.
-        method: whose texts are used, only those that stayed true.
-        inserted: use only texts with this many inserted words that claim something, not counting
-            articles; ``None`` uses all.
+        method: the method of the texts; only those that stayed true are used.
+        inserted: number of inserted words that claim something (articles do not) in the texts to
+            use; ``None`` uses all.
 
     Returns:
-        ``None`` if there is no such text.
+        The comparison; ``None`` if there is no such text.
 
     Raises:
         UserError: if a photo is not a scene of the world.
@@ -129,11 +129,12 @@ def reciprocal_ranks(photos: Sequence[Factors]) -> Callable[[str, Factors], floa
 
 
 def reader_part(title: str, compared: Mapping[str, ReaderComparison | None]) -> Part:
-    """Return ranks of a model and of the reader.
+    """Return the ranks of a model and of the reader, as a part.
 
     Args:
-        title: of the part.
-        compared: {method as printed: comparison}; ``None`` without a text that stayed true.
+        title: the title of the part.
+        compared: {printed name of the method: comparison}; ``None`` without a text that stayed
+            true.
     """
     rows = list[tuple[tuple[str], tuple[Entry, ...]]]()
     for printed, one in compared.items():

@@ -1,4 +1,4 @@
-"""Table 1 of XMAI: retrieval and similarity before and after; and paired tests."""
+"""Table 1 of XMAI: retrieval and similarity before and after a change, and paired tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class RetrievalTable(PairTable):
     """A row per method, a part per model; then each method against its originals and the others.
 
     Args:
-        first: the method to compare with each other one, as printed.
+        first: the printed name of the method to compare with each other one.
     """
 
     first: str = "XMAI"

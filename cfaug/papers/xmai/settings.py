@@ -22,10 +22,10 @@ NEEDED = ("method", "seconds_per_caption", "captions", "machine")
 
 
 def read_settings(folder: str | Path, names: Mapping[str, str]) -> dict[str, float] | None:
-    """Return numeric settings of a folder, from its record and not from its name.
+    """Return numeric settings of a folder, read from its record.
 
     Args:
-        folder: of shards or of changed captions.
+        folder: the folder of shards or of changed captions.
         names: {name: dotted key of ``run.json``, with ``[n]`` for an element of a list}.
 
     Returns:
@@ -58,13 +58,13 @@ def _look_up(settings: Mapping[str, Any], key: str) -> Any:
 
 @dataclass(frozen=True)
 class Timing:
-    """How long a method takes.
+    """The time that a method takes.
 
     Attributes:
-        method: its name.
-        seconds: mean per caption.
+        method: the name of the method.
+        seconds: mean seconds per caption.
         captions: number of captions.
-        machine: in words.
+        machine: a description of the machine.
         settings: other columns of the row, as text, such as ``k``.
     """
 
@@ -79,7 +79,7 @@ def read_timings(file: str | Path) -> list[Timing]:
     """Read the output of ``benchmarks/insertion.py --out``.
 
     Args:
-        file: ``timing.csv``.
+        file: the file ``timing.csv``.
 
     Raises:
         UserError: naming file and line of an invalid row, or if there are no rows.

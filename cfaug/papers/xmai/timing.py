@@ -19,10 +19,10 @@ class TimingFigure(PaperTable):
     """A group of bars per data set, a bar per method.
 
     Args:
-        timings: {data set as printed: file from ``benchmarks/insertion.py``}, or ``None``.
-        methods: {as printed: method of the files}, in order; others follow under their own names.
-        slower: the method, as printed, whose time is divided by that of ``faster``.
-        faster: the other method.
+        timings: {printed name of the data set: file from ``benchmarks/insertion.py``}, or ``None``.
+        methods: {printed name: method of the files}, in order; others follow under their own names.
+        slower: the printed name of the method whose time is divided by that of ``faster``.
+        faster: the printed name of the other method.
     """
 
     timings: Mapping[str, str] | None = None

@@ -1,4 +1,4 @@
-"""The oracle's judgements of changed texts: shares that are true, as parts of tables."""
+"""The oracle's judgements of changed texts, the shares that are true, as parts of tables."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ INSERTED_TRUE = "inserted_true"
 CHECKS = (KEPT, CHANGED, UNKNOWN)
 
 TEXTS_NOTE = (
-    "Inserted words: those that the changed text has and the original has not, as far as they name "
+    "Inserted words: words of the changed text that the original does not have, if they name "
     "something that the world knows; a mean over texts. Kept: the changed text is as true of its "
-    "photo as the original; changed: no longer; unknown: nothing in it is false, and some word the "
-    "world does not know. Brackets: 95 % of a bootstrap of photos."
+    "photo as the original. Changed: it no longer is. Unknown: nothing in it is false, but the "
+    "world does not know some word. Brackets: 95 %, bootstrap over photos."
 )
 
 
@@ -32,8 +32,8 @@ def texts_part(one: TextPairItems, methods: Mapping[str, str]) -> Part:
     """Return the oracle's judgements of each method's texts.
 
     Args:
-        one: items about them.
-        methods: {as printed: method}.
+        one: the items of one checkpoint about the texts.
+        methods: {printed name: method}.
     """
     rows = []
     for printed, method in methods.items():
@@ -75,9 +75,9 @@ def bootstrap_photos(
     """Return the mean of values of texts with an interval over photos; ``None`` without texts.
 
     Args:
-        values: one per text.
-        clusters: the photo of each.
-        name: of the random stream.
+        values: a value per text.
+        clusters: the photo of each text.
+        name: the name of the random stream.
     """
     if not values:
         return None
@@ -95,11 +95,11 @@ def _scores(one: TextPairItems, method: str) -> dict[str, Mapping[str, float]]:
 
 
 def interval_entry(found: MeanDifference | None, *, sign: bool = False) -> Entry:
-    """Return a mean with its interval; a dash without one.
+    """Return a mean with its interval; a dash without a mean.
 
     Args:
-        found: the mean.
-        sign: whether it is a difference.
+        found: the mean; ``None`` for a dash.
+        sign: whether the mean is a difference, printed with its sign.
     """
     if found is None:
         return Entry(DASH)

@@ -364,7 +364,7 @@ def test_a_model_that_was_asked_about_other_images_has_no_change_and_the_table_s
     assert {tuple(cell.text for cell in cells[-3:]) for _, cells in found.parts[0].rows} == {
         ("–", "–", "–")
     }
-    assert "asked about other images or another K than the first has no change" in " ".join(
+    assert "A model with other images or another K than the first has no change" in " ".join(
         found.notes
     )
 
@@ -389,7 +389,7 @@ def test_table_5_is_what_the_grids_give(tmp_path):
         assert cells[1].text == printed[1].text
         sets, members, images = (cell.numbers["value"] for cell in cells)
         assert images == sets * members * 100
-    assert "entries are in the lists again" in used.notes[0]
+    assert "entries are duplicated in the lists" in used.notes[0]
     own = tmp_path / "own.yaml"
     own.write_text('subject_type: job\nsubjects: [cook, poet]\ntemplate: "a {age} {subject}"\n'
                    "attributes: {age: [young, old]}\n")  # fmt: skip
@@ -445,5 +445,5 @@ def test_models_are_compared_over_subjects_and_sets_where_rankings_are_kept(tmp_
             compared += 1
     assert compared == 6 + 3
     (said,) = [note for note in document.notes if note.startswith("No rankings")]
-    assert "No rankings are kept of slip, so" in said
+    assert "No rankings of slip were saved, so" in said
     assert str(tmp_path / "weights" / "slip" / "seed=0") in said
