@@ -150,6 +150,6 @@ def check_entailment_labels(pairs: TextPairs) -> None:
         raise UserError(
             f"{pairs.source}: {len(wrong):,} of {len(pairs):,} hypotheses have no label of "
             f"{', '.join(ENTAILMENT)} ({names}{', ...' if len(wrong) > NAMED else ''}), the first "
-            f"has {what}: benchmark=entailment asks about labelled hypotheses, as SNLI-VE's, or "
-            "what a recipe made of them"
+            f"has {what}: benchmark=entailment asks about labelled hypotheses, such as SNLI-VE's, "
+            "or those that a recipe made from them"
         )

@@ -1,4 +1,4 @@
-"""Whether accounts would be found, read from the places where their own tools look; no network."""
+"""Look for logins to the Hub and W&B where their own tools look, without network access."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 WANDB = ("api.wandb.ai", "api.forge.coreweave.com", "forge.coreweave.com")
-"""Names of W&B's own server: a key for one is valid for all."""
+"""Names of W&B's own server; a key for one of them is valid for all."""
 
 
 def has_hub_token() -> bool:
@@ -38,7 +38,7 @@ def has_wandb_key() -> bool:
 
 
 def _wandb_settings() -> dict[str, str]:
-    """Return what W&B's settings files say, that of the working directory before the user's."""
+    """Return W&B's settings; those in the working directory take precedence over the user's."""
     folder = os.environ.get("WANDB_CONFIG_DIR") or "~/.config/wandb"
     found = dict[str, str]()
     for file in (Path(os.path.expanduser(folder)) / "settings", Path("wandb") / "settings"):

@@ -43,10 +43,10 @@ def annotation(
     """Carry out a node of ``conf/annotate`` with the pairs of ``data.counterfactual``.
 
     Args:
-        node: the node.
-        data: the node of the data.
-        seed: of the world, where the data names none.
-        paths: ``shards``, ``cache`` and ``image_roots``.
+        node: the node of ``conf/annotate``.
+        data: the node ``data``.
+        seed: the seed of the world, if ``data`` has none.
+        paths: the folders ``shards``, ``cache`` and ``image_roots``.
 
     Raises:
         UserError: if there are no pairs to ask about, or the node's own settings are invalid.
@@ -92,16 +92,16 @@ class Export:
     """Write the page that asks annotators a question.
 
     Args:
-        out: the page.
-        question: what is asked: one question, or a form of several.
-        assignment: which annotator answers which question.
-        screening: a file of images with known answers, which everyone is asked about; ``None``
-            asks about none. Not with a form.
-        pages: ``one`` for everybody, or ``each`` their own, with their number in its name.
+        out: the page to write, an .html file.
+        question: the question to ask, or a form of several.
+        assignment: the distribution of the images over annotators.
+        screening: a file of images with known answers, which everyone is asked about; ``None`` for
+            no such images, and for a form.
+        pages: ``one`` page for everybody, or one for ``each``, with the annotator's number.
         side: longest side of the pictures, in pixels.
 
     Raises:
-        UserError: naming what is out of range.
+        UserError: naming a setting that is invalid.
     """
 
     out: str
@@ -179,12 +179,12 @@ class Taxonomy:
     """Write the page on which rejected images are sorted into categories.
 
     Args:
-        out: the page.
-        question: what was asked.
+        out: the page to write, an .html file.
+        question: the question that was asked about the images.
         category_question: the question that sorts the rejected images.
         answers: files of answers, or patterns of their names.
-        sample: rejected images to sort, drawn at random.
-        seed: of the draw.
+        sample: number of rejected images to sort, drawn at random.
+        seed: the seed of the random draw.
         side: longest side of the pictures, in pixels.
     """
 
@@ -219,18 +219,18 @@ class Taxonomy:
 class Read:
     """Read answers back: labels, agreement, a record for tables, and a page that shows them.
 
-    From a form the means by kind of edit are computed, and only ``out``, ``question`` and
+    For a form, the means by kind of edit are computed, and only ``out``, ``question`` and
     ``answers`` are used.
 
     Args:
         out: the folder for ``labels.jsonl`` (for ``data.human_labels``), ``annotation.json`` (for
-            the tables) and ``annotation.html``; of a form ``ratings.json`` and ``ratings.html``.
-        question: what was asked: one question, or a form of several.
+            the tables) and ``annotation.html``; for a form ``ratings.json`` and ``ratings.html``.
+        question: the question that was asked, or the form of several.
         category_question: the question that sorted the rejected images.
         answers: files of answers, or patterns of their names.
         categories: files of categories of rejected images; an empty list reads none.
         screening: a file of images with known answers; ``None`` keeps every annotator.
-        screening_minimum: annotators who answer a smaller share of those right are left out.
+        screening_minimum: share of correct answers to these below which annotators are left out.
         analyses: further analyses, each a section of the report.
     """
 

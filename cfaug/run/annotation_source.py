@@ -24,7 +24,7 @@ class Source:
 
     Attributes:
         name: the data's name on pages and in tables: the part of the world, or the folder's name.
-        index: of its rows.
+        index: the index of the data.
         oracle: returns the file of the true answers; raises a UserError if they are unknown.
         open: returns the index of another folder.
     """
@@ -54,7 +54,7 @@ def other_folder(question: Preference) -> str:
     """Return the folder of the method that the question compares with.
 
     Raises:
-        UserError: if none is named.
+        UserError: if no folder is named.
     """
     if question.against is None:
         raise UserError(
@@ -68,8 +68,8 @@ def refuse_form(question: object, mode: str) -> None:
     """Refuse a form where one question is needed.
 
     Args:
-        question: what is asked.
-        mode: of ``annotate``.
+        question: the question, or a form.
+        mode: the name of the choice in ``conf/annotate``, such as ``taxonomy``.
 
     Raises:
         UserError: if it is a form.
@@ -79,7 +79,8 @@ def refuse_form(question: object, mode: str) -> None:
     if isinstance(question, Form):
         raise UserError(
             f"annotate={mode} is about one question with answers to choose from, and "
-            f"{question.title!r} is a form that people fill in: use annotate=export, annotate=read"
+            f"{question.title!r} is a form that people fill in: "
+            "use annotate=export or annotate=read"
         )
 
 
@@ -94,8 +95,8 @@ def find_answer_files(patterns: Sequence[str]) -> list[str]:
     files = answer_files("answers", patterns)
     if not files:
         raise UserError(
-            f"no file is called {', '.join(patterns) or 'anything'}: put what annotators "
-            "downloaded there, or name the files in annotate.answers=[...]"
+            f"no file of answers matches {', '.join(patterns) or '[]'}: put the files that "
+            "annotators downloaded there, or name them in annotate.answers=[...]"
         )
     return files
 
@@ -104,12 +105,12 @@ def find_answers(question: Question, patterns: Sequence[str], items: Sequence[It
     """Return the answers to a question.
 
     Args:
-        question: what was asked.
+        question: the question that was asked.
         patterns: files of answers, or patterns of their names.
-        items: what could be asked about.
+        items: all items that could be asked about.
 
     Raises:
-        UserError: if there is none, or one is invalid.
+        UserError: if there are no answers, or one is invalid.
     """
     from cfaug.annotation.answers import read_answers
     from cfaug.annotation.findings import Findings

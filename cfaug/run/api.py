@@ -1,7 +1,8 @@
 """The Python API: the commands as functions, with the same settings and the same results.
 
 Settings have the names of the command line: ``fine_tune({"data.cf_ratio": 0.6}, seed=107)`` is
-``cfaug train data.cf_ratio=0.6 seed=107``, in the same folder. Mistakes raise ``cfaug.UserError``.
+``cfaug train data.cf_ratio=0.6 seed=107``, in the same folder. Invalid input raises
+``cfaug.UserError``.
 """
 
 from __future__ import annotations
@@ -30,14 +31,15 @@ def open_source(name: str | Path, settings: Settings | None = None, /, **more: A
 
     Args:
         name: the folder, or the part of the embedded world, such as ``shapescapes:real``.
-        settings: of ``cfaug train``; ``data.world.*`` and ``paths.*`` matter here.
+        settings: settings of ``cfaug train``, of which ``data.world.*`` and ``paths.*`` matter
+            here; ``None`` for the defaults.
         more: further settings, whose names hold no dot.
 
     Returns:
         An index, with its length and, by row, text, image, key and group.
 
     Raises:
-        UserError: for a folder no reader knows, or invalid settings.
+        UserError: for a folder that no reader recognises, or invalid settings.
     """
     from cfaug.run.build import build
     from cfaug.run.sources import open_source as open_named
@@ -56,7 +58,8 @@ def generate_sets(settings: Settings | None = None, /, **more: Any) -> Path:
     """Make counterfactual sets by a recipe, as ``cfaug generate`` does.
 
     Args:
-        settings: of the command, such as ``{"paths.shards": "shards/try"}``.
+        settings: settings of the command, such as ``{"paths.shards": "shards/try"}``; ``None`` for
+            the defaults.
         more: further settings, whose names hold no dot: ``recipe="coco_cf", limit=6``.
 
     Returns:
@@ -76,14 +79,15 @@ def generate_sets(settings: Settings | None = None, /, **more: Any) -> Path:
 
 
 def mix(settings: Settings | None = None, /, **more: Any) -> Mixture:
-    """Draw what a run is trained on and what is held out, exactly; nothing is trained.
+    """Draw the exact rows that a run is trained on and those held out, without training.
 
     Args:
-        settings: of ``cfaug train``, such as ``{"data.cf_ratio": 0.6, "data.size": 1000}``.
+        settings: settings of ``cfaug train``, such as ``{"data.cf_ratio": 0.6, "data.size":
+            1000}``; ``None`` for the defaults.
         more: further settings, whose names hold no dot: ``seed=107``.
 
     Returns:
-        The mixture: ``train`` and ``validation`` are rows (source, row of its index), and
+        The mixture: ``train`` and ``validation`` are pairs (source, row of its index), and
         ``counts`` is the number of rows of each kind.
 
     Raises:
@@ -99,7 +103,8 @@ def fine_tune(settings: Settings | None = None, /, **more: Any) -> Run:
     """Fine-tune a model as ``cfaug train`` does; a finished run is read, not trained again.
 
     Args:
-        settings: of the command, such as ``{"data.cf_ratio": 0.6, "trainer.max_steps": 100}``.
+        settings: settings of the command, such as ``{"data.cf_ratio": 0.6, "trainer.max_steps":
+            100}``; ``None`` for the defaults.
         more: further settings, whose names hold no dot: ``seed=107, name="mine"``.
 
     Returns:
@@ -124,7 +129,8 @@ def evaluate(
 
     Args:
         model: a finished run, or a checkpoint: a folder, a Hub id or ``zoo:NAME``.
-        settings: of the command, such as ``{"benchmark.data": "PHOTOS"}``.
+        settings: settings of the command, such as ``{"benchmark.data": "PHOTOS"}``; ``None`` for
+            the defaults.
         more: further settings, whose names hold no dot: ``benchmark="retrieval"``.
 
     Returns:
@@ -156,12 +162,13 @@ def compare(experiment: str, settings: Settings | None = None, /, **more: Any) -
     ``.tex`` and ``report.html``.
 
     Args:
-        experiment: its name, ``cfaug train name=...``.
-        settings: of the command, such as ``{"paths.runs": "runs"}``.
+        experiment: the experiment's name, as in ``cfaug train name=...``.
+        settings: settings of the command, such as ``{"paths.runs": "runs"}``; ``None`` for the
+            defaults.
         more: further settings, whose names hold no dot: ``baseline="real"``.
 
     Returns:
-        All results of its runs.
+        All results of the experiment's runs.
 
     Raises:
         UserError: if there is nothing to compare, or settings are invalid.
@@ -182,13 +189,13 @@ def read_run(folder: str | Path) -> Run:
     """Read a run's folder.
 
     Args:
-        folder: ``RUNS/EXPERIMENT/ARM/seed=N``.
+        folder: the folder of the run, ``RUNS/EXPERIMENT/ARM/seed=N``.
 
     Returns:
         The run, with ``folder``, ``record`` (run.json) and ``results()``.
 
     Raises:
-        UserError: if its record is missing or damaged.
+        UserError: if the run's record is missing or damaged.
     """
     return read_run_folder(Path(folder))
 
@@ -207,7 +214,7 @@ def _compose(name: str, settings: Settings | None, more: Settings) -> Jobs:
     """Compose the settings of one command.
 
     Raises:
-        UserError: for a setting that is given twice, is unknown, or has an invalid value.
+        UserError: for a setting that is duplicated, is unknown, or has an invalid value.
     """
     from importlib import import_module
 

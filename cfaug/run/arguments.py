@@ -1,4 +1,4 @@
-"""The command line before Hydra sees it, and the answers to a mistyped key.
+"""The command line before Hydra sees it, and suggestions for a mistyped key.
 
 Agents and people write arguments in more forms than Hydra accepts: ``--key=value`` (W&B without
 ``args_no_hyphens``), a stray ``_wandb=...`` (a preempted W&B run), a sweep file.
@@ -111,8 +111,8 @@ def _search_also(folder: str, flag: str) -> str:
 def _as_hydra_writes(override: str, multirun: bool) -> str:
     """Rewrite an override that Hydra's grammar rejects or misreads.
 
-    These are texts with characters of Hydra's grammar, such as ``tree(2)`` or a folder's name;
-    Python's None, from an agent; and, without a sweep, a comma followed by a space.
+    These are texts with characters of Hydra's grammar, such as ``tree(2)`` or a folder's name,
+    Python's None from an agent, and, without a sweep, a comma followed by a space.
 
     >>> _as_hydra_writes("baseline=cf_ratio=0", multirun=False)
     'baseline="cf_ratio=0"'
@@ -193,7 +193,7 @@ def _expand_sweeps(overrides: Iterable[str], script: str | None) -> Iterator[str
 
 
 def _find_sweep(name: str) -> Path:
-    """Return a sweep file: as named, or ``sweeps/NAME`` as shipped with cfaug."""
+    """Return a sweep file: the named one, or ``sweeps/NAME`` of the files shipped with cfaug."""
     file = Path(name)
     shipped = find_folder("sweeps") / file.name
     return shipped if not file.exists() and file.parent == Path("sweeps") else file
@@ -203,11 +203,11 @@ def sweep_overrides(file: Path, script: str | None = None) -> list[str]:
     """Turn a W&B grid sweep file into Hydra's ``key=a,b`` form: both launchers use one file.
 
     Args:
-        file: with ``method: grid``.
+        file: a sweep file of W&B, with ``method: grid``.
         script: the script that runs it, ``train`` for ``train.py``; ``None`` accepts any.
 
     Raises:
-        UserError: if the file is missing, is not a grid over lists of values, or is of another
+        UserError: if the file is missing, is not a grid over lists of values, or belongs to another
             script.
     """
     import yaml
@@ -226,7 +226,7 @@ def sweep_overrides(file: Path, script: str | None = None) -> list[str]:
         raise UserError(f"{file} is a sweep of {program}: python {program} --multirun sweep={file}")
     parameters = content.get("parameters")
     if not isinstance(parameters, Mapping):
-        raise UserError(f"{file} has no `parameters`: what varies, each with `values`")
+        raise UserError(f"{file} has no `parameters`: the settings to vary, each with `values`")
     found = []
     for key, spec in parameters.items():
         values = None
@@ -258,8 +258,8 @@ def write_override(key: str, value: Any) -> str:
     """Write a setting given in Python so that Hydra reads that value.
 
     Args:
-        key: of the setting, with dots.
-        value: a text, number, path, ``None``, or a list or mapping of such.
+        key: the setting's name, with dots.
+        value: a text, number, path, ``None``, or a list or mapping of these.
 
     >>> write_override("data.cf_ratio", 0.6)
     'data.cf_ratio=0.6'
@@ -323,14 +323,14 @@ USUAL_NAMES: Mapping[str, Sequence[str]] = MappingProxyType(
         "guidance_scale": ("cfg",),
     }
 )  # fmt: skip
-"""Settings by the names they have elsewhere (Hugging Face, Lightning, open_clip)."""
+"""{setting: its names in other libraries (Hugging Face, Lightning, open_clip)}."""
 
 
 def nearest(key: str, known: Sequence[str]) -> str | None:
     """Return the known dotted key that ``key`` probably means.
 
-    Keys are compared whole and by their last part, those of the same node first. Names that other
-    libraries use for a setting count as well; keys that begin with an underscore do not.
+    Keys are compared as a whole and by their last part, those of the same node first. Names that
+    other libraries use for a setting count as well; keys that begin with an underscore do not.
 
     >>> nearest("data.cf_rato", ["data.cf_ratio", "seed"])
     'data.cf_ratio'

@@ -1,4 +1,4 @@
-"""The composed settings checked against the signatures that will receive them, keys and types."""
+"""Check the keys and types of composed settings against the signatures that will receive them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ HYDRAS_OWN = ("_target_", "_convert_", "_partial_", "_recursive_")
 """Keys of a node that are not arguments of its target."""
 
 NOT_TYPED = ("overrides",)
-"""What a command is given beside the settings."""
+"""Arguments of a command that are not settings."""
 
 
 def locate(dotted: str) -> Any:
-    """Import what ``_target_`` names.
+    """Import the class or function that ``_target_`` names.
 
     Raises:
-        UserError: if there is no such thing.
+        UserError: if it cannot be imported.
     """
     module, _, name = str(dotted).rpartition(".")
     try:
@@ -39,24 +39,24 @@ def bind(
     given: Given | None = None,
     options: Callable[[str], Sequence[str]] = lambda group: (),
 ) -> dict[str, Any]:
-    """Check every node against the signature that will receive it; return it in those types.
+    """Check every node against the signature that will receive it, and return it in those types.
 
     Args:
         tree: the composed settings.
-        command: what receives the top level.
-        given: the settings that were typed, by their dotted key.
-        options: the choices of a group; none for what is not a group.
+        command: the function that receives the top-level settings.
+        given: {dotted key: typed value} of the settings on the command line.
+        options: returns the choices of a group; empty for anything else.
 
     Raises:
-        UserError: for a key nothing takes, naming the nearest and all that are taken; for one that
-            is missing; for a value of another type than its argument's, naming the choices.
+        UserError: for an unknown key, naming the nearest and all known ones; for a missing key; for
+            a value of a type other than its argument's, naming the choices.
     """
     node = _bind_node(tree, command, "", given or {}, options)
     return {key: _bind_targets(value, key, given or {}) for key, value in node.items()}
 
 
 def _bind_targets(value: Any, path: str, given: Given) -> Any:
-    """Return a value in which every node that makes an object fits what is called."""
+    """Return a value in which every node with a target fits the target's signature."""
     if isinstance(value, list):
         return [_bind_targets(one, f"{path}[{i}]", given) for i, one in enumerate(value)]
     if not isinstance(value, Mapping):
@@ -85,7 +85,7 @@ def _bind_node(
         if required and name not in arguments:
             hint = ", ".join(options(path + name))
             raise UserError(f"{path}{name} is missing" + (f": choose from {hint}" if hint else ""))
-    if path and not _ours(target):  # whoever wrote the class types it as they like
+    if path and not _ours(target):  # the author of a foreign class may annotate it in any way
         return dict(node)
     return {
         key: value

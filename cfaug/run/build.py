@@ -1,4 +1,4 @@
-"""Objects made from nodes of settings; the settings of a run's folder are never given to Hydra."""
+"""Build objects from nodes of settings; settings from a run's folder are never given to Hydra."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ SETTINGS_OF_A_RUN = frozenset(
         "cfaug.train.settings.LoggerSettings",
     }
 )
-"""Classes that a run's config.yaml may name: plain settings without side effects."""
+"""Classes that a run's config.yaml may name, all of them plain settings without side effects."""
 
 
 MOST_SETTINGS = 10_000
-"""Most values in a run's node: with YAML anchors a few lines can expand to any number."""
+"""Most values in a run's node, as with YAML anchors a few lines can expand to any number."""
 
 
 def build(node: Mapping[str, Any], trusted: bool = True) -> Any:
@@ -40,8 +40,8 @@ def build(node: Mapping[str, Any], trusted: bool = True) -> Any:
 
     Args:
         node: a mapping with ``_target_``.
-        trusted: False for settings from a run's folder, which Hydra never sees: targets must be
-            ours, other values plain, and ``${...}`` is a text.
+        trusted: whether the node may name any target; false for settings from a run's folder, which
+            Hydra never sees: targets are among ``SETTINGS_OF_A_RUN``, and ``${...}`` is text.
 
     Raises:
         UserError: for settings that the target refuses, or a target that is not trusted.
@@ -63,10 +63,10 @@ def build(node: Mapping[str, Any], trusted: bool = True) -> Any:
 
 
 def _build_settings(node: Any) -> Any:
-    """Make a run's settings without Hydra: our classes, plain values, nothing interpolated.
+    """Make a run's settings without Hydra: our classes, plain values, no interpolation.
 
     Raises:
-        UserError: for anything else, and for settings that the class refuses.
+        UserError: for any other content, and for settings that the class refuses.
     """
     left = [MOST_SETTINGS]
 
@@ -106,7 +106,7 @@ def _settings_class(target: object) -> Callable[[Mapping[str, Any]], Any]:
 
 
 def _fit_setting(kind: type, key: str, value: Any) -> Any:
-    """Return a received setting in the type of its argument; what no class has, it tells itself."""
+    """Return a setting in the type of its argument; the class itself refuses an unknown key."""
     if key not in inspect.signature(kind).parameters or is_dataclass(value):
         return value
     return fit_value(value, annotation_of(kind, key), f"config.yaml: {key}", {})

@@ -1,9 +1,9 @@
 """Checkpoints that are not runs, from ``weights=``, ``model=`` and ``evaluate_initial=true``.
 
-Rows go to ``<runs>/weights/<checkpoint>/seed=<seed>/``. Settings of the embedded world that are
-not the defaults are part of the name, ``zoo-clip-0,world.style=drawing``, so results of two worlds
-never share a folder. Other folders of real data under the name of one benchmark are told apart by
-the hash of the data in every row.
+Rows go to ``<runs>/weights/<checkpoint>/seed=<seed>/``. Settings of the embedded world other than
+the defaults are part of the name, ``zoo-clip-0,world.style=drawing``, so results of two worlds
+never share a folder. Different folders of real data under the name of one benchmark are
+distinguished by the hash of the data in every row.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def checkpoint(
     """Return a checkpoint to be tested on the data of a node.
 
     Args:
-        weights: a folder, a Hub name or ``zoo:NAME``; ``None`` takes the model's own.
-        model: the node that says how to load it.
-        data: the node whose world it is tested on.
-        seed: of the world, where the node has none.
+        weights: a folder, a Hub name or ``zoo:NAME``; ``None`` takes the model's own weights.
+        model: the node of the model, which determines how the weights are loaded.
+        data: the node ``data`` with the world to test on.
+        seed: the seed of the world, if ``data`` has none.
         root: the folder of all runs.
     """
     settings: DataSettings = build(data).with_seed(seed)
@@ -48,8 +48,8 @@ def no_model(data: Mapping[str, Any], seed: int, root: Path) -> Tested:
     """Return the placeholder for a checkpoint in benchmarks that need no model.
 
     Args:
-        data: the node whose world it is tested on.
-        seed: of the world, where the node has none.
+        data: the node ``data`` with the world to test on.
+        seed: the seed of the world, if ``data`` has none.
         root: the folder of all runs.
     """
     spec = NoModelSpec()
@@ -57,7 +57,7 @@ def no_model(data: Mapping[str, Any], seed: int, root: Path) -> Tested:
 
 
 def initial_checkpoints(finished: Sequence[Tested], root: Path) -> list[Tested]:
-    """Return the initial weights of runs, each checkpoint, seed and data once.
+    """Return the initial weights of runs, once for each checkpoint, seed and data.
 
     Args:
         finished: the runs.
@@ -79,7 +79,7 @@ def initial_checkpoints(finished: Sequence[Tested], root: Path) -> list[Tested]:
 
 
 def _own_name(model: Any) -> str:
-    """Return a model's name of its weights."""
+    """Return the name of a model's own weights."""
     names = ("library", "name_or_path", "architecture", "pretrained", "weights")
     words = [getattr(model, name, None) for name in names]
     return "-".join(str(word) for word in words if word)
@@ -92,9 +92,9 @@ def _build_untrained(name: str, model: Any, data: DataSettings, seed: int, root:
 
 
 def world_words(data: DataSettings, seed: int) -> list[str]:
-    """Return the settings of the world that are not the defaults, as on the command line.
+    """Return the settings of the world other than the defaults, as on the command line.
 
-    The default seed of a world is the run's plus one.
+    The default seed of a world is the run's seed plus one.
 
     >>> from cfaug.data.planning.settings import DataSettings
     >>> from cfaug.shapescapes import WorldSettings

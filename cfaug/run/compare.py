@@ -52,16 +52,16 @@ def compare(
     """Write table.csv, .md, .tex and report.html for an experiment, and print the table.
 
     Args:
-        experiment: the folder whose ``<arm>/seed=<n>`` are the runs.
-        baseline: what to compare with; ``None`` takes that of ``comparison``.
+        experiment: the experiment's folder, with the runs in ``<arm>/seed=<n>``.
+        baseline: the arm, or arms, to compare with; ``None`` takes those of ``comparison``.
         samples: returns the first sets of a run's counterfactual source.
-        cautions: sentences that the tables and the report show, besides those on leaks
-            and on arms that were asked different test data.
-        asked: {benchmark that was asked now: its primary metrics, for which comparisons are
-            corrected}.
+        cautions: sentences that the tables and the report show, besides those on leaks and on arms
+            with different test data.
+        asked: {benchmark of this command: its primary metrics, for which comparisons are
+            corrected}; ``None`` for no benchmark.
         every_benchmark: table all benchmarks that were ever measured, not only those in ``asked``.
         brief: print one line in place of the table.
-        comparison: which arms are compared with which, and their labels.
+        comparison: the baselines of arms, and their labels; ``None`` for the defaults.
 
     Raises:
         UserError: if the arms were not run on the same seeds, or the baseline is missing.
@@ -188,7 +188,7 @@ def _sizes(trained: Mapping[str, Arm], labels: Mapping[str, str]) -> list[str]:
 
 
 def _settings(trained: Mapping[str, Arm], labels: Mapping[str, str]) -> list[str]:
-    """Say in which settings besides the data the arms differ, if their names do not say so."""
+    """Name the settings besides the data in which the arms differ, unless their names show them."""
     found = unnamed_settings(trained)
     told = []
     for key, values in found.items():

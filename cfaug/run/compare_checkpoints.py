@@ -20,13 +20,14 @@ def compare_checkpoints(one: Tested, baselines: Sequence[Tested], benchmarks: Pr
     """Write table.csv, .md and .tex beside a checkpoint's results, and print the table.
 
     Args:
-        one: the checkpoint, evaluated.
-        baselines: checkpoints to compare with, evaluated on the same world before.
+        one: the evaluated checkpoint.
+        baselines: checkpoints to compare with, already evaluated on the same world.
         benchmarks: {benchmark in the table: its primary metrics, for which comparisons are
             corrected}.
 
     Raises:
-        UserError: if a baseline was not asked one of the benchmarks, or is the checkpoint itself.
+        UserError: if a baseline has no result of one of the benchmarks, or is the checkpoint
+            itself.
     """
     from cfaug.report.terminal import print_table
 

@@ -22,7 +22,7 @@ def compare_files(files: Sequence[str] | str, columns: Mapping[str, Any], root: 
 
     Args:
         files: two or more lists of items (csv, tsv, jsonl, json).
-        columns: node that assigns the columns.
+        columns: the node that assigns the files' columns.
         root: the folder of all runs; tables are written into its folder ``compared``.
 
     Raises:
@@ -52,7 +52,7 @@ def compare_files(files: Sequence[str] | str, columns: Mapping[str, Any], root: 
 
 
 def _name(shown: Sequence[str]) -> str:
-    """Return the name of the table of some files.
+    """Return the name of the table that compares some files.
 
     >>> _name(["a/b c", "d"]), _name(["a", "b", "c"])
     ('a_b_c-against-d', 'a-against-b-and-1-more')

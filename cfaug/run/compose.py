@@ -1,4 +1,4 @@
-"""From overrides to composed settings, plain dictionaries, by Hydra."""
+"""Compose overrides to settings by Hydra, as plain dictionaries."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from cfaug.run.usage import NOTHING, name_both, options_in
 Config = dict[str, Any]
 
 PRESET = "preset"
-"""What a model's file brings for training: optimiser, batch and length (``conf/preset``)."""
+"""The node that a model's file adds for training: optimiser, batch and length (``conf/preset``)."""
 
 BY_SEED = "by_seed"
-"""The settings that follow the run's seed, as they are written."""
+"""The settings that depend on the run's seed, as they are written."""
 
 
 def compose_jobs(
@@ -34,15 +34,17 @@ def compose_jobs(
     Args:
         conf: the folder of YAML files.
         name: the root file, without ``.yaml``.
-        overrides: as typed; with ``multirun`` each ``key=a,b`` multiplies the jobs.
+        overrides: the words of the command line; with ``multirun`` each ``key=a,b`` multiplies the
+            jobs.
         multirun: whether to sweep.
-        command: what will receive the top-level keys; used to refuse keys it does not take.
+        command: the function that will receive the top-level keys; keys that it does not take are
+            refused.
 
     Returns:
         One (resolved configuration, overrides of this job) per job, in the order of the sweep.
 
     Raises:
-        UserError: for a mistyped key, option or value, naming the nearest.
+        UserError: for a mistyped key, option or value, naming the nearest one.
     """
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
@@ -58,20 +60,20 @@ def compose_jobs(
 
 
 def _refuse_parts(conf: Path, name: str, words: Sequence[str]) -> None:
-    """Refuse a choice that is a file which other choices bring along.
+    """Refuse a choice that is a file for other choices to include.
 
     Raises:
-        UserError: naming them.
+        UserError: naming these choices.
     """
     for word in dict.fromkeys(words):
         group, _, choice = word.partition("=")
         instead = name_both(conf, name, group, choice) if "/" in choice else None
         if instead is not None:
-            raise UserError(f"{word} is no choice of its own, but a part of {instead}: type these")
+            raise UserError(f"{word} cannot be chosen alone; it is a part of {instead}: type these")
 
 
 def _keep_taken(config: Config, command: Callable[..., Any]) -> Config:
-    """Leave out what composition brings for training where the command trains nothing."""
+    """Leave out the nodes that composition adds for training if the command does not take them."""
     taken = inspect.signature(command).parameters
     anything = any(one.kind is one.VAR_KEYWORD for one in taken.values())
     for name in (PRESET, BY_SEED):
@@ -96,7 +98,7 @@ def _parse(overrides: Sequence[str], multirun: bool) -> list[Any]:
     """Return the overrides as Hydra reads them.
 
     Raises:
-        UserError: for one that its grammar does not take, saying how to quote it.
+        UserError: for an override that its grammar does not accept, saying how to quote it.
     """
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
@@ -119,13 +121,13 @@ def _parse(overrides: Sequence[str], multirun: bool) -> list[Any]:
 
 
 def _split(parsed: list[Any]) -> list[list[str]]:
-    """Return the words of every job of a sweep: the product of what each override lists.
+    """Return the words of every job of a sweep: the product of the values that overrides list.
 
-    As Hydra's basic sweeper has it, whose module is private: of an override that is given twice
-    the last counts, in the place of the first.
+    As in Hydra's basic sweeper, whose module is private, the last override of a key counts, in the
+    place of the first.
 
     Raises:
-        UserError: for a range of real numbers, of which a grid has no values.
+        UserError: for a range of real numbers, which does not list its values.
     """
     choices: dict[str, list[str]] = {}
     for override in parsed:
@@ -146,13 +148,13 @@ def _compose(name: str, words: Sequence[str], options: Options) -> Config:
     """Compose one job.
 
     Raises:
-        Exception: whatever Hydra and OmegaConf raise for words that they do not understand.
+        Exception: any error of Hydra and OmegaConf for words that they do not understand.
     """
     return _plain(_merge(name, words, options))
 
 
 def _merge(name: str, words: Sequence[str], options: Options) -> Any:
-    """Return one job's settings as Hydra merges them, of which none is resolved yet."""
+    """Return one job's settings as Hydra merges them, with interpolations unresolved."""
     from hydra import compose
 
     kept = [word for word in words if not _says_nothing(word, options)]
@@ -160,7 +162,7 @@ def _merge(name: str, words: Sequence[str], options: Options) -> Any:
 
 
 def _explain_renamed(name: str, words: Sequence[str], options: Options) -> str | None:
-    """Say which old names the files hold of settings that could not be resolved."""
+    """Explain old names of settings in the files, if the settings could not be resolved."""
     try:
         merged = _container(_merge(name, words, options), resolve=False)
     except Exception:  # then the words are at fault, not the files
@@ -169,7 +171,7 @@ def _explain_renamed(name: str, words: Sequence[str], options: Options) -> str |
 
 
 def _says_nothing(word: str, options: Options) -> bool:
-    """Say whether a word is ``group=null``, for a group of which nothing is chosen anyway."""
+    """Say whether a word is ``group=null`` for a group that is null by default."""
     key, _, value = word.partition("=")
     return value == "null" and NOTHING in options(key)
 
@@ -197,7 +199,7 @@ def _job(
 
     try:
         config = compose_words(words)
-    except Exception as error:  # of Hydra, OmegaConf and what they call: all by the words
+    except Exception as error:  # of Hydra, OmegaConf and their callees, all caused by the words
         if f"'{PRESET}." in str(error):
             raise UserError(
                 "the model's file names no preset to take optimiser, batch and length from: add "
@@ -213,7 +215,7 @@ def _job(
 
 
 def _find_typed(words: Sequence[str]) -> dict[str, str]:
-    """Return what was typed for each key: ``1e3`` and ``007`` are also names."""
+    """Return the typed text of each key, as ``1e3`` and ``007`` may also be names."""
     pairs = (word.lstrip("+").partition("=") for word in words)
     return {key: value for key, _, value in pairs if "$" not in value and value[:1] not in "'\""}
 
@@ -233,8 +235,8 @@ def _container(tree: Any, resolve: bool = True) -> Config:
 def _by_seed(tree: Any) -> dict[str, str]:
     """Return the settings that other seeds would change, as they are written.
 
-    ``model.name_or_path`` is ``${alternate:${seed},[a,b]}``, say: by that the runs of one arm are
-    told from runs of other settings.
+    An example is ``model.name_or_path=${alternate:${seed},[a,b]}``. By these, runs of one arm with
+    different seeds are distinguished from runs with different settings.
     """
     from omegaconf import OmegaConf
 
@@ -254,11 +256,11 @@ def _by_seed(tree: Any) -> dict[str, str]:
 
 
 def resolve(tree: Any, command: Callable[..., Any], words: Sequence[str]) -> Config:
-    """Return what one of Hydra's own launchers composed as plain settings, as a command takes them.
+    """Return the settings that one of Hydra's own launchers composed in the form a command takes.
 
     Args:
-        tree: what was composed.
-        command: what receives it.
+        tree: the composed settings, OmegaConf's tree.
+        command: the function that receives them.
         words: the overrides of the job.
 
     Raises:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def plan_contrastive(data: DataSettings, asked: Asked) -> Planned:
-    """Open the sources and draw the mixture; say what was joined and what is held out.
+    """Open the sources and draw the mixture; print what was joined and what is held out.
 
     Raises:
         UserError: for a model, settings or data that cannot make a run.
@@ -51,7 +51,7 @@ def plan_contrastive(data: DataSettings, asked: Asked) -> Planned:
 def _contrastive(loss: LossSettings | AnswerLoss | None) -> LossSettings | None:
     if isinstance(loss, AnswerLoss):
         raise UserError(
-            "loss=answers is of questions and their options: leave it out, or choose task=vqa"
+            "loss=answers is for questions and their options: leave it out, or choose task=vqa"
         )
     return loss
 
@@ -80,7 +80,7 @@ def use_negatives(
 
 
 def count_negatives(mixture: Mixture, loss: LossSettings | None) -> Mixture:
-    """Count the captions without an image that serve as negatives."""
+    """Return the mixture with its count of captions without an image that serve as negatives."""
     if loss is None or loss.negative_captions != "used":
         return mixture
     indexes = indexes_of(mixture)
@@ -89,7 +89,7 @@ def count_negatives(mixture: Mixture, loss: LossSettings | None) -> Mixture:
 
 
 def check_sets(data: DataSettings, opened: Opened, loss: LossSettings | None) -> None:
-    """Refuse settings that need counterfactual sets which the source lacks.
+    """Refuse settings that need counterfactual sets if the source lacks them.
 
     Raises:
         UserError: naming the setting and what is missing.

@@ -1,4 +1,4 @@
-"""``cfaug doctor``: which optional parts are here, and the command that brings each other one."""
+"""``cfaug doctor``: which optional parts are here, and the command that brings each missing one."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from cfaug.run.accounts import has_hub_token, has_wandb_key
 from cfaug.run.installation import find_folder, is_checkout
 
 DATA = re.compile(r"\$\{paths\.data\}/([\w.-]+)")
-"""A folder of data as the settings name it."""
+"""The name of a folder of data in the settings."""
 
 WEIGHTS = {"model": "model=...", "zoo/paper.yaml": "zoo=paper"}
-"""Where the settings name models of the Hub, and what for."""
+"""{place in the settings that names models of the Hub: the choice that uses them}."""
 
 HUB_ID = re.compile(r"(?:name_or_path|weights): *([A-Za-z0-9][\w.-]*/[\w.-]+)")
 
 WIDEST = 120
-"""Characters of a line, where the terminal does not say less."""
+"""Most characters of a line; a narrower terminal has fewer."""
 
 LINES = {24: 2, 40: 9}
-"""Lines that a list of names may take, by the rows of the screen; a section by itself names all."""
+"""{rows of the screen: most lines of a list of names}; a section by itself names all."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class Finding:
     """One part that was looked for.
 
     Attributes:
-        name: of the part.
-        there: whether it is there; ``None`` where that is no matter of yes or no.
-        said: what was found, or what it is for.
-        bring: the command that brings it; empty where there is none.
-        trouble: what is the matter with a part that is here, but not to be used.
+        name: the part's name.
+        there: whether the part is here; ``None`` for a part without a yes or no.
+        said: a description of the part, or its use.
+        bring: the command that brings the part; empty if there is none.
+        trouble: the reason why a part that is here cannot be used; empty without one.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Finding:
     trouble: str = ""
 
     def line(self, width: int) -> str:
-        """Return the finding as a line of the terminal, or more."""
+        """Return the finding as one or more lines of the terminal."""
         mark = {True: "yes", False: "no", None: ""}[self.there]
         ending = f" -> {self.bring}" if self.bring and not self.there else ""
         trouble = f"{self.trouble}; " if self.trouble else ""
@@ -64,10 +64,10 @@ class Section:
     """Parts of one kind.
 
     Attributes:
-        title: of them.
-        find: what looks for them.
-        bring: of many parts, what brings those that are missing, given their names; ``None`` shows
-            each in a line of its own.
+        title: the heading of the section.
+        find: looks for the parts, and yields its findings.
+        bring: returns the command that brings missing parts, given their names; ``None`` shows each
+            part in a line of its own.
     """
 
     title: str
@@ -75,11 +75,11 @@ class Section:
     bring: Callable[[Sequence[str]], str] | None = None
 
     def screen(self, width: int, lines: int) -> Iterator[str]:
-        """Yield the section as it stands on one screen with the others.
+        """Yield the section's lines on one screen with the other sections.
 
         Args:
-            width: characters of a line.
-            lines: that a list of names may take.
+            width: most characters of a line.
+            lines: most lines of a list of names.
         """
         found = list(self.find())
         if self.bring is None:
@@ -95,7 +95,7 @@ class Section:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print what is there, a section at a time; return the exit code."""
+    """Print the findings section by section, and return the exit code."""
     data = next((word.partition("=")[2] for word in argv if word.startswith("paths.data=")), "data")
     sections = list_sections(Path(data).expanduser())
     if {"-h", "--help"} & set(argv):
@@ -122,10 +122,10 @@ def main(argv: Sequence[str]) -> int:
 
 
 def list_sections(data: Path) -> dict[str, Section]:
-    """Return the sections by the word that asks for one alone.
+    """Return {word that asks for one section alone: the section}.
 
     Args:
-        data: ``paths.data``.
+        data: the folder of data, ``paths.data``.
     """
     readable = not data.is_dir() or os.access(data, os.R_OK | os.X_OK)
     data_title = f"data: paths.data={data}" + ("" if readable else ", which cannot be read")
@@ -136,7 +136,7 @@ def list_sections(data: Path) -> dict[str, Section]:
         ),
         "extras": Section("extras", find_extras, _bring_extras),
         "weights": Section(
-            "weights of the Hub, in this machine's cache",
+            "weights from the Hub in this machine's cache",
             find_weights,
             lambda _: "hf download NAME; cfaug doctor weights",
         ),
@@ -152,7 +152,7 @@ def _usage(sections: dict[str, Section]) -> str:
     return (
         "cfaug doctor [paths.data=FOLDER]          one screen\n"
         f"cfaug doctor {names}\n"
-        "                                          each part of it, and what brings it"
+        "                                          each part of a section, with its command"
     )
 
 
@@ -202,7 +202,7 @@ def _bring_extras(missing: Sequence[str]) -> str:
 
 
 def find_weights() -> Iterator[Finding]:
-    """Find which models of the Hub that the settings name were fetched before."""
+    """Find the models of the Hub that the settings name, in the cache."""
     conf = find_folder("conf")
     users: dict[str, list[str]] = {}
     for place, use in WEIGHTS.items():
@@ -217,13 +217,13 @@ def find_weights() -> Iterator[Finding]:
 
 
 def find_trouble(name: str) -> str | None:
-    """Return why a model of the Hub cannot be used from the cache: not there (empty), or half.
+    """Return the reason why a model of the Hub cannot be used from the cache.
 
     Args:
-        name: its id.
+        name: the model's id on the Hub.
 
     Returns:
-        ``None`` where it can.
+        "" if it is missing; a sentence if it is incomplete; ``None`` if it can be used.
     """
     from cfaug.weights import resolve
 
@@ -238,15 +238,15 @@ def find_trouble(name: str) -> str | None:
 
 
 def _was_finished(part: Path) -> bool:
-    """Say whether what an interrupted download left was fetched later."""
+    """Say whether the file of an interrupted download was fetched later."""
     return part.with_name(part.name.partition(".")[0]).exists()
 
 
 def find_data(folder: Path) -> Iterator[Finding]:
-    """Find the folders by which suites look for data.
+    """Find the folders in which suites look for data.
 
     Args:
-        folder: ``paths.data``.
+        folder: the folder of data, ``paths.data``.
     """
     users: dict[str, set[str]] = {}
     conf = find_folder("conf")
@@ -282,7 +282,7 @@ def _fill(text: str, width: int, indent: int) -> str:
 
 
 def _fill_list(mark: str, names: Sequence[str], bring: str, width: int, lines: int) -> str:
-    """Return as many names as fit into some lines, with what brings them."""
+    """Return as many names as fit into the lines, with the command that brings them."""
     ending = f" -> {bring}" if bring else ""
     for count in range(len(names), 0, -1):
         more = f" and {len(names) - count} more" if count < len(names) else ""

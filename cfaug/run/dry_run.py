@@ -27,8 +27,8 @@ def estimate_seconds(job: TrainJob) -> tuple[float | None, str]:
     """Return the estimated seconds of the whole run, and the basis of the estimate.
 
     The basis is the newest finished run here of the same weights and batch size; without one, a
-    rule of thumb: six operations a parameter, example and token (forward and backward), 50 tokens,
-    at a third of this processor's measured matrix rate, to two digits: the rate varies by more.
+    rule of thumb: six operations per parameter, example and token (forward and backward), 50 tokens
+    per example, at a third of this processor's measured matrix rate, rounded to two digits.
     """
     newest = _find_newest_measured(job)
     if newest is not None:
@@ -36,7 +36,7 @@ def estimate_seconds(job: TrainJob) -> tuple[float | None, str]:
         return round(START_UP_S + job.task.steps * seconds_per_step, 1), f"measured in {folder}"
     parameters = job.task.model.parameters()
     if parameters is None:
-        return None, "nothing measured yet, and the weights do not say their size"
+        return None, "nothing measured yet, and the number of parameters is unknown"
     examples = job.task.batch_size * job.task.trainer.accumulate_grad_batches
     operations = 6 * parameters * TOKENS * examples * job.task.steps
     seconds = START_UP_S + operations / (_matrix_rate() / 3)

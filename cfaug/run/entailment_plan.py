@@ -37,8 +37,8 @@ def plan_entailment(data: EntailmentData, asked: Asked) -> Planned:
     choose_protocol(model.provides, Entailer, owner)
     if not isinstance(model, EntailmentLearner):
         raise UserError(
-            f"{owner} answers without having been taught here: choose a model that task=entailment "
-            "trains, such as model=vilt_entailer, bridgetower_entailer or flava_entailer"
+            f"{owner} cannot be trained: choose a model that task=entailment trains, such as "
+            "model=vilt_entailer, bridgetower_entailer or flava_entailer"
         )
     asked.refuse_contrastive("task=entailment")
     opened = open_sources(data, asked.paths)
@@ -70,5 +70,6 @@ def _check_labels(mixture: Mixture) -> None:
             raise UserError(
                 f"{index.source}: {len(wrong):,} of {len(drawn):,} examples have no label of "
                 f"{', '.join(ENTAILMENT)}, such as {index.key(wrong[0])}, which has {what}: "
-                "task=entailment learns from labelled hypotheses, as SNLI-VE's or shapescapes:ve"
+                "task=entailment learns from labelled hypotheses, such as SNLI-VE's or "
+                "shapescapes:ve"
             )

@@ -33,7 +33,7 @@ NAMED = 6
 def evaluate(settings: EvaluateSettings) -> int:
     """Evaluate everything that is not evaluated yet, print results, and write tables and reports.
 
-    With ``table=`` nothing is evaluated: the table is made of earlier results. With ``compare=``
+    With ``table=`` nothing is evaluated: the table is made from earlier results. With ``compare=``
     files of items are compared. With ``annotate=`` people instead of models are asked about the
     pairs of ``data.counterfactual``.
 
@@ -65,7 +65,7 @@ def evaluate(settings: EvaluateSettings) -> int:
         return _check_data(suite, settings)
     finished: list[Tested] = []
     damaged = False
-    # A question about texts alone is asked once, and not of every run, unless runs are named.
+    # A benchmark of texts alone is run once, and not for every run, unless runs are named.
     without = settings.asks_nothing and getattr(suite, "needs", None) is NoModel
     alone = settings.weights is not None or settings.asks_model or without
     if not alone:
@@ -77,7 +77,7 @@ def evaluate(settings: EvaluateSettings) -> int:
     kept = how.memory.folder if how.memory.limit else None
     opener = Opener(Path(paths["shards"]), Path(paths["cache"]), permitted_roots(paths), kept)
     prepare_worlds(tested, suite, opener)
-    if settings.device != "auto":  # which is there wherever torch is; said once, not of every run
+    if settings.device != "auto":  # a missing device is reported once, not for every run
         choose_device(settings.device)
     code, asked = _ask_all(tested, suite, opener, how, settings.label_frequency)
     if alone:
@@ -102,7 +102,7 @@ def evaluate(settings: EvaluateSettings) -> int:
 
 
 def _ask_between(finished: Sequence[Tested], suite: Any, settings: EvaluateSettings) -> int:
-    """Evaluate runs with weights between their initial and their final ones.
+    """Evaluate runs with weights interpolated between their initial and their final ones.
 
     Returns:
         An exit code.
@@ -125,7 +125,7 @@ def _ask_between(finished: Sequence[Tested], suite: Any, settings: EvaluateSetti
 
 
 def _check_data(suite: object, settings: EvaluateSettings) -> int:
-    """Print the problems in a benchmark's data; no model is asked.
+    """Print the problems in a benchmark's data, without a model.
 
     Returns:
         An exit code: a user's mistake if something cannot be scored.
@@ -156,8 +156,8 @@ def find_checkpoints(
     """Return the checkpoints to evaluate besides finished runs.
 
     Args:
-        settings: of the command.
-        finished: the runs, whose initial weights may be evaluated as well.
+        settings: the settings of the command.
+        finished: the finished runs; their initial weights may be evaluated as well.
         without: whether the benchmark needs no model.
     """
     if without:
@@ -209,7 +209,7 @@ def _ask_all(
             if mistakes[str(error)] == 1:
                 report(UserError(f"{one.folder}: {error}"))
             else:
-                say(f"error: {one.folder}: the same")
+                say(f"error: {one.folder}: the same error")
     for folder in known[:NAMED]:
         say(f"already evaluated: {folder}", sys.stdout)
     if len(known) > NAMED:
@@ -218,7 +218,7 @@ def _ask_all(
 
 
 def _primary_metrics(benchmark: object) -> tuple[str, ...]:
-    """Return the metrics that comparisons are corrected for; none if all are."""
+    """Return the metrics that comparisons are corrected for; () for all."""
     return benchmark.primary_metrics if isinstance(benchmark, HasPrimaryMetrics) else ()
 
 
@@ -237,13 +237,13 @@ def _evaluate_or_report(config: Mapping[str, Any], words: Sequence[str]) -> int:
 def _find_finished(
     root: Path, name: str | None, arm: str | None, runs: Sequence[str] | None
 ) -> tuple[list[Tested], bool]:
-    """Return finished runs, by folder or by a search under ``root``; say which were left out.
+    """Return finished runs, by folder or by a search under ``root``; print which are left out.
 
     Returns:
         The runs, and whether any other run is damaged.
 
     Raises:
-        UserError: if there is none.
+        UserError: if there is no finished run.
     """
     wanted = f"{name or '*'}/{arm or '*'}"
     if runs:
@@ -281,7 +281,7 @@ def _read_tested(run: Run) -> Tested:
         model, data = build(model_node, trusted=False), build(data_node, trusted=False)
     except UserError as error:
         raise UserError(f"{run.folder}: {error}") from error
-    if not isinstance(data, DataSettings):  # what it was trained on holds no image to ask about
+    if not isinstance(data, DataSettings):  # its training data have no images to ask about
         data = DataSettings(None, None, seed=data.seed)
     checkpoint = str(run.folder / "checkpoint")
     return Tested(run.folder, run.arm, run.seed, model.at(checkpoint), data, run.experiment)

@@ -83,10 +83,10 @@ class Asking:
     """How checkpoints are evaluated.
 
     Attributes:
-        device: where the model computes, as for ``cfaug.devices.choose_device``.
-        memory: where embeddings and scores are kept.
-        items: ``new`` keeps the items of what is evaluated now; ``all`` also asks again what was
-            evaluated before items were kept.
+        device: the device of the model, such as ``auto``, as for ``cfaug.devices.choose_device``.
+        memory: the cache of embeddings and scores.
+        items: ``new`` keeps the items of new evaluations; ``all`` also repeats evaluations from
+            before items were kept.
     """
 
     device: str
@@ -97,19 +97,19 @@ class Asking:
 def ask(one: Tested, benchmarks: Sequence[Benchmark], how: Asking) -> bool:
     """Run the benchmarks without a result for this model, and append their rows.
 
-    A model is its weights and the settings that change its answers, in every row's ``weights``.
-    Items are written before rows, so a process that was killed leaves no row without its items.
+    A model is identified by its weights and the settings that change its answers, in every row's
+    ``weights``. Items are written before rows, so a killed process leaves no row without its items.
     Items that were removed are written again, and so are rankings and pages.
 
     Returns:
-        Whether there were any.
+        Whether anything was evaluated or written.
 
     Raises:
         UserError: if the model lacks what a benchmark needs, or cannot be loaded or evaluated.
     """
     for benchmark in benchmarks:
         if isinstance(benchmark, LeakAware):
-            _report_leaks(one, benchmark)  # whether it was evaluated before or not
+            _report_leaks(one, benchmark)  # also if it was evaluated before
     weights = one.model.identity()
     file = one.folder / RESULTS
     known = answered(file)

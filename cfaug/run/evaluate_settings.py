@@ -18,33 +18,35 @@ from cfaug.validation import Share, Weight, check_fields
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateSettings:
-    """What is evaluated and compared; ``conf/evaluate.yaml`` describes the settings.
+    """The settings of an evaluation, which ``conf/evaluate.yaml`` describes.
 
     Args:
-        name: one experiment, or several to compare in one table; ``None`` takes all.
-        arm: one arm; ``None`` takes all.
+        name: an experiment, or several to compare in one table; ``None`` takes all.
+        arm: the name of one arm; ``None`` takes all.
         runs: folders of runs, in place of ``name`` and ``arm``.
         weights: a checkpoint to evaluate in place of runs.
-        seed: seed of the world on which ``weights`` are tested.
+        seed: the seed of the world on which ``weights`` are tested.
         benchmark: node of a suite or a benchmark.
         baseline: the arm, or arms, to test against; ``None`` takes those of ``comparison``. With
             ``weights``, one or several checkpoints that were evaluated before.
-        model: node that says how ``weights`` are loaded; named on the command line without runs or
-            weights, the model that is evaluated.
-        data: node whose world ``weights`` are tested on.
-        device: where the model computes.
+        model: node of the model that loads ``weights``; chosen on the command line without runs or
+            weights, this model is itself evaluated.
+        data: node with the world that ``weights`` are tested on.
+        device: the device of the model: ``auto``, ``cpu``, ``cuda``, ``cuda:N``, ``mps``, ``xpu``.
         feature_cache: GiB of embeddings and scores to cache; 0 caches none.
-        label_frequency: how altered subjects are compared with class names; ``None`` does not.
+        label_frequency: the comparison of altered subjects with class names, ``words`` or
+            ``lemmas``; ``None`` counts no frequencies.
         evaluate_initial: evaluate the initial weights of runs as well.
-        forgetting_threshold: least decrease against these that is reported; ``None`` reports none.
-        tabulate: ``asked`` tables the benchmarks of this call, ``all`` every one with a result.
+        forgetting_threshold: smallest reported decrease against the initial weights, a share;
+            ``None`` reports none.
+        tabulate: ``asked`` tables the benchmarks of this command, ``all`` those with a result.
         paths: folders of runs, shards and indexes.
-        comparison: node that says which arms are compared with which.
+        comparison: node with the arms' baselines and labels; ``None`` for the defaults.
         table: node of a paper's table, made in place of evaluating.
         annotate: node of the questions to people, in place of evaluating.
-        threads: torch's threads; ``None`` uses all cores.
+        threads: number of torch's threads; ``None`` uses all cores.
         compare: files of items that are compared item by item, in place of evaluating.
-        compare_columns: node that assigns their columns.
+        compare_columns: node that assigns the columns of these files.
         items: ``new`` keeps the items of new evaluations; ``all`` also repeats evaluations from
             before items were kept.
         wise_ft: mixing factors of a run's initial and final weights, each evaluated in place of
@@ -133,6 +135,6 @@ class EvaluateSettings:
         check_device(self.device)
         if self.wise_ft is not None and (self.weights is not None or self.asks_model):
             raise UserError(
-                "wise_ft interpolates finished runs with what they started from: leave out "
+                "wise_ft interpolates finished runs with their initial weights: leave out "
                 "weights=... and model=..., and name runs with name=EXPERIMENT or runs=[FOLDER]"
             )

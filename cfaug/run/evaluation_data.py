@@ -105,7 +105,7 @@ def describe_data(one: Tested, opener: Opener) -> EvaluationContext:
 
     Args:
         one: the run or checkpoint.
-        opener: opens its sources.
+        opener: the opener of its sources.
     """
     from cfaug.bench.context import EvaluationContext
     from cfaug.data.planning.settings import EntailmentData, QuestionData
@@ -134,7 +134,7 @@ def describe_data(one: Tested, opener: Opener) -> EvaluationContext:
 def _describe_questions(one: Tested, data: QuestionData, opener: Opener) -> EvaluationContext:
     """Return the context of a run that learnt from questions about images.
 
-    It has trained on no images with captions, and held none out.
+    Such a run trained on no images with captions, and held none out.
     """
     from cfaug.data.planning.settings import DataSettings
     from cfaug.run.question_plan import trained_images
@@ -177,7 +177,7 @@ def prepare_worlds(tested: Sequence[Tested], suite: Any, opener: Opener) -> None
 
 
 def _prepare(suite: Any, opener: Opener, one: Tested) -> None:
-    with suppress(UserError):  # it comes again, with the run's name, when the run is asked
+    with suppress(UserError):  # raised again, with the run's name, when the run is evaluated
         suite.open(describe_data(one, opener))
 
 

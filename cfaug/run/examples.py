@@ -34,17 +34,19 @@ class ExampleSettings:
             csv of XMAI's authors), a folder in any form that ``cfaug.data.sources`` knows, or
             ``shapescapes:PART``; a question set if examples are questions; ``None`` if no examples
             are needed, or a grid is named.
-        world: node of the embedded world's settings.
-        extra: columns of a list of captions that become ``Example.extra``; a folder's all do.
+        world: node of the embedded world's settings; ``None`` for no world.
+        extra: columns of a list of captions that become ``Example.extra``; all columns of a folder
+            do.
         per: ``text``, ``image`` or ``questions``, as in ``cfaug.generate.recipe.Recipe``.
         images: whether examples have their source image.
         limit: number of examples to take from the start; ``None`` takes all.
-        seed: of a world that has none of its own.
+        seed: the seed of a world without a seed of its own.
         paths: ``worlds``, ``cache`` and ``image_roots``.
         grid: a grid of captions, by its name or file (``cfaug.text.caption_grids``); ``None`` for
             no grid.
         keep_duplicates: keep duplicated subjects of the grid.
-        leave_out: what captions of the world omit, and in how many; ``None`` omits nothing.
+        leave_out: {``colour`` or ``background``: share of the world's captions that omit it};
+            ``None`` omits nothing.
     """
 
     source: str | None
@@ -157,7 +159,7 @@ def _read_folder(name: str, settings: ExampleSettings) -> Sequence[Example]:
     roots = permitted_roots(settings.paths)
     index = open_index(name, Path(settings.paths["cache"]), roots)
     say_source("source", name, index)
-    if index.kind == MODIFIED:  # of each pair what was there before
+    if index.kind == MODIFIED:  # only the original text of each pair
         every = _read_index(index, replace(settings, limit=None))
         return tuple(one for one in every if one.key.endswith("_0"))[: settings.limit]
     return _read_index(index, settings)

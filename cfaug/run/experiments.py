@@ -33,12 +33,12 @@ def compare_all(
         runs: folders of finished runs.
         asked: {folder of an experiment: {benchmark that its runs were asked: its primary
             metrics}}.
-        baseline: what to compare with, as for ``compare``.
+        baseline: the arm, or arms, to compare with; ``None`` takes those of ``comparison``.
         samples: returns the first sets of a run's counterfactual source.
-        comparison: which arms are compared with which, as for ``compare``.
+        comparison: the baselines of arms, and their labels; ``None`` for the defaults.
         every_benchmark: table all benchmarks with results, not only those in ``asked``.
-        forgetting: least decrease against the initial weights that is reported, as for
-            ``hand_over``.
+        forgetting: smallest decrease against the initial weights that is reported, a share;
+            ``None`` reports none.
 
     Returns:
         An exit code.

@@ -1,4 +1,4 @@
-"""Explains why settings could not be composed: the word at fault, and the one probably meant."""
+"""Explain why settings could not be composed: the word at fault, and the one probably meant."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ MISSING = re.compile(r"^Interpolation key '([^']+)' not found")
 SEARCH_PATH = "hydra.searchpath="
 
 Compose = Callable[[Sequence[str]], Mapping[str, Any]]
-"""Composes overrides; raises what Hydra raises."""
+"""Composes overrides to settings; raises Hydra's errors."""
 
 Options = Callable[[str], Sequence[str]]
-"""The choices of a group, by its name; none for what is not a group."""
+"""Returns the choices of a group, by its name; empty for anything else."""
 
 PRESET = "preset."
-"""Where a model's own values lie; what is set is the setting that takes them."""
+"""Prefix of a model's own values; users set the settings that take these."""
 
 
 def key_of(override: str) -> str:
@@ -41,8 +41,8 @@ def check_choice(override: Any, options: Options) -> None:
     """Refuse a group's choice that is not a name, for which Hydra reports an internal error.
 
     Args:
-        override: as Hydra parsed it.
-        options: of a group.
+        override: the override, parsed by Hydra.
+        options: returns the choices of a group.
 
     Raises:
         UserError: naming the choices.
@@ -71,10 +71,10 @@ def explain(
 
     Args:
         words: all overrides of the job.
-        error: what they raised together.
-        compose: composes overrides to settings; raises what Hydra raises.
-        options: the choices of a group.
-        accepts: whether overrides compose to settings that the command takes.
+        error: the error of composing all of them.
+        compose: composes overrides to settings; raises Hydra's errors.
+        options: returns the choices of a group.
+        accepts: returns whether overrides compose to settings that the command takes.
     """
     from hydra.errors import MissingConfigException
 
@@ -105,7 +105,7 @@ def explain(
 def _failure(compose: Compose, words: Sequence[str]) -> Exception | None:
     try:
         compose(words)
-    except Exception as error:  # Hydra lets through what its own parts stumble over
+    except Exception as error:  # Hydra does not wrap all errors of its parts
         return error
     return None
 

@@ -33,8 +33,8 @@ def longer(folder: RunFolder, steps: int) -> RunFolder:
     identity.
 
     Raises:
-        UserError: if there is no finished run, it differs in more than its length, it is as long
-            already, or its last state was not kept.
+        UserError: if there is no finished run, it differs in more than its length, it already has
+            this length, or its last state was not kept.
     """
     if not (folder.path / "run.json").exists():
         raise UserError(
@@ -59,7 +59,7 @@ def longer(folder: RunFolder, steps: int) -> RunFolder:
         )
     if steps <= done:
         raise UserError(
-            f"extend=true: {folder.path} has {done} steps already, and {steps} are asked"
+            f"extend=true: {folder.path} has {done} steps already, and {steps} are requested"
         )
     if not (folder.path / "last.ckpt").exists():
         raise UserError(
@@ -74,7 +74,7 @@ def longer(folder: RunFolder, steps: int) -> RunFolder:
 
 
 def set_results_aside(folder: Path, steps: int) -> None:
-    """Rename the results of the weights after ``steps`` steps: the extended run has others."""
+    """Rename the results of the weights after ``steps`` steps, as the extended run has others."""
     results = folder / RESULTS
     if results.exists():
         os.replace(results, results.with_name(f"{results.stem}-{steps}-steps{results.suffix}"))

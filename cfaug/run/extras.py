@@ -20,14 +20,14 @@ EXTRAS = {
 """The extra that has each module, as ``pyproject.toml`` lists them."""
 
 LOGGERS = {"wandb": ("wandb",), "tensorboard": ("tensorboard", "tensorboardX")}
-"""The modules of a logger, any of which will do."""
+"""{logger: its modules, any of which suffices}."""
 
 
 def explain_missing(error: Exception) -> str | None:
     """Say which extra has a module that could not be imported; ``None`` for any other error.
 
     Args:
-        error: of an import; some libraries name the module only in the message.
+        error: the error of an import; some libraries name the module only in the message.
     """
     if not isinstance(error, ImportError):
         return None
@@ -43,7 +43,7 @@ def check_logger(kind: str) -> None:
     """Refuse a logger whose package is missing, before there is anything to log.
 
     Args:
-        kind: of the logger; one that needs no package of its own passes.
+        kind: the kind of the logger; a logger without a package of its own passes.
 
     Raises:
         UserError: naming the package and the extra that installs it.

@@ -31,7 +31,7 @@ from cfaug.validation import Positive, check
 from cfaug.world_source import is_world
 
 GRID_OF_WORLD = "shapescapes:grid"
-"""What stands for the source of a grid whose images show the embedded world."""
+"""Name of the source if a grid's images show the embedded world."""
 
 WHERE_IT_RUNS = (
     "device", "batch_tokens", "chunk",
@@ -43,8 +43,8 @@ UNRECORDED = (
     "colours", "backgrounds", "skew", "skewed", "skewed_subjects", "ve_photos", "ve_test_photos",
     "vqa_pairs", "vqa_test_pairs",
 )  # fmt: skip
-"""Settings of the embedded world that the first records of folders made with one do not have; left
-out at their neutral values."""
+"""Settings of the embedded world that older records of folders lack; they are left out at their
+neutral values."""
 
 
 GenerationPaths = Annotated[
@@ -66,7 +66,7 @@ class SourceSettings(TypedDict):
 
 
 class ExportSettings(TypedDict):
-    """Where complete shards are exported to, and what only the publisher knows."""
+    """The exports of complete shards, and details that only the publisher knows."""
 
     hub: str | None
     layout: Literal["pairs", "members", "grid"] | None
@@ -81,16 +81,16 @@ class GenerateSettings(RunSettings):
     """The top level of ``conf/generate.yaml``, described there.
 
     Args:
-        recipe: how sets are made; see ``cfaug.generate.recipe.Recipe``.
+        recipe: node of the recipe that makes the sets, ``cfaug.generate.recipe.Recipe``.
         zoo: the models by role.
-        data: where examples come from.
-        shards: how shards are cut.
-        export: where complete shards are exported to.
-        paths: where shards, worlds and the answers of annotators lie.
+        data: the source of the examples.
+        shards: node of the division into shards.
+        export: the formats and folders to which complete shards are exported.
+        paths: the folders of shards, worlds, indexes and the answers of annotators.
         limit: number of examples to take from the start; ``None`` takes all.
-        parallel: parts of a sweep at once.
+        parallel: number of parts of a sweep to run at once.
         dry_run: print the plan, and stop.
-        threads: torch's threads; ``None`` uses all cores.
+        threads: number of torch's threads; ``None`` uses all cores.
         overrides: the words of the command line.
 
     Raises:
@@ -224,7 +224,7 @@ def _source(settings: GenerateSettings, recipe: Recipe) -> Callable[[], Sequence
     """Return the reader of the examples."""
     nothing = settings.data["source"] is None and settings.data["grid"] is None
     if nothing and settings.stage == "images":
-        return lambda: ()  # asked for only where the examples have images
+        return lambda: ()  # examples are read only for their source images
     return find_examples(
         ExampleSettings(
             source=settings.data["source"],
@@ -243,7 +243,7 @@ def _source(settings: GenerateSettings, recipe: Recipe) -> Callable[[], Sequence
 
 
 def _source_name(data: SourceSettings) -> str:
-    """Name the source: a world's part as such, a file by its content, which is hashed apart."""
+    """Return the name of the source; a file is ``file``, as its content is hashed separately."""
     if data["grid"] is not None:
         return GRID_OF_WORLD if data["world"] is not None else "grid"
     name = str(data["source"])
@@ -261,7 +261,7 @@ def _result_settings(recipe: Mapping[str, Any], parts: Sequence[str]) -> dict[st
 
 
 def _is_as_ever(key: str, value: object) -> bool:
-    """Say whether a setting is a recipe's world's as it was before there was such a setting."""
+    """Say whether a setting of a recipe's world has the neutral value of older records."""
     group, _, name = key.rpartition(".")
     return (
         group.endswith(".world") and name in UNRECORDED and value == NEUTRAL[f"data.world.{name}"]

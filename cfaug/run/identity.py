@@ -54,8 +54,8 @@ NEUTRAL: Mapping[str, Any] = MappingProxyType(
         "trainer.ema_decay": None,
     }
 )  # fmt: skip
-"""Settings left out at these values, at which they change nothing: a run that was finished before
-there was such a setting is still the same run."""
+"""Settings that are left out at these values, which change nothing, so that a run from before a
+setting existed is still the same run."""
 
 LENGTH = ("trainer.max_steps", "trainer.max_epochs", "trainer.early_stopping")
 """Settings in which a run may differ from its extension."""
@@ -72,12 +72,12 @@ def _is_under(key: str, names: Sequence[str]) -> bool:
 
 
 def arm_folder(experiment: Path, overrides: Sequence[str], config: Mapping[str, Any]) -> Path:
-    """Return the folder of an arm; one that was named when settings had other names keeps its name.
+    """Return the folder of an arm; a folder named after older names of settings keeps its name.
 
     Args:
-        experiment: the folder of its arms.
-        overrides: as for ``arm_slug``.
-        config: as for ``arm_slug``.
+        experiment: the experiment's folder, which holds those of its arms.
+        overrides: the words of the command line, ``key=value``.
+        config: the resolved configuration.
     """
     folder = experiment / arm_slug(overrides, config)
     typed = [old_word(word, "train") for word in overrides]
@@ -93,9 +93,9 @@ def arm_slug(
     """Name the arm after every override that changes the result.
 
     Args:
-        overrides: as typed.
+        overrides: the words of the command line, ``key=value``.
         config: the resolved configuration.
-        named: gives the name of a setting in the slug.
+        named: returns the name of a setting in the slug.
 
     >>> arm_slug(["data.cf_ratio=.6", "seed=107"], {"data": {"cf_ratio": 0.6}, "arm": None})
     'cf_ratio=0.6'
@@ -103,7 +103,7 @@ def arm_slug(
     'default'
 
     Raises:
-        UserError: for an ``arm`` that leaves no name of a folder.
+        UserError: for an ``arm`` from which no folder name can be made.
     """
     keys = [override.split("=", 1)[0].lstrip("+~") for override in overrides]
     if config.get("arm") is not None:
@@ -148,7 +148,7 @@ def older_content(hashes: Mapping[str, str]) -> dict[str, str]:
     """Return the part of an identity that differs by an older rule.
 
     Args:
-        hashes: of each index by the older rule, by name, as ``identity`` takes them.
+        hashes: {name of an index: its hash by the older rule}, named as for ``identity``.
     """
     return _content(hashes)
 

@@ -24,10 +24,10 @@ def find_folder(name: str) -> Path:
         FileNotFoundError: if the installation lacks it.
     """
     for folder in (CHECKOUT / name, PACKAGE / name):
-        # A folder of that name beside an installed package may be anything of anyone's.
+        # Beside an installed package, a folder of that name may belong to another package.
         if folder.is_dir() and (folder.parent == PACKAGE or is_checkout()):
             return folder
-    raise FileNotFoundError(f"{name}/ is missing: the installation of cfaug is not whole")
+    raise FileNotFoundError(f"{name}/ is missing: the installation of cfaug is incomplete")
 
 
 def is_checkout() -> bool:

@@ -14,12 +14,11 @@ def join_experiments(root: Path, names: Sequence[str]) -> str:
     """Link the arms of several experiments into one, and return its name.
 
     An arm is called ``EXPERIMENT-ARM`` there; its runs, results and checkpoints are those of the
-    experiment itself. Asked again, arms that came since are linked as well, and links whose arm is
-    gone are removed.
+    experiment itself. A repeated call links new arms and removes links to arms that are gone.
 
     Args:
         root: the folder of all runs, ``paths.runs``.
-        names: of the experiments.
+        names: names of the experiments.
 
     Raises:
         UserError: for a name that is duplicated or not an experiment's, arms that would share a

@@ -1,4 +1,4 @@
-"""Planning the tuning of a language model on edited captions: read the rows, hold captions out."""
+"""Planning the tuning of a language model on edited captions: read the rows, hold out captions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cfaug.weights import sha256, sha256_text
 
 
 def plan_language(data: EditData, asked: Asked) -> Planned:
-    """Read the rows, and hold a share of their captions out.
+    """Read the rows, and hold out a share of their captions.
 
     Raises:
         UserError: for a model, settings or rows that cannot make a run.
@@ -26,7 +26,7 @@ def plan_language(data: EditData, asked: Asked) -> Planned:
     choose_protocol(model.provides, LanguageModel, owner)
     asked.refuse_contrastive("data=edits")
     file = data.file()
-    assert isinstance(model, Checkpoint)  # what provides a language model lies in a folder
+    assert isinstance(model, Checkpoint)  # every language model is a checkpoint in a folder
     words = data.edit_format(model.folder())
     answers = group_rows(json_lines(file), words, file)
     assert data.seed is not None

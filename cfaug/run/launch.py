@@ -52,7 +52,7 @@ class Script:
         command: the function whose signature the top-level keys must fit.
         run_jobs: runs the composed jobs, one or many, and returns an exit code.
         conf: the folder of YAML files.
-        examples: the head of ``--help``: what the script is for, and commands to start from.
+        examples: the head of ``--help``: the purpose of the script, and commands to start from.
     """
 
     name: str
@@ -76,7 +76,7 @@ def launch(script: Script, argv: Sequence[str] | None = None) -> int:
         argv: arguments without the program; ``None`` takes the process's own.
 
     Returns:
-        0 done or already done, 2 the user's mistake, 1 anything else.
+        0 if it is done, now or already; 2 for a user's mistake; 130 if interrupted; 1 otherwise.
     """
     wait_briefly()
     atexit.unregister(_skip_last_search)  # of an earlier command of this process
@@ -138,9 +138,9 @@ def _print_settings(config: Config) -> None:
 
 
 def report(error: Exception) -> int:
-    """Tell the user what went wrong and return the exit code it means.
+    """Print an error for the user and return its exit code.
 
-    A mistake of the user's is one message; CFAUG_TRACEBACK=1 shows where it was noticed.
+    A user's mistake is one message; CFAUG_TRACEBACK=1 adds the traceback.
     """
     if isinstance(error, UserError):
         if os.environ.get("CFAUG_TRACEBACK") == "1":
@@ -190,7 +190,7 @@ def _through_hydra_launcher(script: Script, line: CommandLine) -> int:
 
 
 def _check_slurm() -> None:
-    """Refuse to hand jobs to Slurm where there is none.
+    """Refuse to hand jobs to Slurm on a machine without it.
 
     Raises:
         UserError: naming other ways to run a sweep.

@@ -49,15 +49,15 @@ def planned_mixture(task: MixtureTask, opened: Opened, content: Mapping[str, str
     """Return a task with the part of its data that identifies its run.
 
     Args:
-        task: what is trained.
-        opened: its sources.
+        task: the task to train.
+        opened: the open sources of its data.
         content: hashes of the data, by the name of the setting.
     """
     data = task.data
     return Planned(
         task=task,
         data={"seed": data.seed, "cf_ratio": data.cf_ratio, "holdout": data.holdout},
-        # A plan counts by its name, as it did before it was an object.
+        # A plan is identified by its name, as it was before it became an object.
         hashed={"plan": None if data.plan is None else data.plan.name},
         content=content,
         older=opened.earlier,
@@ -72,13 +72,13 @@ def indexes_of(mixture: Mixture) -> tuple[Index | None, Index | None]:
 
 
 def prepare_sources(runs: Sequence[tuple[DataSettings, Mapping[str, Any]]]) -> None:
-    """Draw and scan what a sweep reads on every core; planning then finds it on the disk.
+    """Draw and scan the sources of a sweep on all cores, so that planning finds them on the disk.
 
     Args:
-        runs: settings of each run's data, with its paths.
+        runs: (data settings, paths) of each run.
 
     Raises:
-        UserError: what drawing or scanning a source raises.
+        UserError: if a source cannot be drawn or scanned.
     """
     wanted = {}
     for settings, paths in runs:

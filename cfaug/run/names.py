@@ -1,4 +1,4 @@
-"""Names of experiments, arms and checkpoints as folders; different names get different folders."""
+"""Folder names of experiments, arms and checkpoints; different names get different folders."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ TAKEN = {
 def clean_name(name: str, extra: str = "=,+") -> str:
     """Return a name that a folder may have, of at most 100 characters.
 
-    Letters and digits of every alphabet are kept, composed as Unicode's NFC has them; everything
-    else becomes a hyphen.
+    Letters and digits of every alphabet are kept, in Unicode's form NFC; everything else becomes a
+    hyphen.
 
     Args:
         name: any text.
@@ -66,7 +66,8 @@ def check_arm(arm: str) -> None:
     """
     if clean_name(arm) == clean_name("") != arm:
         raise UserError(
-            f"arm={arm!r} is invalid: a name has letters or digits; arm=null names it itself"
+            f"arm={arm!r} is invalid: a name has letters or digits; arm=null names the arm after "
+            "its settings"
         )
 
 
@@ -76,8 +77,8 @@ def check_owner(folder: Path, arm: str | None) -> None:
     A renamed folder belongs to the arm with its new name.
 
     Args:
-        folder: of the arm.
-        arm: its name as given by hand; ``None`` where its settings name it.
+        folder: the folder of the arm.
+        arm: the arm's name, if given by hand; ``None`` for an arm named after its settings.
 
     Raises:
         UserError: naming the other arm.
@@ -117,7 +118,7 @@ def experiment_name(name: str) -> str:
     """
     name = unicodedata.normalize("NFC", name)
     if name in TAKEN:
-        raise UserError(f"name={name} is taken: there lie {TAKEN[name]}. Choose another")
+        raise UserError(f"name={name} is taken: it holds {TAKEN[name]}. Choose another")
     if "/" in name:
         folder, _, last = name.rpartition("/")
         raise UserError(
@@ -125,7 +126,7 @@ def experiment_name(name: str) -> str:
             "(or a folder in it) put the runs elsewhere"
         )
     if not name.strip() or name in {".", ".."} or not name.isprintable():
-        raise UserError(f"name={name!r} is invalid: it is the name of a folder")
+        raise UserError(f"name={name!r} is invalid: a folder cannot have this name")
     size = len(name.encode())
     if size > MOST_BYTES:
         raise UserError(f"name={name[:20]}... has {size} bytes: choose one of {MOST_BYTES} at most")

@@ -17,9 +17,9 @@ def write_pages(folder: Path, title: str, pipeline: Pipeline | None) -> None:
     """Write gallery and scores when every shard is complete, after the last part.
 
     Args:
-        folder: of the shards.
-        title: of the gallery.
-        pipeline: the pipeline of the shards; ``None`` after a stage that makes none.
+        folder: the folder of the shards.
+        title: the title of the gallery.
+        pipeline: the pipeline that made the shards; ``None`` after a stage that makes no shards.
     """
     card = _card(folder)
     if pipeline is not None and _is_complete(card):
@@ -36,7 +36,7 @@ def _is_complete(card: Mapping[str, Any]) -> bool:
 
 
 def _is_newer(page: Path, *sources: Path) -> bool:
-    """Whether a page is newer than everything that it shows."""
+    """Return whether a page is newer than everything that it shows."""
     written = page.stat().st_mtime_ns if page.exists() else 0
     return all(source.stat().st_mtime_ns < written for source in sources)
 

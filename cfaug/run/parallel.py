@@ -39,10 +39,10 @@ def run_at_once(
     A process that is killed from outside fails its job and is replaced.
 
     Args:
-        jobs: in the order in which they are started.
+        jobs: the jobs, in the order in which they are started.
         run: a module's function that runs one job and returns its exit code.
-        processes: how many at once.
-        stop_on_error: start no further job once one has failed; those are not returned.
+        processes: number of processes, each of which runs one job at a time.
+        stop_on_error: start no further job after a failure; jobs not started are not returned.
     """
     codes: dict[int, int] = {}
     progress = Progress("the sweep", len(jobs), "runs")
@@ -78,7 +78,7 @@ class _Workers:
             self._idle.get().shutdown()
 
     def submit(self, run: Callable[[Job], int], job: Job) -> Future[int | None]:
-        """Run a job in the next free process; ``None`` if no more jobs are to be started then."""
+        """Run a job in the next free process; ``None`` if jobs are no longer started by then."""
         return self._threads.submit(self._run, run, job)
 
     def _run(self, run: Callable[[Job], int], job: Job) -> int | None:

@@ -29,14 +29,14 @@ class Asked:
     """A run's settings other than its data, as objects.
 
     Attributes:
-        model: where to start.
+        model: the specification of the initial model.
         optim: optimizer and schedule.
-        trainer: how long, on which device, what to keep.
-        logger: where the curves go besides ``metrics.csv``.
-        tuning: which parameters are trained; ``None`` is all.
-        loss: what counts as a negative, or what is learnt from a question's options; ``None`` is
-            the choice of the model's authors.
-        seed: the run's.
+        trainer: length, device, precision and saving of the training.
+        logger: the destination of the curves besides ``metrics.csv``.
+        tuning: the parameters to train; ``None`` trains all.
+        loss: the loss over images and captions, or over a question's options; ``None`` is the loss
+            of the model's authors.
+        seed: the run's seed.
         paths: folders of runs, shards and indexes.
     """
 
@@ -79,8 +79,8 @@ class Asked:
         """
         if self.loss is not None:
             raise UserError(
-                "loss=...: what counts as a negative is of contrastive training; leave it out with "
-                f"{beside}"
+                "loss=... sets what counts as a negative in contrastive training: leave it out "
+                f"with {beside}"
             )
         self.refuse_pieces(beside)
 
@@ -96,7 +96,7 @@ class Asked:
         pieces = self.trainer.micro_batch_size
         if pieces is not None:
             raise UserError(
-                f"trainer.micro_batch_size={pieces} is of contrastive training, whose loss needs "
+                f"trainer.micro_batch_size={pieces} is for contrastive training, whose loss needs "
                 "the whole batch: set data.batch_size, and trainer.accumulate_grad_batches beside "
                 f"it, which is exact with {beside}"
             )
@@ -112,12 +112,12 @@ class Planned:
     """A task, and the part of its data that identifies its run.
 
     Attributes:
-        task: what is trained, on what and how.
-        data: values of settings of ``data`` that were left open.
+        task: the task to train, with its model, data and settings.
+        data: values for settings of ``data`` that were left open.
         hashed: settings whose value in the run's identity differs from the written one.
-        content: hashes of the training data, by the name of the setting.
-        older: those of these hashes that differ by an older rule, by that rule.
-        sources: what was recognised of every source, by its role.
+        content: {setting: hash of its training data}.
+        older: {setting: hash by an older rule}, where that hash differs.
+        sources: {role of a source: the form in which it was read}.
     """
 
     task: Task

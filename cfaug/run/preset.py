@@ -13,8 +13,8 @@ from cfaug.errors import UserError
 from cfaug.run.setting_types import Node
 
 FAR = 100
-"""A learning rate so many times the preset's, either way, is told: 1,200 times trained a CLIP to
-death without a word."""
+"""Factor between a learning rate and the preset's, either way, from which a warning is printed; a
+factor of 1,200 destroyed a CLIP without any message."""
 
 
 class Rate(TypedDict):
@@ -24,7 +24,7 @@ class Rate(TypedDict):
 
 
 class Preset(TypedDict):
-    """What ``conf/preset`` has for a kind of model."""
+    """The settings in ``conf/preset`` for a kind of model."""
 
     optim: Node
     trainer: Node
@@ -38,7 +38,7 @@ def notes(
     """Return warnings about a run's settings before it starts, one sentence each.
 
     Args:
-        preset: the node that the model's file brings, with ``optim.lr`` and ``lora.lr``.
+        preset: the node that the model's file adds, with ``optim.lr`` and ``lora.lr``.
         optim: the settings of the run.
         tuning: the settings of ``tuning``; with adapters the rate for adapters is compared.
 
@@ -65,7 +65,7 @@ def refuse_ignored_epochs(overrides: Sequence[str], trainer: Mapping[str, Any]) 
     """Refuse a typed number of epochs that the preset's number of steps would override.
 
     Args:
-        overrides: of this run, as typed.
+        overrides: the words of this run's command line.
         trainer: the composed settings.
 
     Raises:

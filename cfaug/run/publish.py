@@ -14,11 +14,11 @@ from cfaug.run.build import build
 
 
 def hand_over(experiment: Path, folders: Sequence[Path], threshold: float | None) -> list[str]:
-    """Write each run's model card and W&B table, and say on stderr which arms forgot something.
+    """Write each run's model card and W&B table, and warn on stderr of arms that forgot something.
 
     Args:
         experiment: the folder of the runs' arms.
-        folders: of the runs.
+        folders: the folders of the runs.
         threshold: decrease of accuracy or recall@1 beyond which a warning is printed; ``None``
             prints none.
 
@@ -35,7 +35,7 @@ def hand_over(experiment: Path, folders: Sequence[Path], threshold: float | None
         try:
             own = changes(folder, initial)
         except UserError:
-            continue  # its results are damaged, which was told when it was asked
+            continue  # its damaged results were reported when it was evaluated
         edited.append(write_card(folder, own, threshold))
         logger = setting_node(read_config(folder), "logger", folder)
         log_results(build(logger, trusted=False), folder)
@@ -52,7 +52,7 @@ def say_edited(cards: Sequence[Path]) -> None:
     """Say on stderr which model cards were kept because somebody edited them.
 
     Args:
-        cards: their files.
+        cards: the files of the kept cards.
     """
     if cards:
         say(

@@ -73,7 +73,7 @@ def _check_model(asked: Asked) -> None:
     choose_protocol(model.provides, Answerer, owner)
     if not isinstance(model, VisionLanguage):
         raise UserError(
-            f"{owner} is no vision-language model that task=vqa trains: choose model=vlm "
+            f"{owner} is not a vision-language model that task=vqa trains: choose model=vlm "
             "model.name_or_path=FOLDER, or model=tiny_vlm"
         )
     if model.dtype != "float32":
@@ -113,7 +113,7 @@ def open_rows(
 
     Args:
         data: the settings, with a seed.
-        questions: opens a set by its name.
+        questions: opens a question set by its name.
 
     Raises:
         UserError: if a set is not named or cannot be read, or has no question to learn from.
@@ -145,11 +145,11 @@ def draw_questions(
 
     Args:
         data: the settings, with a seed.
-        basic: as ``open_rows`` gives them.
-        counterfactual: the same.
+        basic: the basic questions, from ``open_rows``; ``None`` if none are needed.
+        counterfactual: the counterfactual questions, likewise.
 
     Raises:
-        UserError: if there are not enough.
+        UserError: if there are too few questions.
     """
     # These rows have what a mixture needs of an index; questions are not members of sets.
     rows: Any = (basic, counterfactual)
@@ -160,8 +160,8 @@ def trained_images(data: QuestionData, questions: Questions) -> list[AskedImage]
     """Return the images that a run trained on, each with all questions that its set has.
 
     Args:
-        data: of the run, with its seed.
-        questions: opens a set by its name.
+        data: the data settings of the run, with its seed.
+        questions: opens a question set by its name.
     """
     mixture = draw_questions(data, *open_rows(data, questions))
     found: dict[str, AskedImage] = {}

@@ -1,7 +1,7 @@
-"""The processes of one run: which this is, what it says, and how a command starts them.
+"""The processes of one run: their ranks, which of them prints, and how a command starts them.
 
-``python -m cfaug.run.ranks`` is torchrun for ``trainer.devices=2``: it is stopped by one signal,
-however many come, and ends with its first failed process' exit code instead of a traceback.
+``python -m cfaug.run.ranks`` is torchrun for ``trainer.devices=2``: its first signal stops it, any
+others are ignored, and it ends with the exit code of its first failed process, not a traceback.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from cfaug.run.installation import CHECKOUT
 from cfaug.signals import call
 
 SAID = "CFAUG_SAID"
-"""Set where the command that started this process has said what is planned."""
+"""Environment variable, set if the command that started this process has printed the plan."""
 
 
 def rank() -> int:
-    """The rank torchrun or srun gave this process; 0 without either."""
+    """Return the rank that torchrun or srun gave this process; 0 without either."""
     return int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")))
 
 
@@ -32,7 +32,7 @@ def has_launcher() -> bool:
 
 
 def speaks() -> bool:
-    """Say whether this process is the one of a run that says what is planned."""
+    """Say whether this process is the one of its run that prints the plan."""
     return rank() == 0 and SAID not in os.environ
 
 
@@ -40,14 +40,14 @@ def start_ranks(name: str, words: Sequence[str], count: int) -> int:
     """Run a command in several processes that train together; return an exit code.
 
     Args:
-        name: of the command, ``train``.
-        words: its command line.
-        count: of processes.
+        name: the command's name, ``train``.
+        words: the command line of each process.
+        count: number of processes.
 
     Raises:
-        KeyboardInterrupt: when it was interrupted, and they have ended.
+        KeyboardInterrupt: if it was interrupted, after the processes have ended.
     """
-    # The folder of this very package comes first; of the current folder, only what is not there.
+    # The folder of this very package comes first, so that the processes import the same package.
     path = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")]))
     command = [
         sys.executable, "-m", __name__, f"--nproc-per-node={count}", "-m", "cfaug", name, *words,
@@ -58,7 +58,7 @@ def start_ranks(name: str, words: Sequence[str], count: int) -> int:
 
 def main(words: Sequence[str]) -> int:
     """Start the processes as torchrun does on this machine, and return an exit code."""
-    signal.signal(signal.SIGINT, _ignore)  # a terminal's; who started this sends SIGTERM for it
+    signal.signal(signal.SIGINT, _ignore)  # from a terminal: the parent sends SIGTERM in its place
 
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -75,10 +75,10 @@ def main(words: Sequence[str]) -> int:
             told = True
             raise SignalException("stopped", signal.SIGTERM)
 
-    logging.disable(logging.ERROR)  # of torchrun's; its processes tell their own
+    logging.disable(logging.ERROR)  # torchrun's messages; the processes report their own errors
     signal.signal(signal.SIGTERM, stop)
     try:
-        # torchrun takes the place of this handler for every signal that it is to pass on itself.
+        # torchrun replaces this handler for every signal that it is told to pass on itself.
         run(parse_args(["--standalone", "--signals-to-handle=SIGQUIT", *words]))
     except ChildFailedError as error:
         _, failure = error.get_first_failure()
@@ -89,7 +89,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def _ignore(number: int, frame: FrameType | None) -> None:
-    """Do nothing: unlike SIG_IGN, this is not what the processes inherit."""
+    """Do nothing; unlike SIG_IGN, the processes do not inherit this handler."""
 
 
 if __name__ == "__main__":

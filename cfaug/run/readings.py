@@ -1,4 +1,4 @@
-"""How a run's sources were read: printed, recorded, and refused if it must be a mistake."""
+"""How a run's sources were read: print it, record it, and refuse what must be a mistake."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def describe_sources(data: DataSettings, opened: Opened) -> dict[str, dict[str, Any]]:
-    """Return what was recognised in every source that is read, by its role."""
+    """Return {role of a source: the form in which it was read} for every source that is read."""
     named = {"real": data.real, "counterfactual": data.counterfactual}
     named["control"] = data.control_source
     found = {}
@@ -31,7 +31,7 @@ def say_sources(sources: Mapping[str, Mapping[str, Any]]) -> None:
     """Print a line for each source on stderr, once; none for the parts of the embedded world.
 
     Args:
-        sources: as ``describe_sources`` gives them.
+        sources: {role: the form in which its source was read}, from ``describe_sources``.
     """
     from cfaug.data.index.reading import Reading
 
@@ -50,9 +50,9 @@ def check_sources(data: DataSettings, opened: Opened) -> None:
     """Refuse sources that must have been named by mistake.
 
     Raises:
-        UserError: if both sources are the same, or the counterfactual one holds single images and
-            was not asked for as such, or pairs are to be kept together and there is none; if one is
-            a test of true and false captions.
+        UserError: if both sources are the same; if the counterfactual one holds single images and
+            no setting says so; if pairs should be kept together and there are none; or if a source
+            is a test of true and false captions.
     """
     real, counterfactual = opened.real, opened.counterfactual
     if real is not None and counterfactual is not None and real.hash == counterfactual.hash:
@@ -78,7 +78,7 @@ def check_sources(data: DataSettings, opened: Opened) -> None:
 
 
 def _refuse_choices(sources: Mapping[str, Index | None]) -> None:
-    """Refuse tests in which half of the captions are wrong: they would be trained on as right."""
+    """Refuse tests with false captions, which would be trained on as true ones."""
     from cfaug.data.sources.compositional import FORMS
 
     choices = {form.kind: form.form for form in FORMS if form.is_choice}
@@ -91,7 +91,7 @@ def _refuse_choices(sources: Mapping[str, Index | None]) -> None:
 
 
 def _warn_of_pairs(name: str | None, real: Index | None) -> None:
-    """Warn that counterfactuals count as real data, as an arm called real would have them."""
+    """Warn that counterfactuals in ``data.real`` count as real data."""
     reading = None if real is None else real.reading
     if name is None or is_world(name) or reading is None or not reading.counterfactual_sets:
         return
@@ -107,7 +107,7 @@ def _refuse_singles(setting: str, name: str | None, index: Index) -> None:
 
     reading = index.reading
     if name is None or is_world(name) or reading is None:
-        return  # parts of the world that are not pairs are controls, and known to be
+        return  # parts of the world without pairs are meant as controls
     if 2 * reading.counterfactual_sets >= reading.sets:
         return
     forms = "\n".join(f"  {one.description}" for one in PAIRED)
@@ -115,9 +115,9 @@ def _refuse_singles(setting: str, name: str | None, index: Index) -> None:
     raise UserError(
         f"{setting}={name} holds no counterfactual pairs: it was read as {reading.form}, and "
         f"{found if reading.counterfactual_sets else 'none of its sets is'} an image and its "
-        f"counterfactual, each with its caption (first: {reading.example[0]!r}). Pairs are read of"
-        f'\n{forms}\n(README, "Your own data"). If single images are what you mean, as a control '
-        "without pairs, ask for them by name: data.counterfactual_members=singles"
+        f"counterfactual, each with its caption (first: {reading.example[0]!r}). Forms of pairs:"
+        f'\n{forms}\n(README, "Your own data"). If you want single images, as a control without '
+        "pairs, add data.counterfactual_members=singles"
     )
 
 

@@ -1,4 +1,4 @@
-"""The folder of one run: its identity, its state, and what is to be done with it.
+"""The folder of one run: its identity, its state, and whether to start, resume or skip it.
 
 A finished run with the same hash is skipped, an unfinished one is resumed, and a run with another
 hash is refused with the difference.
@@ -44,12 +44,12 @@ class RunFolder:
     """The folder of one run and the identity that it must have.
 
     Attributes:
-        path: of the folder.
-        identity: from ``cfaug.run.identity.identity``.
-        older: values of the identity that differ by an older rule, by that rule: an older run is
-            still this run.
+        path: the path of the folder.
+        identity: the settings and hashes from ``cfaug.run.identity.identity``.
+        older: {key of the identity: its value by an older rule}; a run with these values is still
+            this run.
         replaces: hash of the finished run that this one extends (``extend=true``).
-        arm: the arm's name as given by hand; ``None`` where its settings name it.
+        arm: the arm's name, if given by hand; ``None`` for an arm named after its settings.
     """
 
     path: Path
@@ -64,11 +64,11 @@ class RunFolder:
         return config_hash(self.identity)
 
     def verdict(self, overwrite: bool) -> Verdict:
-        """Return what is to be done with this folder; changes nothing.
+        """Return whether to start, resume or skip this run, without changing anything.
 
         Raises:
-            UserError: if another configuration's run lies there: the difference and two ways out;
-                if its record is damaged: the way out; if the folder is another arm's.
+            UserError: if the folder holds a run of another configuration, naming the difference and
+                two ways out; if its record is damaged; or if the folder belongs to another arm.
         """
         check_owner(self.path.parent, self.arm)
         record_file = self.path / "run.json"
@@ -201,13 +201,13 @@ class RunFolder:
             return []
         return [
             f"({', '.join(keys)} without 2: is an older version's hash; by its rule too the data "
-            "are others now: files changed, or are read otherwise than then)"
+            "differ now: files changed, or are read differently)"
         ]
 
     def clear(self) -> None:
         """Remove the run in this folder, and only files that a run writes.
 
-        A model card that somebody edited is set aside, and that is said on stderr.
+        A model card that somebody edited is set aside, with a message on stderr.
         """
         for name in ("run.json", "config.yaml", "metrics.csv", "last.ckpt", "results.jsonl"):
             (self.path / name).unlink(missing_ok=True)

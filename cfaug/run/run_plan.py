@@ -36,16 +36,16 @@ from cfaug.validation import check
 
 @dataclass(frozen=True, kw_only=True)
 class TrainJob:
-    """One run, ready to start: what is trained, and its folder.
+    """One run, ready to start: its task and its folder.
 
     Attributes:
-        task: what is trained, on what and how.
-        settings: as requested.
-        config: the same, with open settings of the data filled in.
-        folder: of the run, with its identity.
-        notes: warnings before it starts, one sentence each.
-        sources: what was recognised in every source, by its role.
-        by_seed: the settings that depend on the seed, as written.
+        task: the task to train, with its model, data and settings.
+        settings: the requested settings.
+        config: the content of the run's ``config.yaml``, with open settings of the data filled in.
+        folder: the run's folder and identity.
+        notes: warnings to print before the start, one sentence each.
+        sources: {role of a source: the form in which it was read}.
+        by_seed: {setting that depends on the seed: its value as written}.
     """
 
     task: Task
@@ -58,7 +58,7 @@ class TrainJob:
 
 
 def plan_run(settings: TrainSettings) -> TrainJob:
-    """Plan one run: read its data, draw what it is trained on, name its folder. Trains nothing.
+    """Plan one run without training: read its data, draw its examples, name its folder.
 
     Raises:
         UserError: for settings or data that cannot make a run, before anything is written.
@@ -114,10 +114,10 @@ def _data_settings(data: Mapping[str, Any], seed: int) -> Any:
 
 
 def prepare_data(jobs: Jobs) -> None:
-    """Draw and scan what a sweep reads on every core; planning then finds it on the disk.
+    """Draw and scan the sources of a sweep on all cores, so that planning finds them on the disk.
 
     Raises:
-        UserError: what drawing or scanning a source raises.
+        UserError: if a source cannot be drawn or scanned.
     """
     found = [(_data_settings(one["data"], one["seed"]), one["paths"]) for one, _ in jobs]
     prepare_sources([

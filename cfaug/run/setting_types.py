@@ -1,7 +1,7 @@
-"""Values that were typed, checked against the annotation of the argument that takes them.
+"""Check typed values against the annotations of the arguments that take them.
 
-A text is not a boolean and 1.5 is not a count: whatever stands in the composed settings has the
-type that the constructor's signature says, or is refused by a sentence before anything is done.
+A text is not a boolean and 1.5 is not a count: every composed setting has the type in the
+constructor's signature, or is refused with a message before anything is done.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ YES_AND_NO = {"true": True, "yes": True, "on": True, "false": False, "no": False
 
 @dataclass(frozen=True)
 class Keys:
-    """Says with ``Annotated`` what keys a mapping has.
+    """The keys of a mapping, for ``Annotated``.
 
     Attributes:
-        required: must be there and not be null.
-        kinds: the annotation of each key whose value is of another type than the rest.
+        required: keys that must be present and not null.
+        kinds: (key, annotation) of each key whose value has another type than the rest.
     """
 
     required: tuple[str, ...]
@@ -49,27 +49,27 @@ RunPaths = Annotated[
     Mapping[str, str],
     Keys(("runs", "shards", "cache"), (("image_roots", Sequence[str] | None),)),
 ]
-"""Where runs, shards and what is remembered of them lie; others are for ``${paths.NAME}``."""
+"""The folders of runs, shards and cached indexes; other keys are for ``${paths.NAME}``."""
 
 Given = Mapping[str, str]
-"""Settings as they were typed, by their dotted key."""
+"""{dotted key: its value as typed}."""
 
 
 def fit_value(value: Any, annotation: Any, key: str, given: Given) -> Any:
-    """Return a value as its annotation wants it.
+    """Return a value in the type of its annotation.
 
-    A text such as ``no`` becomes a boolean where one is wanted, a number the text that was typed
-    where a text is, and one text a list of it where there may be several. Nothing else changes: a
-    whole number stays one where any number will do.
+    A text such as ``no`` becomes a boolean if one is expected, a number becomes the typed text if a
+    text is expected, and a single text becomes a list if a list of texts is. Nothing else changes:
+    an integer stays an integer if any number is accepted.
 
     Args:
-        value: as it was composed: of YAML's types.
-        annotation: resolved, as ``annotation_of`` returns it.
+        value: the composed value, of one of YAML's types.
+        annotation: the resolved annotation that ``annotation_of`` returns.
         key: the setting's dotted name.
-        given: the settings that were typed.
+        given: {dotted key: its value as typed}.
 
     Raises:
-        UserError: naming the setting, the value and what it may be.
+        UserError: naming the setting, the value and the valid values.
     """
     choices = alternatives_of(annotation)
     for choice in choices:
@@ -99,7 +99,7 @@ def _takes_texts(choice: Any) -> bool:
 
 
 def _is(value: Any, choice: Any) -> bool:
-    """Say whether a value of YAML's types is one of a choice, but for what it holds."""
+    """Say whether a value of YAML's types has a choice's type, apart from its content."""
     base = base_of(choice)
     if base in {Any, object}:
         return True
@@ -113,13 +113,13 @@ def _is(value: Any, choice: Any) -> bool:
 
 
 def _is_object(base: Any) -> bool:
-    """Say whether an annotation wants what is made of a node; one that is not made may be null."""
+    """Say whether an annotation expects an object made from a node, or null in its place."""
     data = base in {Any, object, Mapping, dict} or is_typeddict(base) or is_sequence(base)
     return isinstance(base, type) and not data
 
 
 def _inside(value: Any, choice: Any, key: str, given: Given) -> Any:
-    """Return a value whose kind is right with what it holds fitted as well."""
+    """Return a value of the right kind with its content fitted as well."""
     base = base_of(choice)
     if isinstance(value, Mapping):
         return _mapping(value, choice, key, given)
@@ -158,7 +158,7 @@ def _mapping(value: Mapping[str, Any], choice: Any, key: str, given: Given) -> M
 
 
 def _marks(choice: Any) -> tuple[Sequence[str], Mapping[str, Any]]:
-    """Return which keys a mapping must have, and the annotations that single ones have."""
+    """Return the required keys of a mapping, and the annotations of single keys."""
     if get_origin(choice) is Annotated:
         for mark in get_args(choice)[1:]:
             if isinstance(mark, Keys):
@@ -173,10 +173,10 @@ def _kind_of_values(choice: Any) -> Any:
 
 
 def refuse_unknown(node: Mapping[str, Any], taken: Sequence[str], path: str) -> None:
-    """Refuse a key that nothing takes.
+    """Refuse an unknown key.
 
     Raises:
-        UserError: naming the nearest and all that are taken.
+        UserError: naming the nearest key and all known ones.
     """
     for key in node:
         if key in taken:

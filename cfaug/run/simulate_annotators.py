@@ -31,13 +31,13 @@ class Simulate:
 
     Args:
         out: the folder for ``answers-simulated-<n>.jsonl`` and ``categories-simulated-1.jsonl``.
-        question: what is asked.
-        category_question: what sorts the rejected images.
-        assignment: which annotator answers which question; its seed also draws mistakes and the
-            images to sort.
+        question: the question to answer, or a form about captions.
+        category_question: the question that sorts the rejected images.
+        assignment: the distribution of the images over annotators; its seed also draws mistakes and
+            the images to sort.
         mistakes: share of wrong answers.
         sorted_errors: number of rejected images that are sorted into categories.
-        causes: their categories.
+        causes: the categories of these images.
     """
 
     out: str
@@ -105,7 +105,7 @@ def _keep_known(items: Sequence[Item], truth: Sequence[str | None]) -> tuple[lis
     """Return the items that the oracle can answer; the others are counted in a message.
 
     Raises:
-        UserError: if it can answer none.
+        UserError: if the oracle can answer none of them.
     """
     known = [(item, label) for item, label in zip(items, truth, strict=True) if label is not None]
     if all(item.expected for item, _ in known):

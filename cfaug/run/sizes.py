@@ -1,4 +1,4 @@
-"""Whether the arms of a sweep have equally many training examples."""
+"""Compare the numbers of training examples of the arms of a sweep."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cfaug.run.run_plan import TrainJob
 
 
 def unequal_sizes(jobs: Sequence[TrainJob]) -> list[str]:
-    """Warn where arms of one experiment differ in their number of training examples.
+    """Warn if arms of one experiment differ in their number of training examples.
 
     With ``data.size=null`` every arm takes as many examples as it can, which depends on its ratio.
     Arms with a given size, or a size from a plan, are as intended.

@@ -1,4 +1,4 @@
-"""Opens the sources of the node ``data``: folders, parts of the world, label files."""
+"""Open the sources of the node ``data``: folders, parts of the world, label files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FEW = 10
 """Number of images among which recall at 10 is always 1."""
 
 SOURCE = "data.source"
-"""The setting of ``generate.py`` that names where examples came from."""
+"""The setting of ``generate.py`` that names the source of the examples."""
 
 
 def open_source(
@@ -51,17 +51,17 @@ def open_source(
     """Open the index of a folder, or of ``shapescapes:PART``, which is drawn on first use.
 
     Args:
-        name: of the source.
-        world: settings of the world.
-        data_seed: its seed, where it has none of its own.
+        name: a folder, the address of remote shards, or ``shapescapes:PART``.
+        world: settings of the world; ``None`` without one.
+        data_seed: the seed of a world without a seed of its own.
         shards: the folder of all shards (``paths.shards``).
-        cache: where indexes are kept.
+        cache: the folder of cached indexes.
         image_roots: folders in which a list may name images, beside its own.
         fetch: whether remote shards may be copied: only for names on the command line, never for
             names from a run's folder, which could hold any address or program.
 
     Raises:
-        UserError: for a folder no reader knows, or a world part without a world.
+        UserError: for a folder that no reader recognises, or a world part without a world.
     """
     from cfaug.data.index import open_index
     from cfaug.data.sources.remote import is_remote
@@ -85,7 +85,7 @@ def _copies(name: str, cache: Path, fetch: bool) -> Path:
     found = fetch_shards(name, cache) if fetch else find_copies(name, cache)
     if found is None:
         raise UserError(
-            f"{name} lies elsewhere, and paths.cache={cache} has no copy: evaluate.py fetches "
+            f"{name} is remote, and paths.cache={cache} has no copy: evaluate.py fetches "
             "nothing; `python train.py data=folder data.cf_ratio=0 dry_run=true data.real=...` does"
         )
     return found
@@ -100,9 +100,9 @@ def open_questions(
     """Open a set of questions about images: a file, a folder, or ``shapescapes_vqa:PART``.
 
     Args:
-        name: of the set.
-        world: settings of the world.
-        data_seed: its seed, where it has none of its own.
+        name: a file, a folder, or ``shapescapes_vqa:PART``.
+        world: settings of the world; ``None`` without one.
+        data_seed: the seed of a world without a seed of its own.
         image_roots: folders in which a list may name images, beside its own.
 
     Raises:
@@ -149,7 +149,7 @@ class Opened(Sources):
 
     @property
     def content(self) -> dict[str, str]:
-        """The hash of each by name, which replaces paths in a run's identity."""
+        """The hash of each source by name, which replaces paths in a run's identity."""
         return {name: one.hash for name, one in vars(self).items() if one is not None}
 
     @property
@@ -169,7 +169,7 @@ def open_data(data: DataSettings, open_one: Callable[[str], Index], shards: Path
         shards: the folder of all shards (``paths.shards``).
 
     Raises:
-        UserError: for a source that is missing or unreadable, or that does not go with the others.
+        UserError: for a source that is missing or unreadable, or does not fit the other sources.
     """
     from cfaug.data.planning.human_labels import read_labels
 
@@ -217,10 +217,10 @@ def _report_unlabelled(labels: Labels, counterfactual: Index) -> None:
 
 
 def needed_sources(data: DataSettings) -> tuple[str | None, str | None]:
-    """Return the names of the sources that are read; ``None`` stands for one that is not.
+    """Return the names of the sources that are read, with ``None`` for one that is not.
 
     Raises:
-        UserError: if one is missing, or one shows the embedded world and the other does not.
+        UserError: if a source is missing, or one shows the embedded world and the other does not.
     """
     found = []
     asked = f"plan={data.plan.name}" if data.plan else f"cf_ratio={data.cf_ratio}"
@@ -238,9 +238,9 @@ def needed_sources(data: DataSettings) -> tuple[str | None, str | None]:
 
 
 def report_join(join: Join, opened: Opened, kept: Path) -> None:
-    """Say how many real captions were found to be edited ones; list those that were not found.
+    """Print how many real captions were edited, and some originals that are not among them.
 
-    All misses are written to a file in ``kept``, named after the content of both sources.
+    All of these originals are written to a file in ``kept``, named after both sources' content.
     """
     from cfaug.files import write_file
 
@@ -299,8 +299,8 @@ def label_file(name: str, world: WorldSettings | None, data_seed: int | None, sh
 
     Args:
         name: a file, or ``shapescapes:PART``, whose answers are written on first use.
-        world: settings of the world.
-        data_seed: its seed, where it has none of its own.
+        world: settings of the world; ``None`` without one.
+        data_seed: the seed of a world without a seed of its own.
         shards: the folder of all shards (``paths.shards``).
 
     Raises:

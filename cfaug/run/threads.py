@@ -8,17 +8,17 @@ import sys
 from cfaug.validation import Positive, check
 
 SPINS = "2000"
-"""Turns of a waiting thread before it sleeps. A step of the tiny CLIP on two cores, in ms, by the
-spins: idle 45 at 100,000, 57 at 2,000, 71 at 0 (one thread: 77); beside two busy processes, as many
-times a single thread's step: 5.6 to 11, 1.2 to 1.4, and 0.7 to 1.6."""
+"""Turns of a waiting thread before it sleeps. A step of the tiny CLIP on two cores, at 100,000,
+2,000 and 0 turns: on an idle machine 45, 57 and 71 ms (one thread: 77); beside two busy processes
+5.6 to 11, 1.2 to 1.4 and 0.7 to 1.6 times the step of a single thread."""
 
 
 def wait_briefly() -> None:
     """Make waiting OpenMP threads sleep soon, unless the user chose otherwise.
 
     On a busy machine a spinning thread takes the core from the thread that it waits for. Must be
-    called before torch is loaded. The number of threads stays the same, and so do all results: with
-    another number, sums have other parts.
+    called before torch is loaded. The number of threads, which changes the last digits of sums,
+    stays the same, and so do all results.
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
@@ -29,7 +29,8 @@ def use_threads(threads: int | None) -> None:
     """Set the number of torch's threads for this process and its children.
 
     Args:
-        threads: from 1; ``None`` leaves the number to OMP_NUM_THREADS or the number of cores.
+        threads: the number, at least 1; ``None`` leaves it to OMP_NUM_THREADS or the number of
+            cores.
 
     Raises:
         UserError: for a number below 1.

@@ -100,7 +100,7 @@ def _summarise(results: Sequence[tuple[TrainJob, int]], jobs: int) -> int:
         for job, _ in failed:
             say(f"failed: {job.folder.path}")
     if failed and jobs > 1:
-        say(f"{len(failed)} of {jobs} runs failed; each again by itself:")
+        say(f"{len(failed)} of {jobs} runs failed; to repeat each by itself:")
         for job, _ in failed:
             say(f"  python train.py {shlex.join(_words(job))}")
     if len(results) < jobs:
@@ -128,7 +128,7 @@ def _refuse_shared_folders(jobs: Sequence[TrainJob]) -> None:
 
 
 def run_one(job: TrainJob) -> int:
-    """Fine-tune, resume, or say that it is done.
+    """Fine-tune or resume a run, or print that it is done.
 
     Under torchrun every rank decides the same from the same files; only rank 0 writes.
     """
@@ -201,7 +201,7 @@ def _recorded_fit(job: TrainJob, verdict: Verdict) -> int:
         threads, first = provenance.threads(), before.get("threads")
         if step and first not in (None, threads):
             say(
-                f"warning: {job.folder.path} went on with {threads} threads, and began with "
+                f"warning: {job.folder.path} resumed with {threads} threads, and began with "
                 f"{first}: the last bits may differ; threads={first} gives the same bytes"
             )
         record["threads"] = threads
@@ -210,7 +210,7 @@ def _recorded_fit(job: TrainJob, verdict: Verdict) -> int:
     try:
         result = _fit(job, attempts, started)
     except BaseException as error:
-        with suppress(OSError):  # the disk is full: the record that it is running says no less
+        with suppress(OSError):  # on a full disk the record stays "running", which is resumed too
             job.folder.write_record({**record, "state": "failed"})
         if isinstance(error, KeyboardInterrupt):
             raise KeyboardInterrupt(_describe_saved(job.folder.path)) from None

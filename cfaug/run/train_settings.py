@@ -13,20 +13,20 @@ from cfaug.run.setting_types import Node, RunPaths
 from cfaug.validation import Positive, check_fields
 
 NOT_OF_A_RUN = ("preset", "by_seed", "overrides")
-"""What composition and the command line bring beside the settings."""
+"""Fields that composition and the command line fill, which are not settings."""
 
 OPTIONAL_GROUPS = ("tuning", "loss")
-"""Groups that a run's ``config.yaml`` lacks where nothing was chosen of them."""
+"""Groups that a run's ``config.yaml`` lacks if nothing was chosen from them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainSettings:
-    """One run as it was asked for; ``conf/train.yaml`` describes the settings.
+    """The settings of one run, which ``conf/train.yaml`` describes.
 
     Args:
-        name: the experiment.
-        arm: the arm; ``None`` is named after the overrides.
-        seed: order of examples and dropout.
+        name: the experiment's name.
+        arm: the arm's name; ``None`` names it after the overrides.
+        seed: the seed of the order of examples and of dropout.
         data: node of ``DataSettings``.
         model: node of a model's specification.
         optim: node of ``OptimSettings``.
@@ -37,16 +37,16 @@ class TrainSettings:
         overwrite: remove another run in the folder and start anew.
         part: number of this part of a sweep, from 0.
         parts: number of parts of a sweep.
-        parallel: runs of a sweep at once.
+        parallel: number of runs of a sweep at once.
         on_error: ``continue`` with the other runs of a sweep when one fails, or ``stop``.
         share_image_cache: share decoded images between the runs of a process.
-        image_cache_mib: memory in MiB for them, in all processes together.
+        image_cache_mib: memory of the shared images in MiB, in all processes together.
         extend: continue a finished run to more steps.
-        threads: torch's threads; ``None`` uses all cores.
+        threads: number of torch's threads; ``None`` uses all cores.
         tuning: node of the parameters to train; ``None`` trains all.
-        loss: node of ``LossSettings``, or of ``AnswerLoss`` of questions; ``None`` is the model's
-            authors'.
-        preset: the training settings of the model's file, already filled in above.
+        loss: node of ``LossSettings``, or of ``AnswerLoss`` for questions; ``None`` is the loss of
+            the model's authors.
+        preset: the training settings of the model's file, already filled into the others.
         by_seed: settings that depend on the seed, as written.
         overrides: the words of the command line.
     """
@@ -84,12 +84,10 @@ class TrainSettings:
         """
         check_fields(self)
         if self.extend and self.overwrite:
-            raise UserError(
-                "extend=true goes on from a run that overwrite=true removes: choose one"
-            )
+            raise UserError("extend=true continues a run that overwrite=true removes: choose one")
 
     def config(self) -> Config:
-        """Return the content of a run's ``config.yaml``, with nodes as composed."""
+        """Return the content of a run's ``config.yaml``, with composed nodes."""
         settings: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
         return {
             name: value

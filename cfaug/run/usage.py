@@ -16,11 +16,11 @@ BESIDE = "optional "
 """Prefix of an entry in a defaults list that follows from other choices."""
 
 NOTHING = "null"
-"""The default choice of a group of which nothing is chosen."""
+"""The default of a group from which nothing is chosen."""
 
 
 def options_in(conf: Path, name: str) -> Callable[[str], list[str]]:
-    """Return a function that lists the choices of a group, none for an unknown group.
+    """Return a function that lists the choices of a group; empty for an unknown group.
 
     Args:
         conf: the folder of YAML files.
@@ -77,15 +77,15 @@ def _entries_beside(root_file: Path) -> dict[str, str]:
 
 
 def name_both(conf: Path, name: str, group: str, choice: str) -> str | None:
-    """Return the words that choose a file which follows from two choices; ``None`` for others.
+    """Return the words that choose a file by two choices together; ``None`` for other files.
 
     ``recipe/NAME/ZOO.yaml`` follows from ``recipe=NAME zoo=ZOO`` and is not a choice of ``recipe``.
 
     Args:
         conf: the folder of YAML files.
         name: the root configuration.
-        group: that was chosen from.
-        choice: that was typed.
+        group: the group of the typed choice.
+        choice: the typed choice, ``NAME/ZOO``.
     """
     chosen, beside = _chosen(conf / f"{name}.yaml"), _entries_beside(conf / f"{name}.yaml")
     parts, pattern = choice.split("/"), beside.get(group, "").split("/")
@@ -117,7 +117,7 @@ def _inner_groups(folder: Path) -> set[str]:
     """Return the groups from which the options of a group choose, as ``question: which_caption``.
 
     Args:
-        folder: of the group.
+        folder: the folder of the group.
     """
     import yaml
 
@@ -133,7 +133,7 @@ def usage(name: str, examples: str, conf: Path) -> str:
 
     Args:
         name: the root configuration, ``train`` for ``train.py``.
-        examples: what the script is for and commands to start from.
+        examples: the purpose of the script, and commands to start from.
         conf: the folder of YAML files.
     """
     root_file = conf / f"{name}.yaml"
@@ -152,7 +152,7 @@ def usage(name: str, examples: str, conf: Path) -> str:
     for group, option in beside.items():
         file = conf / group / f"{option}.yaml"
         if file.is_file():
-            lines += [f"{option} (beside {group}, by itself):", *_with_nested(file, conf)]
+            lines += [f"{option} (added to {group}):", *_with_nested(file, conf)]
     lines += [line.removeprefix("  ") for line in _body(root_file)]
     lines += [
         "",

@@ -46,8 +46,8 @@ def interpolate_runs(finished: Sequence[Tested], factors: Sequence[float]) -> li
     Runs without a step are left out, as their weights did not change.
 
     Args:
-        finished: the runs.
-        factors: of the fine-tuned weights, as ``check_factors`` returns them.
+        finished: the finished runs.
+        factors: shares of the fine-tuned weights in [0, 1], from ``check_factors``.
 
     Raises:
         UserError: if no run took a step, or the initial weights of one are missing.

@@ -127,10 +127,10 @@ def test_pages_for_people(place, annotate, capsys):
         ),
         (["export", "annotate/question=what"], "caption_true"),
         (["export", "data.counterfactual=null"], "name a folder"),
-        (["read"], "annotation/answers-*.jsonl: put what annotators downloaded there"),
+        (["read"], "annotation/answers-*.jsonl: put the files that annotators downloaded there"),
         (["read", "annotate.answers=nowhere.jsonl"], "nowhere.jsonl cannot be read"),
         (["read", "annotate.answers=[nowhere.jsonl]"], "nowhere.jsonl cannot be read"),
-        (["taxonomy"], "no file is called "),
+        (["taxonomy"], "no file of answers matches "),
         (["reed"], "export"),
     ],
 )

@@ -101,7 +101,7 @@ def test_an_arm_named_by_itself_is_found_whatever_its_new_length(place, capsys):
     [
         (["arm=none", "trainer.max_steps=9"], "there is no run in"),
         (["trainer.max_steps=2"], "already done"),
-        (["trainer.max_steps=1"], "has 2 steps already, and 1 are asked"),
+        (["trainer.max_steps=1"], "has 2 steps already, and 1 are requested"),
         (["trainer.max_steps=9", "optim.lr=1e-5"], "optim.lr: there 0.0006, asked 1e-05"),
         (["trainer.max_steps=9", "overwrite=true"], "choose one"),
         (["trainer.max_steps=9"], "did not keep its last state (trainer.keep_last=true keeps it)"),

@@ -58,7 +58,7 @@ def test_a_run_that_goes_on_with_other_threads_says_so(place, capsys, monkeypatc
     capsys.readouterr()
     monkeypatch.setattr("cfaug.run.provenance.threads", lambda: 9)
     assert place.train(*words) == 0
-    said = "went on with 9 threads, and began with 1: the last bits may differ; threads=1"
+    said = "resumed with 9 threads, and began with 1: the last bits may differ; threads=1"
     assert said in capsys.readouterr().err
 
 

@@ -18,7 +18,7 @@ def test_what_follows_from_other_choices_is_no_choice_but_is_shown():
     (recipes,) = (line for line in found.splitlines() if line.startswith("  recipe: "))
     assert {"coco_cf*", "lance"} <= set(recipes.removeprefix("  recipe: ").split(", "))
     assert "recipe/coco_cf" not in found
-    assert "coco_cf/shapescapes (beside recipe, by itself):" in found
+    assert "coco_cf/shapescapes (added to recipe):" in found
     assert {"coco_cf", "lance"} <= set(options_in(CONF, "generate")("recipe"))
     assert "coco_cf_3/base" in options_in(CONF, "train")("experiment")
 
