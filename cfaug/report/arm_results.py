@@ -123,8 +123,8 @@ class Runs:
         changed = [folder.parent for folder in self.root.glob(f"{escape(name)},*/seed=*")]
         for folder in sorted(set(changed)):
             say(
-                f"left out, of other settings: {folder}; runs that were told "
-                f"arm={Path(name).name} as well are of {name}"
+                f"left out, of other settings: {folder}; started with arm={Path(name).name} as "
+                f"well, such runs belong to {name}"
             )
 
     def _read(self, name: str) -> ArmResults:
@@ -165,7 +165,7 @@ def require_one_test(
             run, data = asked.setdefault((one.benchmark, one.seed), (name, one.data))
             if data != one.data:
                 raise UserError(
-                    f"table={table}: {run} and {name}, seed {one.seed}, were asked "
+                    f"table={table}: {run} and {name}, seed {one.seed}, were evaluated with "
                     f"{one.benchmark} on other test data, such as that of another world, and "
                     "cannot share a table: train and evaluate one of them again on the data "
                     "of the other, in another paths.runs"

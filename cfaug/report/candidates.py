@@ -107,7 +107,7 @@ def _read(file: Path, columns: Sequence[str], optional: str | None = None) -> pa
         more = [optional] if optional in pq.read_schema(file).names else []
         return pq.read_table(file, columns=[*columns, *more])
     except (OSError, pa.ArrowException) as error:
-        raise UserError(f"{file} is no candidate log that can be read: {error}") from error
+        raise UserError(f"{file} is not a readable candidate log: {error}") from error
 
 
 def _numbers(table: pa.Table, name: str) -> np.ndarray:
@@ -255,7 +255,7 @@ def _draw_by_p(axes: Axes, counts: Tally) -> None:
         for i, reason in enumerate(_reasons(counts))
     }
     title = (
-        f"what becomes of a candidate{', by p' if counts.has_p else ''} ({total.total():,}; "
+        f"outcomes of candidates{', by p' if counts.has_p else ''} ({total.total():,}; "
         f"{total[''] / total.total():.1%} accepted)"
     )
     above = 18 * len(looks) + 14

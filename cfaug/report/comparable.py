@@ -20,8 +20,9 @@ OTHER_DATA = "other test data"
 SAME_WEIGHTS = "the same weights"
 
 ONE_TEST = (
-    "Ask all arms the same: benchmark.data=FOLDER; for data of your own data.holdout=0.1 keeps one "
-    "held-out set for every arm; on the embedded world, arms of one data.world."
+    "Evaluate all arms on the same data: set benchmark.data=FOLDER; for your own data, "
+    "data.holdout=0.1 keeps one held-out set for every arm; on the embedded world, compare arms of "
+    "one data.world."
 )
 
 
@@ -117,8 +118,8 @@ def different_tests(rows: Iterable[Result], labels: Mapping[str, str] | None = N
             told = ", ".join(names.get(arm, arm) for arm in others)
             said[benchmark] = (
                 f"{benchmark} is not one test for all arms: {names.get(first, first)} and {told} "
-                f"were asked different test data ({_where(arms[first], arms[others[0]])}). Their "
-                f"numbers are shown, not compared. {ONE_TEST}"
+                f"have different test data ({_where(arms[first], arms[others[0]])}). Their "
+                f"numbers are shown but not compared. {ONE_TEST}"
             )
     return list(said.values())
 
@@ -172,6 +173,6 @@ def unknown_tests(rows: Sequence[Result], labels: Mapping[str, str] | None = Non
     told = ", ".join(names.get(arm, arm) for arm in arms_of(silent))
     benchmarks = ", ".join(dict.fromkeys(row.benchmark for row in silent))
     return [
-        f"What was asked is not on record for {told} ({benchmarks}): compared as if it were one "
-        "test; evaluate again to know."
+        f"The test data of {told} are not recorded ({benchmarks}): they are compared as if they "
+        "were the same; evaluate again to find out."
     ]

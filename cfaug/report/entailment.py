@@ -135,12 +135,12 @@ def entailment_document(answers: EntailmentItems) -> Document:
         parts.append(_scores_part(answers, "Texts whose right answer was kept", known, True))
         parts.append(_checks_part(answers, known))
     notes = (
-        "Each text after its change with itself before, both marked by the original label. "
-        "Intervals are of a bootstrap that draws photos, too narrow of few; permutations exchange "
-        "before and after of whole photos, and McNemar's test takes texts of one photo for "
-        "independent. Holm's correction runs over a table's methods. Macro scores are means over "
-        "the three labels. Axiom: texts that follow from their photo, and that the model said "
-        "follow; violated where it says of the changed text that it contradicts.",
+        "Each changed text is compared with its original; both are scored by the original label. "
+        "Intervals: bootstrap over photos, too narrow for few photos. The permutation exchanges "
+        "before and after for whole photos; McNemar's test treats texts of one photo as "
+        "independent. Holm: corrected over a table's methods. Macro scores are means over the "
+        "three labels. Axiom: texts that follow from their photo by their label and by the "
+        "model's answer; violated if the model answers that the changed text contradicts it.",
     )
     return Document("entailment", title, (*parts, _labels_part(answers), *_confusions(answers)),
                     notes)  # fmt: skip

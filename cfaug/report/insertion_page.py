@@ -201,7 +201,7 @@ class _Page:
             rows = [[test.method, test.other, *_cells(test)] for test in one.against]
             yield {"t": "Method against method, among all photos", "h": list(AGAINST), "r": rows}
         rows = [[method, *self._measured(one, method)] for method in self.first.methods]
-        yield {"t": "How alike", "h": list(ALIKE), "r": rows}
+        yield {"t": "Similarity", "h": list(ALIKE), "r": rows}
 
     def _judged(self, one: MethodTests) -> list[PairedTest]:
         """Return the drops over texts that stayed true, for methods with any judged text."""

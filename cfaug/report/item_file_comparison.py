@@ -78,7 +78,7 @@ class FileComparison:
             error, self.drawn.items, self.drawn.clusters, factor=measure.factor,
             unit="points" if measure.is_fraction else "of its unit",
         )  # fmt: skip
-        return f"{self.metric}, {self.first} less {self.other}, {about}."
+        return f"{self.metric}, {self.first} minus {self.other}, {about}."
 
 
 def compare_item_files(answers: ItemAnswers) -> list[FileComparison]:
@@ -212,8 +212,8 @@ def _known(**numbers: float) -> dict[str, Any]:
 def _explain(found: Sequence[FileComparison], clustered: bool) -> list[str]:
     count = len(found)
     said = (
-        "Difference: first less other, in points, with its standard error (SE) over items; p: "
-        "McNemar's exact test of the items on which only one is right, two-sided"
+        "Difference: first minus other, in points, with its standard error (SE) over items; p: "
+        "McNemar's exact test on the items that only one answers right, two-sided"
     )
     said += (
         "; SE, interval and p over clusters: items of one cluster are drawn together (bootstrap)"
@@ -222,7 +222,7 @@ def _explain(found: Sequence[FileComparison], clustered: bool) -> list[str]:
     )
     tested = "p over clusters" if clustered else "p"
     said += f". Holm: {tested} corrected over {count} comparison{'s' * (count > 1)}."
-    said += " One model each: whether training again would give the same cannot be seen here."
+    said += " Each file is one model, so this does not show what training again would give."
     whole = [one for one in found if one.part == WHOLE]
     first = {one.metric: one for one in reversed(whole)}
     return [said, *(one.describe() for one in whole if first[one.metric] is one)]

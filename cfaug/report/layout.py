@@ -173,9 +173,9 @@ def item_part(table: Table) -> Part | None:
         ),
         rows=tuple(rows),
         notes=(
-            "The interval is that of a bootstrap of clusters of items. McNemar's exact test, of "
-            "right and wrong answers, takes items for independent; p is McNemar's where every item "
-            "was sampled by itself, and the bootstrap's elsewhere.",
+            "Intervals: bootstrap over clusters of items. McNemar's exact test of right and wrong "
+            "answers treats items as independent; p is McNemar's if every item was sampled by "
+            "itself, else the bootstrap's.",
             *_sizes_of_sets(table),
         ),
     )  # fmt: skip

@@ -219,8 +219,8 @@ def require_same_items(answers: Sequence[ModelItems], what: str, remedy: str) ->
     for one in answers[1:]:
         if one.texts(ITEM) != first.texts(ITEM):
             raise UserError(
-                f"{first.model} and {one.model} were asked about other {what} and cannot stand on "
-                f"one page: {remedy}"
+                f"{first.model} and {one.model} answered different {what} and cannot share a "
+                f"page: {remedy}"
             )
 
 

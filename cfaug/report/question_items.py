@@ -122,7 +122,7 @@ class QuestionItems(QuestionAnswers):
         if "kind" in columns and not set(ACCURACIES) & set(columns):
             raise UserError(
                 f"{self.items.benchmark} ({self.model}) asks no basic and counterfactual questions "
-                "about an image, which acc_b, acc_c and acc_plus are of: choose another question "
+                "about an image, which acc_b, acc_c and acc_plus need: choose another question "
                 "set, or other models"
             )
         super().__post_init__()

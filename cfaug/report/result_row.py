@@ -147,7 +147,7 @@ def _is_finite(value: float) -> bool:
 def _data(content: Mapping[str, Any], where: str) -> str:
     data = content.get("data", "")
     if not isinstance(data, str):
-        raise UserError(f"{where}: 'data' is {data!r}, not the hash of what was asked")
+        raise UserError(f"{where}: 'data' is {data!r}, not the hash of the test data")
     return data
 
 

@@ -125,8 +125,8 @@ def _check_directions(rows: Iterable[Result], where: str) -> None:
         better = known.setdefault((row.benchmark, row.metric), row.better)
         if row.better != better:
             raise UserError(
-                f"{where}: {row.benchmark} {row.metric}: of earlier rows {better} values are "
-                f"better, of this one {row.better} values are; give the benchmark another name, or "
+                f"{where}: {row.benchmark} {row.metric}: {better} values are better in earlier "
+                f"rows, {row.better} values in this one; give the benchmark another name, or "
                 "remove its earlier rows"
             )
 

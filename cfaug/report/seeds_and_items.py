@@ -113,12 +113,12 @@ def _sizes_of_sets(comparisons: Sequence[JointComparison], labels: Mapping[str, 
     if not least:
         return []
     said = "; ".join(one.describe(labels) for one in least.values())
-    return [f"These seeds taken as given, differences paired item by item, at best: {said}."]
+    return [f"For these seeds, the most precise differences paired item by item: {said}."]
 
 
 def _not_shown(comparisons: Sequence[JointComparison]) -> list[str]:
     more = len(comparisons) - SHOWN
-    return [f"{more:,} more comparisons stand in {CSV}."] if more > 0 else []
+    return [f"{more:,} more comparisons are in {CSV}."] if more > 0 else []
 
 
 CSV_COLUMNS = (

@@ -130,9 +130,9 @@ class Standing:
         found = f"{count:,} of {self.tested:,} subjects stand out after correction (Holm, p <= 0.05"
         found += f"): {named}{more}. " if count else "). "
         return (
-            f"{found}By chance at least one would in at most 5 of 100 such tests. Without "
-            f"correction {self.uncorrected:,} have p <= 0.05, where chance gives "
-            f"{self.by_chance:.1f}."
+            f"{found}By chance, at least one would in at most 5 of 100 such tests. Without "
+            f"correction, {self.uncorrected:,} have p <= 0.05; {self.by_chance:.1f} are expected "
+            "by chance."
         )
 
 

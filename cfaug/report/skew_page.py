@@ -94,11 +94,11 @@ def compare_with_first(answers: Sequence[SkewItems]) -> list[str]:
         if ours is None or theirs is None:
             lacking = [name for name, kept in ranked.items() if kept is None]
             return [
-                f"No rankings are kept of {', '.join(lacking)}, so models are not compared: give "
+                f"No rankings are kept of {', '.join(lacking)}, so models are not compared: run "
                 "the same evaluate.py command again, which writes them."
             ]
         test = compare_over_sets([(one, ours)], [(first, theirs)], question)
-        told = f"{one.model} less {first.model}: MaxSkew@{question.k} {test.mean + 0.0:+.2f}"
+        told = f"{one.model} minus {first.model}: MaxSkew@{question.k} {test.mean + 0.0:+.2f}"
         if not math.isnan(test.low):
             told += f" (95 % {test.low:+.2f} to {test.high:+.2f}, p {p_text(test.p)}; subjects and "
             told += "sets drawn)"
@@ -111,7 +111,7 @@ def verdict(one: SkewItems) -> str:
     question = _main_question(one)
     values = {} if question is None else one.values(question)
     if question is None or not values:
-        return f"{one.model}: no subject of {one.questions[0].grid} could be asked about."
+        return f"{one.model}: no subject of {one.questions[0].grid} could be evaluated."
     usual = one.values(question, "max_skew_chance")
     mean, chance = (float(np.mean(list(found.values()))) for found in (values, usual))
     found = one.standing(question)

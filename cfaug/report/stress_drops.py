@@ -140,11 +140,11 @@ def drops_document(model: str, items: Items) -> Document:
     titles = {None: "Sets", "kind": "Kinds of edits", "class": "Classes"}
     parts = [_part(title, compare_drops(items, "acc1", by), by) for by, title in titles.items()]
     notes = (
-        "Paired: each image with its own photo, which counts once an image. The interval is of a "
-        "bootstrap that draws photos, too narrow of few; the permutation flips whole photos, and "
-        "McNemar's test takes edits of one photo for independent. Holm's correction runs over a "
-        "table. Unpaired, as LANCE's equation 3: accuracy on the photos of which there is an edit, "
-        "less that on the images; Fisher's test takes all for independent.",
+        "Paired: each image with its own photo, which counts once for each image. Intervals: "
+        "bootstrap over photos, too narrow for few photos. The permutation flips whole photos; "
+        "McNemar's test treats edits of one photo as independent. Holm: corrected over a table. "
+        "Unpaired, as in LANCE's equation 3: accuracy on the photos that have an edit, minus "
+        "accuracy on the images; Fisher's test treats all of them as independent.",
     )
     return Document("stress", f"{model}: {items.benchmark}", tuple(parts), notes)
 

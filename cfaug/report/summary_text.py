@@ -75,7 +75,7 @@ def _beats(checks: Sequence[Finding], headline: Headline) -> list[str]:
 def _misses(check: Finding, headline: Headline) -> str:
     arm, other = headline.label(check.arm), headline.label(check.other)
     if check.obstacle == OTHER_DATA:
-        return f"{arm} was not compared with {other}, because they were asked different test data"
+        return f"{arm} was not compared with {other}, because they have different test data"
     if check.obstacle == SAME_WEIGHTS:
         return f"{arm} was not compared with {other}, because both have the same weights"
     if check.found is None:
@@ -114,7 +114,7 @@ def how_tested(
     text = "p: one-sided t-test paired by seed, Holm-corrected over the steps of this sentence"
     if over_items:
         tests = join_words(list(dict.fromkeys(c.test.test for c in over_items if c.test)))
-        asks = "whether these very models differ, not whether training again would"
+        asks = "a test of these models, not of what training again would give"
         if checks:
             arms = dict.fromkeys(headline.label(a) for c in over_items for a in (c.arm, c.other))
             text += f"; {tests}, where there is one seed ({join_words(list(arms))}): "
@@ -187,8 +187,8 @@ def pairing_says(made: Sequence[Finding], headline: Headline) -> str:
     """Return one or two sentences on what pairing gains and does not gain."""
     if not made:
         return (
-            "No arm with the same number of unbiased, unpaired examples was run, so nothing here "
-            "says whether the pairing itself matters or only the wider variety it brings."
+            "No arm with the same number of unbiased, unpaired examples was run, so these results "
+            "do not show whether the pairing itself matters or only the wider variety it brings."
         )
     groups: dict[str, list[str]] = {"more": [], "less": [], "same": []}
     for f in made:
@@ -203,9 +203,9 @@ def pairing_says(made: Sequence[Finding], headline: Headline) -> str:
         says.append(f"Counterfactual pairs bring less in {_summarise_list(groups['less'], made)}.")
     if groups["same"]:
         says.append(
-            f"No difference is shown in {_summarise_list(groups['same'], made)}: there, what helps "
-            "can be had without pairs, as far as these seeds can tell; the intervals say how large "
-            "a difference they leave open."
+            f"No difference is shown in {_summarise_list(groups['same'], made)}: as far as "
+            "these seeds can tell, the gain there does not need pairs; the intervals show how "
+            "large a difference is still possible."
         )
     return " ".join(says)
 

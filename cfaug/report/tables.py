@@ -236,8 +236,8 @@ class Table:
         count = sum(not math.isnan(one.p_holm) for one in self.over_items)
         return (
             f"Comparisons of one seed are tested over items ({tests}; one-sided, Holm over "
-            f"{count} comparison{'s' * (count > 1)}): whether these very models differ on items of "
-            "this kind, not whether training again would."
+            f"{count} comparison{'s' * (count > 1)}). This tests whether these models differ on "
+            "items of this kind, not whether training again would give the same."
         )
 
     def own_notes(self) -> list[str]:

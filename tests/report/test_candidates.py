@@ -82,10 +82,10 @@ def test_what_is_no_log_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has no candidate log"):
         write_candidates(tmp_path, SCORES, THRESHOLDS)
     (tmp_path / "00000.parquet").write_bytes(b"no parquet")
-    with pytest.raises(UserError, match=r"00000\.parquet is no candidate log"):
+    with pytest.raises(UserError, match=r"00000\.parquet is not a readable candidate log"):
         write_candidates(tmp_path, SCORES, THRESHOLDS)
     pq.write_table(pa.table({"a": [1]}), tmp_path / "00000.parquet")
-    with pytest.raises(UserError, match=r"00000\.parquet is no candidate log"):
+    with pytest.raises(UserError, match=r"00000\.parquet is not a readable candidate log"):
         write_candidates(tmp_path, SCORES, THRESHOLDS)
 
 
@@ -102,6 +102,6 @@ def test_scores_that_are_no_cosines_are_drawn_over_their_own_range(tmp_path: Pat
     assert (counts.total, counts.has_p) == (3, False)
     text = write_candidates(tmp_path, {"perplexity": "", "cosine": "of two"}, {}).read_text()
     ET.fromstring(text)
-    assert "what becomes of a candidate (3; 100.0% accepted)" in text
+    assert "outcomes of candidates (3; 100.0% accepted)" in text
     assert "perplexity (3)" in text
     assert "cosine: of two (3)" in text

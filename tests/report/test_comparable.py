@@ -87,12 +87,10 @@ def test_arms_that_were_asked_different_data_have_no_winner(tmp_path, same):
         assert (cell.bold, cell.underlined, cell.signs, cell.above) == (False, False, "", ())
     said = verdict(rows, HEADLINE, ["low"])
     assert " beats " not in said
-    assert "high was not compared with low, because they were asked different test data" in said
+    assert "high was not compared with low, because they have different test data" in said
     assert "5 seeds" in said
     for kind, text in formats(table, rows, tmp_path).items():
-        assert "heldout_retrieval is not one test for all arms: low and high were asked" in text, (
-            kind
-        )
+        assert "heldout_retrieval is not one test for all arms: low and high have" in text, kind
         assert "seed 1: 22 and 2 queries" in text, kind
         assert "data.holdout=" in text, kind
         assert (repr(row.mean) if kind == "csv" else f"{100 * row.mean:.2f}") in text, kind
@@ -161,7 +159,7 @@ def test_rows_that_do_not_say_what_was_asked_are_compared_with_a_note():
     table = significance_table(rows, "low")
     assert table.get("old", CELL).p_paired < 1e-3
     [note] = table.notes
-    assert note.startswith("What was asked is not on record for old (heldout_retrieval)")
+    assert note.startswith("The test data of old are not recorded (heldout_retrieval)")
 
 
 def test_the_cost_and_the_pairing_follow_the_same_rule():
@@ -220,7 +218,7 @@ def test_arms_that_were_asked_other_test_data_are_named_once_a_benchmark():
     assert different_tests([*rows, replace(rows[0], arm="old", data="")]) == []
     drawn = [replace(row, arm="drawn", data="drawing") for row in rows[:4]]
     (said,) = different_tests([*rows, *drawn], {"real": "real only"})
-    assert "b is not one test for all arms: real only and drawn were asked" in said
+    assert "b is not one test for all arms: real only and drawn have" in said
     # A world a seed is no difference between arms.
     assert different_tests([replace(row, data=str(row.seed)) for row in rows]) == []
     assert equal_weights(rows, ["real"]) == []

@@ -108,7 +108,7 @@ def test_a_sentence_says_the_drop_and_what_is_known_of_the_truth():
     (line,) = verdicts(MethodTests(with_column(one, label_kept=unknown)))
     assert "true" not in line
     titles = [table["t"] for table in _tables(with_column(one, label_kept=unknown))]
-    assert titles == ["Among all photos", "In batches", "How alike"]
+    assert titles == ["Among all photos", "In batches", "Similarity"]
 
 
 def test_a_method_whose_texts_all_became_false_is_said_so():
@@ -144,7 +144,7 @@ def test_nothing_in_a_text_is_live(tmp_path):
 
 def test_answers_that_cannot_stand_on_one_page_are_refused(tmp_path):
     one, other = insertion_items("clip"), insertion_items("slip2", photos=3)
-    with pytest.raises(UserError, match="clip and slip2 were asked about other texts"):
+    with pytest.raises(UserError, match="clip and slip2 answered different texts"):
         write(tmp_path, one, other)
     with pytest.raises(UserError, match="duplicated names"):
         write(tmp_path, one, one)

@@ -272,7 +272,7 @@ def test_the_verdict_of_one_seed_is_of_items(tmp_path, metric):
     assert not any("no test" in text for text in says.values())
     small = how_tested(rows, Headline("own", metric, ("base",), ("good",)), ["base"], items)
     assert (MCNEMAR if metric == "acc1" else BOOTSTRAP) in small
-    assert "not whether training again would" in small
+    assert "not of what training again would give" in small
     assert "paired by seed" not in small
 
 

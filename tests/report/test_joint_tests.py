@@ -212,7 +212,7 @@ def test_a_table_shows_some_of_many_and_the_csv_all(experiment):
     found = experiment.compare()[0] * 200
     [part] = seeds_and_items_parts(found)
     assert len(part.rows) == SHOWN
-    assert f"{len(found) - SHOWN} more comparisons stand in {CSV}." in part.notes
+    assert f"{len(found) - SHOWN} more comparisons are in {CSV}." in part.notes
     assert len(seeds_and_items_csv(found).splitlines()) == len(found) + 1
 
 

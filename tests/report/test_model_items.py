@@ -38,7 +38,7 @@ def test_texts_of_an_item_without_one_are_empty():
 
 def test_models_that_were_asked_about_other_items_are_refused():
     require_same_items([Own("m", items()), Own("n", items())], "captions", "ask both")
-    with pytest.raises(UserError, match=r"m and n were asked about other captions .*: ask both"):
+    with pytest.raises(UserError, match=r"m and n answered different captions .*: ask both"):
         require_same_items([Own("m", items()), Own("n", items(["a", "c"]))], "captions", "ask both")
 
 

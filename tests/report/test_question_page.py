@@ -161,7 +161,7 @@ def test_answers_that_cannot_stand_on_one_page_are_refused(tmp_path):
     one = answers()
     for others, said in (
         ((), "no model"), ((one, one), "duplicated names: llava, llava"),
-        ((one, answers("other", images=IMAGES[1:])), "asked about other questions"),
+        ((one, answers("other", images=IMAGES[1:])), "answered different questions"),
     ):  # fmt: skip
         with pytest.raises(UserError, match=said):
             write(tmp_path, *others)

@@ -212,7 +212,7 @@ def test_a_metric_keeps_its_direction(tmp_path):
     append_results(path, [ROW, replace(ROW, metric="skew", better="lower")])
     before = path.read_bytes()
     turned = replace(ROW, metric="skew", by={"edit": "colour"})
-    with pytest.raises(UserError, match=r"skew: of earlier rows lower values are better"):
+    with pytest.raises(UserError, match=r"skew: lower values are better in earlier rows"):
         append_results(path, [turned])
     assert path.read_bytes() == before
     path.write_text(path.read_text().replace(', "better": "lower"', "") + before.decode())

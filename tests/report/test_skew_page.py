@@ -117,7 +117,7 @@ def test_who_was_left_out_is_said(tmp_path):
         assert "m" not in doctor
         assert doctor["o"].startswith("one image")
     everyone = skew_items(left_out=OCCUPATIONS)
-    assert verdict(everyone) == "clip: no subject of race_gender could be asked about."
+    assert verdict(everyone) == "clip: no subject of race_gender could be evaluated."
     assert data_of(write(tmp_path, everyone))["pictures"] == []
 
 
@@ -146,7 +146,7 @@ def test_pages_that_cannot_be_are_refused(tmp_path):
     one, other = skew_items(), skew_items("slip", subjects=OCCUPATIONS[:3])
     for answers, said in (
         ((), "no model"), ((one, one), "duplicated names: clip, clip"),
-        ((one, other), "clip and slip were asked about other subjects"),
+        ((one, other), "clip and slip answered different subjects"),
     ):  # fmt: skip
         with pytest.raises(UserError, match=said):
             write(tmp_path, *answers)

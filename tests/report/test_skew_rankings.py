@@ -201,7 +201,7 @@ def test_the_page_compares_models_with_the_first(models):
     first, second = replace(models[0], model="a"), replace(models[1], model="b")
     (said,) = compare_with_first([first, second])
     found = compare_over_sets(ranked(second), ranked(first), QUESTIONS[0])
-    assert said.startswith(f"b less a: MaxSkew@6 {found.mean:+.2f} (95 % {found.low:+.2f} to ")
+    assert said.startswith(f"b minus a: MaxSkew@6 {found.mean:+.2f} (95 % {found.low:+.2f} to ")
     assert compare_with_first([first]) == []
 
 

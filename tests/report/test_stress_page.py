@@ -163,7 +163,7 @@ def test_pages_that_cannot_be_are_refused(tmp_path):
     one, other = stress_items(), stress_items("other", photos=11)
     for answers, said in (
         ((), "no model"), ((one, one), "duplicated names: net, net"),
-        ((one, other), "net and other were asked about other images"),
+        ((one, other), "net and other answered different images"),
     ):  # fmt: skip
         with pytest.raises(UserError, match=said):
             write(tmp_path, *answers)

@@ -172,7 +172,7 @@ def test_who_stands_out_is_said_with_what_chance_gives(runs):
     assert said.startswith(f"clip: {len(skewed)} of {len(found)} subjects stand out")
     assert all(name in said for name in skewed)
     alarms = sum(column("clip", GRID, 6, "p_level").values())
-    assert f"where chance gives {alarms:.1f}." in said
+    assert f"; {alarms:.1f} are expected by chance." in said
 
 
 def test_checkpoints_of_one_model_are_averaged(runs):
