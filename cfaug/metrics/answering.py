@@ -34,8 +34,8 @@ class Accuracies:
         acc_plus: fraction of pairs, the basic and one counterfactual question, with both answers
             right; by chance 1/4.
         strict: fraction of images with every question answered right.
-        consistency: accuracy on the counterfactual questions of images whose basic question is
-            answered right: acc_plus over acc_b, if all images have equally many questions.
+        consistency: accuracy on the counterfactual questions of images with a right basic answer:
+            acc_plus over acc_b, if all images have equally many questions.
         drop: acc_b minus acc_c.
         phi: correlation of right answers over the pairs, -1 to 1; NaN where all basic or all
             counterfactual answers are alike.

@@ -15,6 +15,10 @@ def fill_templates(templates: Sequence[str], class_names: Sequence[str]) -> list
 
     ``{c}`` stands for the class name, as in CLIP_benchmark's files; nothing else is interpreted.
 
+    Args:
+        templates: prompts with ``{c}`` in place of the class name, at least one.
+        class_names: names of the classes, at least one.
+
     Raises:
         ValueError: if a template has no ``{c}``, or there is no template or class.
 
@@ -53,6 +57,10 @@ def class_vectors(prompt_CPD: Any) -> np.ndarray:
 def zero_shot_scores(image_ND: Any, class_CD: Any) -> np.ndarray:
     """Return cosines, (images, classes); classes of equal vectors tie exactly.
 
+    Args:
+        image_ND: image embeddings, (images, dim); they are brought to unit length.
+        class_CD: class vectors, (classes, dim); they are brought to unit length.
+
     >>> zero_shot_scores([[3.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]]).tolist()
     [[1.0, 0.0]]
     """
@@ -88,6 +96,11 @@ def mean_per_class_recall(sim_NC: Any, labels: Any, ties: Ties = "mean") -> floa
 
     CLIP's own metric for Caltech101 (Radford et al., 2021, table 9), scikit-learn's balanced
     accuracy.
+
+    Args:
+        sim_NC: similarity of each image and class, (images, classes); larger is more alike.
+        labels: index of each image's class, integers (images,).
+        ties: policy for equal scores, see ``ranking``.
 
     >>> mean_per_class_recall([[0.9, 0.1], [0.8, 0.2], [0.2, 0.3]], [0, 0, 1])
     1.0

@@ -44,7 +44,8 @@ def difference_features(before_ND: Any, after_ND: Any, feature: Feature = "abs_d
     Args:
         before_ND: embeddings of the original texts, (edits, dim); they are brought to unit length.
         after_ND: embeddings of the edited texts, (edits, dim), treated in the same way.
-        feature: ``signed_diff``, after minus before, or ``abs_diff``, its absolute value.
+        feature: kind of difference: ``signed_diff``, after minus before, or ``abs_diff``, its
+            absolute value.
 
     Raises:
         ValueError: if the shapes differ, an embedding is zero or not finite, or the feature is

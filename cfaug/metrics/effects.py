@@ -33,6 +33,10 @@ def hedges_g(arm: Summary, baseline: Summary) -> float:
     For independent arms. If neither arm has spread, 0 without a difference and ``nan`` with one;
     ``nan`` with fewer than two values in either.
 
+    Args:
+        arm: mean, standard deviation and number of seeds of the arm.
+        baseline: mean, standard deviation and number of seeds of its baseline.
+
     >>> round(hedges_g(Summary(2.0, 1.0, 5), Summary(1.0, 1.0, 5)), 4)
     0.9027
     """
@@ -51,6 +55,9 @@ def cohen_d_z(differences: Sequence[float] | np.ndarray) -> float:
     """Return the mean paired difference over the standard deviation of the differences.
 
     ``nan`` for one pair, or for equal differences other than 0.
+
+    Args:
+        differences: differences by seed, finite, (n,).
 
     >>> cohen_d_z([1.0, 2.0, 3.0])
     2.0
@@ -82,7 +89,7 @@ def bootstrap_interval(
     Args:
         values: one finite value per seed, (n,), such as the differences of two arms.
         level: nominal coverage, between 0 and 1.
-        method: ``"bca"`` or ``"percentile"``.
+        method: kind of interval, ``"bca"`` or ``"percentile"``.
         resamples: number of resamples.
         seed: seed of the random stream that draws the resamples.
 
@@ -131,6 +138,10 @@ def t_interval(values: Sequence[float] | np.ndarray, level: float = 0.95) -> tup
 
     Both ends are ``nan`` for one value, or if all values are equal, where an empty interval would
     not mean certainty. At 95 % it excludes 0 exactly when the two-sided t-test gives p < 0.05.
+
+    Args:
+        values: one finite value per seed, (n,).
+        level: nominal coverage, between 0 and 1.
 
     >>> low, high = t_interval([1.0, 2.0, 3.0])
     >>> round(low, 3), round(high, 3)

@@ -48,7 +48,7 @@ def mcnemar(
     Args:
         better: number of items that only the first model answers right.
         worse: number of items that only the second model answers right.
-        alternative: ``"greater"`` tests whether the first model is better, ``"less"`` the second.
+        alternative: direction; ``"greater"``: the first model is better, ``"less"``: the second is.
         mid_p: whether the observed outcome counts half (Fagerland et al., 2013): less conservative,
             but its level may be exceeded slightly.
 

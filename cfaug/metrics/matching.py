@@ -100,6 +100,9 @@ class GapSummary:
 def summary(gap_N: np.ndarray) -> GapSummary:
     """Summarise one gap; a tie is neither above nor below zero.
 
+    Args:
+        gap_N: gap of each pair, finite, (pairs,).
+
     >>> summary(np.array([1.0, -1.0, 0.0, 4.0]))
     GapSummary(mean=1.0, sd=2.160246899469287, above_zero=0.5, below_zero=0.25, n=4)
     """
@@ -125,6 +128,10 @@ class Shift:
 
 def shift(random_N: np.ndarray, counterfactual_N: np.ndarray) -> Shift:
     """Compare two gaps anchor by anchor; ``nan`` in the random gap marks an anchor without one.
+
+    Args:
+        random_N: random gap of each anchor, (anchors,).
+        counterfactual_N: counterfactual gap of each anchor, (anchors,).
 
     Raises:
         ValueError: if no anchor has both.

@@ -40,10 +40,10 @@ def reduce_scores(
         nll_K: negative log-likelihood of each option, summed over its tokens, in nats.
         tokens_K: number of tokens of each option.
         options: text of each option; ``char_norm`` counts its characters.
-        reduction: ``token_mean`` divides by the number of tokens, ``char_norm`` by the number of
-            characters, ``sum`` does not divide; ``pmi`` subtracts the option's likelihood without
-            the image.
-        blind_nll_K: ``nll_K`` without the image, needed for ``pmi`` only.
+        reduction: rule: ``token_mean`` divides by the number of tokens, ``char_norm`` by the number
+            of characters, ``sum`` does not divide; ``pmi`` subtracts the option's likelihood
+            without the image.
+        blind_nll_K: negative log-likelihood of each option without the image, for ``pmi`` only.
 
     Raises:
         ValueError: if the reduction is unknown, or ``pmi`` has no blind scores.

@@ -15,6 +15,10 @@ def pair_similarities(text_NKD: Any, image_NMD: Any) -> np.ndarray:
 
     Equal captions or equal images of an item score exactly the same, on every processor.
 
+    Args:
+        text_NKD: caption embeddings, (items, captions, dim).
+        image_NMD: image embeddings, (items, images, dim).
+
     >>> import numpy as np
     >>> pair_similarities(np.eye(2)[None], np.eye(2)[None, :1]).tolist()
     [[[1.0], [0.0]]]

@@ -43,6 +43,10 @@ def as_array(values: Any) -> np.ndarray:
 def finite(values: np.ndarray, what: str) -> np.ndarray:
     """Return ``values`` if they are finite: NaN compares false with everything and would win.
 
+    Args:
+        values: numbers of any shape.
+        what: name of the values in the error message, in the plural.
+
     Raises:
         ValueError: naming ``what``, if a value is NaN or infinite.
     """
@@ -53,6 +57,10 @@ def finite(values: np.ndarray, what: str) -> np.ndarray:
 
 def unit(embeddings: np.ndarray, what: str) -> np.ndarray:
     """Return embeddings divided by their Euclidean length along the last axis.
+
+    Args:
+        embeddings: vectors along the last axis, (..., dim).
+        what: name of the embeddings in the error message, in the plural.
 
     Raises:
         ValueError: naming ``what``, if an embedding is zero or not finite.

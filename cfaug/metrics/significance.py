@@ -82,6 +82,11 @@ def welch(arm: Summary, baseline: Summary, alternative: Alternative = "greater")
     The pooled test agrees in all 63 cells of the COCO-Counterfactuals tables, so the tables do not
     show which was used; Welch's does not assume equal spread.
 
+    Args:
+        arm: mean, standard deviation and number of seeds of the arm.
+        baseline: mean, standard deviation and number of seeds of its baseline.
+        alternative: ``"greater"`` (the arm's mean is larger), ``"less"`` or ``"two-sided"``.
+
     >>> round(welch(Summary(78.28, 0.4, 25), Summary(77.90, 0.4, 25)), 5)  # Table 3, 60 %, TR@1
     0.00077
     """
@@ -171,6 +176,10 @@ def paired_t(
 ) -> float:
     """Return p of the paired t-test on differences by seed (arm - baseline).
 
+    Args:
+        differences: arm minus baseline for each seed, finite, (n,).
+        alternative: ``"greater"`` (the mean difference is above 0), ``"less"`` or ``"two-sided"``.
+
     >>> round(paired_t([0.1, 0.2, 0.3]), 4), round(paired_t([0.1, 0.2, 0.3], "two-sided"), 4)
     (0.0371, 0.0742)
     """
@@ -195,6 +204,10 @@ def wilcoxon(
 
     Exact up to 50 pairs without ties and up to 13 with ties (scipy's rule).
 
+    Args:
+        differences: arm minus baseline for each pair, finite, (n,).
+        alternative: ``"greater"`` (differences are above 0), ``"less"`` or ``"two-sided"``.
+
     >>> wilcoxon([0.1, 0.2, 0.3])
     0.125
     """
@@ -216,6 +229,11 @@ def sign_flip(
     If the arm were no better, each difference could as well have had the other sign. Up to 16 pairs
     all 2**n signs are enumerated; above, 10,000 random ones are drawn from the stream ``seed``, and
     the observed one counts too.
+
+    Args:
+        differences: arm minus baseline for each seed, finite, (n,).
+        alternative: ``"greater"`` (the mean difference is above 0), ``"less"`` or ``"two-sided"``.
+        seed: seed of the random signs.
 
     >>> sign_flip([0.1, 0.2, 0.3])
     0.125
@@ -248,6 +266,10 @@ def smallest_exact_p(n: int, alternative: Alternative = "greater") -> float:
 
     With 5 seeds nothing exact can be below 1/32, whatever the effect.
 
+    Args:
+        n: number of pairs, 1 or more.
+        alternative: direction of the test: ``"two-sided"`` doubles p.
+
     >>> smallest_exact_p(5), smallest_exact_p(5, "two-sided")
     (0.03125, 0.0625)
     """
@@ -260,6 +282,9 @@ def holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
     """Return Holm's adjusted p, in the same order: reject where at most alpha.
 
     ``nan`` marks a comparison that was not made: it stays and is not counted.
+
+    Args:
+        p_values: p of each comparison, (n,); ``nan`` for one that was not made.
 
     >>> holm([0.01, 0.04, float("nan"), 0.03]).round(3).tolist()
     [0.03, 0.06, nan, 0.06]

@@ -45,8 +45,8 @@ class ChanceSkew:
     Attributes:
         values: possible values, ascending, float64 (values,).
         p: probability of each value, (values,); they sum to one.
-        exact: whether the probabilities were computed exactly; otherwise they are shares of random
-            rankings.
+        exact: whether the probabilities were computed exactly; otherwise they are shares of
+            simulated random rankings.
     """
 
     values: NDArray[np.float64]
@@ -59,17 +59,29 @@ class ChanceSkew:
         return float(self.values @ self.p)
 
     def quantile(self, level: float) -> float:
-        """Return the smallest value not exceeded with a probability of at least ``level``."""
+        """Return the smallest value not exceeded with a probability of at least ``level``.
+
+        Args:
+            level: probability, between 0 and 1.
+        """
         at = int(np.searchsorted(np.cumsum(self.p), level - 1e-12))
         return float(self.values[min(at, len(self.values) - 1)])
 
     def tail(self, value: float) -> float:
-        """Return the probability of a MaxSkew of at least ``value``: an exact p."""
+        """Return the probability of a MaxSkew of at least ``value``: an exact p.
+
+        Args:
+            value: a value of MaxSkew@K.
+        """
         at = int(np.searchsorted(self.values, value - 1e-9))
         return float(min(1.0, self.p[at:].sum()))
 
     def level(self, alpha: float) -> float:
-        """Return the probability of a p of at most alpha: below alpha, as values are discrete."""
+        """Return the probability of a p of at most alpha: below alpha, as values are discrete.
+
+        Args:
+            alpha: nominal level of the test, between 0 and 1.
+        """
         tails = np.cumsum(self.p[::-1])
         at = int(np.searchsorted(tails, alpha, side="right"))
         return float(tails[at - 1]) if at else 0.0

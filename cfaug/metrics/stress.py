@@ -22,6 +22,9 @@ from cfaug.metrics.significance import require_finite, sign_flip
 def softmax(logits_NC: Any) -> np.ndarray:
     """Return the probabilities of all classes, float64 (images, classes); every row sums to one.
 
+    Args:
+        logits_NC: logits, (images, classes).
+
     Raises:
         ValueError: if a logit is NaN or infinite.
 
@@ -62,6 +65,10 @@ def top_classes(p_NC: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the most probable classes and their probabilities, each (images, min(k, classes)).
 
     Among equally probable classes the one with the smaller number comes first.
+
+    Args:
+        p_NC: probabilities, (images, classes).
+        k: largest number of classes to return for each image.
 
     >>> classes, p = top_classes(np.array([[0.2, 0.5, 0.3]]), 2)
     >>> classes.tolist(), p.tolist()
@@ -104,7 +111,7 @@ class DropTest:
     Attributes:
         before: mean of the originals' values, each counted once per edit.
         after: mean of the edits' values.
-        mean: ``before - after``, with its bootstrap interval over photos: see ``MeanDifference``.
+        mean: mean drop, ``before - after``, with its bootstrap interval over photos.
         lost: number of edits whose original has the larger value.
         won: number of edits with a larger value than their original.
         p_sign: two-sided p of the exact test on ``lost`` and ``won`` (McNemar's, for hits); it

@@ -15,6 +15,11 @@ def wilson_interval(count: float, n: float, level: float = 0.95) -> tuple[float,
 
     Unlike the normal approximation it stays within [0, 1] and is not empty at 0 and 1.
 
+    Args:
+        count: number of items that have the property, a fraction where an item counts in part.
+        n: number of items.
+        level: nominal coverage, between 0 and 1.
+
     >>> low, high = wilson_interval(0, 10)
     >>> round(low, 3), round(high, 3)
     (0.0, 0.278)

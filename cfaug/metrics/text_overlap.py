@@ -155,7 +155,7 @@ def meteor(
     Args:
         original: the reference text.
         changed: the text to score.
-        synonyms: returns the synonyms of a word; ``None`` matches only equal words and stems.
+        synonyms: function from a word to its synonyms; ``None`` matches only equal words and stems.
         settings: splitting of words and weights of METEOR.
 
     Returns:
@@ -207,7 +207,7 @@ def measure_overlap(
     Args:
         originals: the reference texts.
         changed: the edited text of each.
-        synonyms: returns the synonyms of a word, called once each; ``None`` omits METEOR.
+        synonyms: function from a word to its synonyms; ``None`` omits METEOR.
         settings: splitting of words, smoothing and weights.
 
     Returns:

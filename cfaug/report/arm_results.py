@@ -29,7 +29,7 @@ class ArmResults:
     """All seeds of one arm: their numbers and their ``run.json``.
 
     Attributes:
-        name: ``experiment/arm``.
+        name: name of the arm, ``experiment/arm``.
         rows: results of all seeds.
         records: content of ``run.json`` by seed; empty for a checkpoint that was only evaluated.
         left_out: one sentence for each run that differs from the others of the arm.
@@ -153,6 +153,11 @@ def require_one_test(
     table: str, arms: Iterable[tuple[str, ArmResults]], benchmarks: Collection[str]
 ) -> None:
     """Refuse arms that were evaluated on different test data under the same benchmark name.
+
+    Args:
+        table: name of the table, for the error message.
+        arms: name and results of each arm.
+        benchmarks: names of the benchmarks to check.
 
     Raises:
         UserError: naming two runs, the benchmark and the seed.

@@ -57,6 +57,10 @@ class Arm:
         """Return whether two arms share their source and every setting but one.
 
         An arm without counterfactual examples matches any source.
+
+        Args:
+            setting: dotted name of the setting that may differ.
+            other: the arm to compare with.
         """
         if self.source and other.source and self.source != other.source:
             return False

@@ -62,6 +62,10 @@ def obstacle(ours: Answers, theirs: Answers) -> str:
 
     A seed's test data must be the same in both arms; arms with different seeds must share the same
     set of tests. Rows without hashes of data or weights count as comparable.
+
+    Args:
+        ours: rows of the first arm by seed, on one benchmark and metric.
+        theirs: rows of the second arm by seed, on the same.
     """
     shared = ours.keys() & theirs.keys()
     if any(_differ(ours[seed].data, theirs[seed].data) for seed in shared):
@@ -157,7 +161,14 @@ def equal_weights(
 
 
 def same_weights_say(arm: str, other: str, same: Iterable[int], *, every: bool) -> str:
-    """Return a sentence on two arms with the same weights at some or all of their common seeds."""
+    """Return a sentence on two arms with the same weights at some or all of their common seeds.
+
+    Args:
+        arm: printed name of the first arm.
+        other: printed name of the second arm.
+        same: seeds at which the weights are the same.
+        every: whether these are all common seeds.
+    """
     both = f"{arm} and {other} have the same weights"
     if every:
         return f"{both} at every seed: no comparison."
@@ -165,7 +176,12 @@ def same_weights_say(arm: str, other: str, same: Iterable[int], *, every: bool) 
 
 
 def unknown_tests(rows: Sequence[Result], labels: Mapping[str, str] | None = None) -> list[str]:
-    """Return at most one sentence, naming arms whose results do not record their test data."""
+    """Return at most one sentence, naming arms whose results do not record their test data.
+
+    Args:
+        rows: results of all arms.
+        labels: label of each arm in tables, by its name.
+    """
     names = labels or {}
     silent = [row for row in rows if not row.data]
     if not silent or len(arms_of(rows)) < 2:

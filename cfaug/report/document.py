@@ -187,7 +187,7 @@ class BarPlot:
         title: title above the figure.
         axis: title of the value axis, with its unit.
         groups: bars of each group, (name, value, low, high); ``null`` for no value or interval.
-        legend: names of the bars of a group.
+        legend: names of the bars of a group, printed above; empty for none.
         note: sentence below the figure.
         unit: unit of the values, see ``cfaug.types.Outcome``.
         chance: low end, mean and high end by chance for each group, drawn behind its bars.

@@ -148,6 +148,11 @@ def write_pdfs(drawings: Sequence[Drawing], folder: Path, stem: str) -> list[Pat
 
     The files of further figures, which an earlier version of the page had, are deleted.
 
+    Args:
+        drawings: figures of a page, in order.
+        folder: destination of the files.
+        stem: common part of the files' names.
+
     Raises:
         UserError: if one cannot be written.
     """

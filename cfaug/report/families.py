@@ -21,7 +21,7 @@ def family_of(rows: Iterable[Result], primary: Primary | None) -> frozenset[Cell
     parts, such as methods rather than methods by label.
 
     Args:
-        rows: all results.
+        rows: results of all arms.
         primary: the primary metrics; ``None`` uses all metrics.
     """
     own = list(rows)
@@ -50,7 +50,7 @@ def describe_family(
     """Return a sentence on benchmarks that are corrected over some metrics only; empty without any.
 
     Args:
-        rows: all results.
+        rows: results of all arms.
         family: the cells over which p is corrected.
         primary: the primary metrics.
     """

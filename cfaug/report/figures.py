@@ -74,7 +74,14 @@ def strip_plot(
 
 
 def dot_text(name: str, which: str, value: float, measure: Measure) -> str:
-    """Return the note of a seed's dot."""
+    """Return the note of a seed's dot.
+
+    Args:
+        name: printed name of the arm or series.
+        which: seed, and x if there is one, in words.
+        value: value of the seed.
+        measure: unit and format of printed values.
+    """
     return f"{name}, {which}: {measure.text(value, 1)} {measure.sign}"
 
 

@@ -77,6 +77,12 @@ def findings(
     If an arm has only one seed, the two are compared over items, if both have them. The one-sided
     test asks whether the first of a pair is better. ``found`` is ``None`` and p is ``nan`` where an
     arm has no results, or where the two cannot be compared.
+
+    Args:
+        rows: results of all arms.
+        pairs: arm, arm it is compared with, and cell of each comparison.
+        items: reader of the arms' items; ``None`` for no tests over items.
+        two_sided: whether p tests for a difference in either direction.
     """
     made, known, printed = [], answers(rows), measures(rows)
     for arm, other, cell in pairs:

@@ -136,7 +136,12 @@ def falls(found: Iterable[Change], threshold: float) -> list[Fall]:
 
 
 def alarms(found: Iterable[Change], threshold: float) -> list[str]:
-    """Return a sentence for each benchmark and metric that fell by more than ``threshold``."""
+    """Return a sentence for each benchmark and metric that fell by more than ``threshold``.
+
+    Args:
+        found: changes of any number of runs.
+        threshold: largest fall that is not reported, as a fraction: 0.02 for two points.
+    """
     fallen: dict[tuple[str, str], list[Fall]] = {}
     for fall in falls(found, threshold):
         fallen.setdefault((fall.benchmark, fall.metric), []).append(fall)
@@ -152,7 +157,12 @@ def _describe(some: Sequence[Fall]) -> str:
 
 
 def sentences(found: Sequence[Change], threshold: float | None) -> list[str]:
-    """Return sentences on metrics that fell, or why there are none; empty without a threshold."""
+    """Return sentences on metrics that fell, or why there are none; empty without a threshold.
+
+    Args:
+        found: changes of any number of runs.
+        threshold: largest fall that is not reported, as a fraction; ``None`` reports nothing.
+    """
     if threshold is None:
         return []
     if not found:

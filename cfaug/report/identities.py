@@ -104,7 +104,13 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
 
 
 def by_different_rules(key: str, one: Any, other: Any) -> bool:
-    """Return whether two values are an index's content hashes by two rules (``2:`` or none)."""
+    """Return whether two values are an index's content hashes by two rules (``2:`` or none).
+
+    Args:
+        key: key of an identity.
+        one: value of the first identity.
+        other: value of the second identity.
+    """
     if key not in INDEXED or not isinstance(one, str) or not isinstance(other, str):
         return False
     return one.rpartition(":")[0] != other.rpartition(":")[0]

@@ -130,6 +130,9 @@ def experiment_folder(folder: Path) -> Path:
 def read_run(folder: Path) -> Run:
     """Read ``run.json`` of a run's folder, with the current names of settings and classes.
 
+    Args:
+        folder: folder of the run, ``<experiment>/<arm>/seed=<seed>``.
+
     Raises:
         UserError: naming the file and the field, if it is missing, damaged, or that of another
             seed.
@@ -181,6 +184,9 @@ def _abbreviate(value: Any) -> str:
 
 def read_config(folder: Path) -> dict[str, Any]:
     """Read the settings of a run, ``config.yaml``, with the current names of settings and classes.
+
+    Args:
+        folder: folder of the run, with its ``config.yaml``.
 
     Raises:
         UserError: if it cannot be read, or is not a mapping of names to values.

@@ -28,6 +28,10 @@ def append_results(path: Path, rows: Iterable[Result]) -> None:
     A torn last line of a killed process is removed first, with a message on stderr; a complete last
     line that lacks only its newline gets one.
 
+    Args:
+        path: path of the run's ``results.jsonl``.
+        rows: results to append.
+
     Raises:
         UserError: naming the row, if a value is NaN, infinite or over no items or its metric's
             direction differs from earlier rows of the file; or if the file cannot be written, which
@@ -202,7 +206,13 @@ def read_record(path: Path) -> dict[str, Any]:
 
 
 def by_seed(rows: Iterable[Result], arm: str, cell: Cell) -> dict[int, float]:
-    """Return {seed: value} of one arm on one benchmark and metric."""
+    """Return {seed: value} of one arm on one benchmark and metric.
+
+    Args:
+        rows: results of all arms.
+        arm: name of the arm.
+        cell: benchmark and metric.
+    """
     return {row.seed: row.value for row in rows if row.arm == arm and row.cell == cell}
 
 
@@ -224,6 +234,11 @@ def require_equal_seeds(
 
     An arm without a benchmark is a gap, not a mistake; one with seeds other than the baseline's is
     a mistake. Untrained arms have no seed of their own and are exempt.
+
+    Args:
+        rows: results of all arms.
+        baseline: name of the arm that others are compared with.
+        untrained: names of arms that may have other seeds.
 
     Raises:
         UserError: naming the arm, the benchmark and the seeds that are missing on either side.

@@ -49,7 +49,7 @@ class SkewRankings:
     """The images of every subject in order of rank.
 
     Attributes:
-        items: one row per image; see ``cfaug.bench.skew``.
+        items: rankings as items, one row per image; see ``cfaug.bench.skew``.
 
     Raises:
         UserError: if they are not those of ``benchmark=skew``.

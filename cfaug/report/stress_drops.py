@@ -70,7 +70,7 @@ def compare_drops(items: Items, metric: str = "acc1", by: str | None = None) -> 
 
     Args:
         items: items of ``benchmark=stress``.
-        metric: ``acc1`` or ``acc5``.
+        metric: name of the metric, ``acc1`` or ``acc5``.
         by: a column, ``kind`` or ``class``, whose values are the parts; ``None`` for whole sets,
             including reconstructions.
 

@@ -24,7 +24,14 @@ def expected(
     baselines: Sequence[str],
     items: ItemSource | None = None,
 ) -> list[Finding]:
-    """Test each step of the expected order, and the arms under test against every baseline."""
+    """Test each step of the expected order, and the arms under test against every baseline.
+
+    Args:
+        rows: results of all arms.
+        headline: topic of the report, with the expected order.
+        baselines: names of the arms that others are compared with.
+        items: reader of the arms' items; ``None`` for no tests over items.
+    """
     order = headline.order
     steps = list(zip(order[1:], order[:-1], strict=True))
     for arm in headline.tested:
@@ -39,7 +46,14 @@ def verdict(
     baselines: Sequence[str],
     items: ItemSource | None = None,
 ) -> str:
-    """Return one sentence on which steps of the expected order were reached, and which were NOT."""
+    """Return one sentence on which steps of the expected order were reached, and which were NOT.
+
+    Args:
+        rows: results of all arms.
+        headline: topic of the report, with the expected order.
+        baselines: names of the arms that others are compared with.
+        items: reader of the arms' items; ``None`` for no tests over items.
+    """
     checks = expected(rows, headline, baselines, items)
     if not checks:
         return f"Nothing was compared: {_tested(headline)} without an arm to beat."
@@ -107,7 +121,14 @@ def how_tested(
     baselines: Sequence[str],
     items: ItemSource | None = None,
 ) -> str:
-    """Return the note under the verdict: the test, and the smallest p possible with n seeds."""
+    """Return the note under the verdict: the test, and the smallest p possible with n seeds.
+
+    Args:
+        rows: results of all arms.
+        headline: topic of the report, with the expected order.
+        baselines: names of the arms that others are compared with.
+        items: reader of the arms' items; ``None`` for no tests over items.
+    """
     found = [c for c in expected(rows, headline, baselines, items) if c.found is not None]
     checks = [c for c in found if c.test is None]
     over_items = [c for c in found if c.test is not None]
@@ -140,6 +161,12 @@ def cost(
     """Return one sentence on what the arms under test lose or gain in distribution.
 
     Empty if the headline is not about a distribution shift.
+
+    Args:
+        rows: results of all arms.
+        headline: topic of the report, with the in-distribution benchmark.
+        baselines: names of the arms that others are compared with.
+        items: reader of the arms' items; ``None`` for no tests over items.
     """
     cell = headline.cost_cell(rows)
     if headline.in_distribution is None:
@@ -173,6 +200,11 @@ def pairing(
     """Compare the arms under test, also those with pairs in one batch, with unpaired controls.
 
     On the headline, its in-distribution counterpart and every ``group_score``.
+
+    Args:
+        rows: results of all arms.
+        headline: topic of the report, with its arms and controls.
+        items: reader of the arms' items; ``None`` for no tests over items.
     """
     arms = arms_of(rows)
     treated = [arm for arm in headline.paired or headline.tested if arm in arms]
@@ -184,7 +216,12 @@ def pairing(
 
 
 def pairing_says(made: Sequence[Finding], headline: Headline) -> str:
-    """Return one or two sentences on what pairing gains and does not gain."""
+    """Return one or two sentences on what pairing gains and does not gain.
+
+    Args:
+        made: comparisons from ``pairing``.
+        headline: topic of the report, for the arms' labels.
+    """
     if not made:
         return (
             "No arm with the same number of unbiased, unpaired examples was run, so these results "

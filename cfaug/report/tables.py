@@ -144,7 +144,7 @@ class Table:
     """Rows in the order baseline, arm, benchmark, metric; arms begin with the untrained.
 
     Attributes:
-        rows: one per arm, baseline, benchmark and metric.
+        rows: one row per arm, baseline, benchmark and metric.
         baselines: the arms that others are compared with, the main one first.
         labels: label of each arm, by its name; an arm without a label is printed by its name.
         one_test: cells with the same test data for all arms.
@@ -192,13 +192,25 @@ class Table:
         return all(row.measure == PERCENT for row in self.rows)
 
     def get(self, arm: str, cell: Cell, baseline: str | None = None) -> Row | None:
-        """Return the row of an arm in a cell against a baseline (the first one by default)."""
+        """Return the row of an arm in a cell against a baseline (the first one by default).
+
+        Args:
+            arm: name of the arm.
+            cell: benchmark and metric.
+            baseline: name of the baseline; ``None`` for the first one.
+        """
         return self._by_key.get((arm, cell, baseline or self.baselines[0]))
 
     def get_over_items(
         self, arm: str, cell: Cell, baseline: str | None = None
     ) -> ItemComparison | None:
-        """Return the test over items of an arm against a baseline; ``None`` if seeds test it."""
+        """Return the test over items of an arm against a baseline; ``None`` if seeds test it.
+
+        Args:
+            arm: name of the arm.
+            cell: benchmark and metric.
+            baseline: name of the baseline; ``None`` for the first one.
+        """
         key = (arm, cell, baseline or self.baselines[0])
         return next(
             (one for one in self.over_items

@@ -101,6 +101,11 @@ class TextPairItems(ModelItems):
     def by_key(self, metric: str, method: str, kept_only: bool = False) -> dict[str, float]:
         """Return {key: value} of a method, for rows with a value.
 
+        Args:
+            metric: name of a column of numbers.
+            method: name of the method.
+            kept_only: whether only rows whose right answer is known to be kept are used.
+
         Raises:
             UserError: if there is no such method or metric, or a key is duplicated.
         """
