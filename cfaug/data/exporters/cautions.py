@@ -1,4 +1,4 @@
-"""Cautions for sets with labels that may be about people: what the labels are, and are not."""
+"""Cautions for sets with labels that may be about people."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def cautions(attributes: Mapping[str, Sequence[str]]) -> list[str]:
     """Return the cautions for grids of some attributes, a paragraph each.
 
     Args:
-        attributes: the values that occur, by name.
+        attributes: {attribute: values that occur}.
     """
     found = list(GENERAL)
     for name, values in attributes.items():
@@ -50,11 +50,11 @@ def cautions(attributes: Mapping[str, Sequence[str]]) -> list[str]:
 def caution_lines(
     attributes: Mapping[str, Sequence[str]], grids: Mapping[str, int]
 ) -> Iterable[str]:
-    """Yield a section of a card: the grids, their labels, and the cautions for them.
+    """Yield the lines of a card's section on the grids, their labels, and the cautions for them.
 
     Args:
-        attributes: the values that occur, by name.
-        grids: number of sets of each grid.
+        attributes: {attribute: values that occur}.
+        grids: {grid: number of sets}.
     """
     yield HEAD
     yield ""

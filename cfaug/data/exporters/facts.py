@@ -17,13 +17,13 @@ from cfaug.types import CounterfactualSet
 
 @dataclass(frozen=True)
 class About:
-    """Statements that only the publisher can make; the card marks ``None`` as still to be written.
+    """Statements that only the publisher can make; the card marks ``None`` as to be written.
 
     Attributes:
         name: name of the data set.
         license: the Hub's identifier of a licence ("cc-by-4.0").
-        description: one paragraph.
-        authors: the makers, and for whom they made it.
+        description: a description of the data set in one paragraph.
+        authors: the authors, and for whom they made the data set.
         contact: the address for questions.
         captions: source and licence of the captions.
         language: language of the captions, ISO 639.
@@ -44,10 +44,10 @@ class Facts:
 
     Attributes:
         generated: number of sets made by a recipe of ours.
-        models: description of each model, as text, by its role.
-        numbers: every value of each score, p and cfg.
-        grids: number of sets of each grid of attributes.
-        attributes: the values that occur in grids, by name, in the order of their first set.
+        models: {role: descriptions of the models, as text}.
+        numbers: {name: all values} of each score, p and cfg.
+        grids: {grid of attributes: number of sets}.
+        attributes: {attribute: values that occur in grids, in the order of their first set}.
     """
 
     sets: int = 0
@@ -108,7 +108,7 @@ class Facts:
 
 
 def draw(one: CounterfactualSet) -> dict[str, Any]:
-    """Return seed, p and cfg of a set, as far as its members have them."""
+    """Return those of seed, p and cfg that a set's members have."""
     found: dict[str, Any] = {}
     for member in one.members:
         for name in ("seed", "p", "cfg"):
@@ -118,10 +118,10 @@ def draw(one: CounterfactualSet) -> dict[str, Any]:
 
 
 def empty_folder(folder: Path) -> Path:
-    """Make a folder, or accept an empty one.
+    """Create a folder, or accept an empty one, and return it.
 
     Raises:
-        UserError: if it is not empty, so that an export never mixes with an older one.
+        UserError: if it is not empty: an export never mixes with an older one.
     """
     folder = folder.expanduser()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

@@ -40,7 +40,7 @@ def columns(layout: Layout, scores: Iterable[str]) -> dict[str, str]:
     """Return the type of each column: ``image``, or a name that Arrow and ``datasets`` share.
 
     Args:
-        layout: of the rows.
+        layout: the layout of the rows.
         scores: names of scores that have a column of their own.
     """
     if layout == "grid":
@@ -72,15 +72,15 @@ def export_hub(
     ``about``, which has everything.
 
     Args:
-        sets: what to export.
-        folder: destination; must be empty.
-        about: what only the publisher knows.
+        sets: the sets to export.
+        folder: the folder to write to, which must be empty or missing.
+        about: the statements that only the publisher can make.
         split: the name of the split.
         layout: ``pairs``, ``members`` or ``grid``; ``None`` is pairs if the first set is one, else
             members.
 
     Returns:
-        The facts counted on the way.
+        The facts that were counted during the export.
 
     Raises:
         UserError: if the folder is not empty, there are no sets, the layout is invalid, or a set
@@ -199,7 +199,7 @@ def _schema(found: Mapping[str, str]) -> Any:
 def _write_files(
     rows: Iterator[dict[str, Any]], folder: Path, split: str, found: Mapping[str, str]
 ) -> None:
-    """Write files of about ``BYTES_PER_FILE``; named last, because a name has their number."""
+    """Write files of about ``BYTES_PER_FILE``, named last: each name has the number of files."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

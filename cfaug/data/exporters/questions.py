@@ -31,10 +31,10 @@ from cfaug.question_sets import QUESTIONS as OF_EXAMPLE
 from cfaug.types import CounterfactualSet
 
 QUESTIONS, IMAGES = "questions.jsonl", "images"
-"""Names in the folder."""
+"""Names of the list and of the folder of images."""
 
 USED = (CATEGORY, QUESTION, OF_EXAMPLE)
-"""Names in a member's ``extra`` that are used here; others are kept unchanged."""
+"""Names in a member's ``extra`` that have columns of their own; others are kept unchanged."""
 
 
 def write_questions(images: Iterable[AskedImage], folder: Path | str) -> int:
@@ -43,7 +43,7 @@ def write_questions(images: Iterable[AskedImage], folder: Path | str) -> int:
     The same images give the same bytes; an image that several entries share is written once.
 
     Args:
-        images: each with an image, and with one basic question and counterfactual ones.
+        images: the images, each with one basic question and counterfactual ones.
         folder: an empty or missing folder.
 
     Raises:
@@ -60,18 +60,18 @@ def export_questions(
     """Write the questions that are the members of sets, as a recipe makes them.
 
     Args:
-        sets: whose members are questions about one image.
-        folder: as for ``write_questions``.
+        sets: the sets; the members of each are questions about one image.
+        folder: an empty or missing folder.
         verdicts: people's judgements, ``{<set>_<member>: good or not}``. A good question is marked
             verified and any other judged one is left out, as is an image without a remaining
             counterfactual question; questions without a judgement stay as they are, and unknown
             names are ignored.
 
     Returns:
-        How many images were written.
+        The number of images that were written.
 
     Raises:
-        UserError: as ``write_questions`` does; if a member is not a question.
+        UserError: if a member is not a question, or ``write_questions`` raises an error.
     """
     return _write(_judged(sets, verdicts or {}), Path(folder))
 

@@ -22,8 +22,8 @@ from cfaug.pixels import ImageTransform, decode_image, stack_pixels
 from cfaug.signals import obey_parent
 
 KEEP_BYTES = 256 * 1024 * 1024
-"""Limit of bytes of decoded pixels that a run keeps: a small data set is decoded once, not every
-epoch."""
+"""Maximum size, in bytes, of the decoded pixels that a run keeps: a small data set is decoded once,
+not every epoch."""
 
 Indexes = tuple[Index | None, Index | None]
 Batch = dict[str, Any]
@@ -34,10 +34,10 @@ class Share:
     """This process's part of a global batch.
 
     Attributes:
-        rows: (source, row) of its examples, int64 (n, 2).
-        whole: the same for all examples of the batch, rank by rank.
-        rank: of this process.
-        world: how many processes share the batch.
+        rows: (source, row) of this process's examples, int64 (n, 2).
+        whole: (source, row) of all examples of the batch, rank by rank, int64 (global_size, 2).
+        rank: the rank of this process.
+        world: the number of processes that share the batch.
     """
 
     rows: np.ndarray
@@ -47,16 +47,16 @@ class Share:
 
 
 class Examples(Dataset[Batch]):
-    """Turns a share into a batch: images are read, decoded and cropped; uint8, not normalised.
+    """A data set that turns a share into a batch of decoded, cropped images, not normalised.
 
     Args:
-        indexes: of the real and the counterfactual source.
-        transform: the model's.
-        rows: total number of examples, which decides whether pixels are kept.
+        indexes: the indexes of the real and the counterfactual source; ``None`` for one not in use.
+        transform: the image transform of the model.
+        rows: the total number of examples, which decides whether pixels are kept.
         kept: a cache of pixels shared with other runs, used in place of this run's own.
         captions: captions of the counterfactual source's images; ``None`` leaves them unchanged.
         neutral: whether batches have the neutral prompts of counterfactual sets.
-        classes: the possible labels of rows, if batches have labels; ``None`` if not.
+        classes: the possible labels of rows; ``None`` for batches without labels.
         pairs: the parts of counterfactuals that are wrong answers for the rows of their originals.
     """
 
@@ -201,7 +201,7 @@ class Examples(Dataset[Batch]):
         return numbers
 
     def _numbers(self, rows: np.ndarray, column: str) -> np.ndarray:
-        """Return a column of the rows' indexes; even numbers are of the real source."""
+        """Return a column of the rows' indexes; even numbers belong to the real source."""
         numbers = np.empty(len(rows), np.int64)
         for source, index in enumerate(self.indexes):
             mine = rows[:, 0] == source
@@ -293,7 +293,7 @@ class ValidationShares:
 
 
 def _even_places(source: np.ndarray) -> np.ndarray:
-    """Give each row a place in [0, 1) that spreads each source evenly."""
+    """Return a place in [0, 1) for each row that spreads each source evenly."""
     place = np.empty(len(source))
     for one in (0, 1):
         mine = np.flatnonzero(source == one)
@@ -308,7 +308,7 @@ def _of_pairs(rows: np.ndarray) -> list[tuple[int, int]]:
 
 
 class _Loader(DataLoader[Batch]):
-    """Raises, in the process that iterates, the user's errors that workers met."""
+    """A loader that raises its workers' errors in the process that iterates."""
 
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]  # iterated, never advanced by hand
         for batch in super().__iter__():
@@ -323,7 +323,7 @@ def make_loader(examples: Examples, shares: Iterable[Share], workers: int) -> Da
     """Return a loader of the shares, in their order, without any use of global random state.
 
     Args:
-        examples: turns a share into a batch.
+        examples: the data set, which turns a share into a batch.
         shares: the shares in order, iterated in this process.
         workers: number of processes that read; 0 reads in this one.
     """

@@ -24,18 +24,18 @@ def epoch_order(
 
     Args:
         mixture: the plan.
-        data_seed: ``data.seed``.
-        seed: seed of the run.
-        epoch: from 0.
-        batch_size: global batch size; matters only to ``stratify`` and ``pairs_in_batch``.
-        stratify: every batch has its share of counterfactuals, rounded up or down; otherwise their
-            number in a batch is hypergeometric.
-        pairs_in_batch: members of one counterfactual set are in the same batch, as far as they fit;
-            ``split_sets`` counts the rest. If ``mixture.visits`` has examples several times, all
-            come once before any comes again, and in different batches if the examples fill at least
-            two.
-        window: shuffle within windows of this many files of each source, the files in random order,
-            so that only these are read at a time; ``None`` shuffles everything.
+        data_seed: the data seed, ``data.seed``.
+        seed: the seed of the run.
+        epoch: the number of the epoch, from 0.
+        batch_size: global batch size; only ``stratify`` and ``pairs_in_batch`` depend on it.
+        stratify: whether every batch has its share of counterfactuals, rounded up or down;
+            otherwise their number in a batch is hypergeometric.
+        pairs_in_batch: whether members of one counterfactual set are in the same batch, as far as
+            they fit; ``split_sets`` counts the rest. If ``mixture.visits`` has examples several
+            times, all come once before any comes again, and in different batches if the examples
+            fill at least two.
+        window: number of files of each source in a window of shuffling, with the files in random
+            order, so that only these are read at a time; ``None`` shuffles everything.
     """
     rng = generator(seed, "order", data_seed, epoch)
     n_real = mixture.counts["real"]
@@ -89,7 +89,7 @@ def _part_visits(
 
 
 def _spread(shuffled: list[np.ndarray], rng: np.random.Generator) -> np.ndarray:
-    """Return which places of the epoch are counterfactual, with equally likely arrangements."""
+    """Return which places of the epoch are counterfactual; all arrangements are equally likely."""
     is_cf = np.zeros(sum(map(len, shuffled)), bool)
     is_cf[len(shuffled[REAL]) :] = True
     return rng.permutation(is_cf)
@@ -123,7 +123,7 @@ def _whole_sets(mixture: Mixture, order: np.ndarray, batch_size: int) -> np.ndar
 
 
 def _sets(mixture: Mixture) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Describe the units of training: real examples, and sets of counterfactual ones.
+    """Return the units of training: real examples, and sets of counterfactual ones.
 
     Returns:
         For each position, the unit of which it is the first member, or -1; and for each unit, the

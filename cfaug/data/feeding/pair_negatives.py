@@ -1,4 +1,4 @@
-"""The counterfactual of an original, as a wrong answer to it."""
+"""The counterfactual of a pair, as a wrong answer for its original."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class PairNegatives:
     """The parts of pairs' counterfactuals that are wrong answers for the rows of their originals.
 
     Attributes:
-        index: index of the pairs.
-        kind: ``text`` for their captions, ``image`` for their images; otherwise nothing.
+        index: the index of the pairs.
+        kind: the parts in use: ``text`` for captions, ``image`` for images; others use none.
     """
 
     index: Index

@@ -15,7 +15,7 @@ from cfaug.pixels import ImageTransform
 TAG = np.dtype([("image", np.int64), ("check", np.uint32)])
 
 Key = tuple[str, ImageTransform]
-"""The source of decoded pixels: an index's content, and its image transform."""
+"""The origin of decoded pixels: the hash of an index, and the image transform."""
 
 
 class Slab:
@@ -26,8 +26,8 @@ class Slab:
     image rather than half of one.
 
     Args:
-        places: capacity, in images.
-        size: their side in pixels.
+        places: the capacity, in images.
+        size: the side of an image in pixels.
     """
 
     def __init__(self, places: int, size: int) -> None:
@@ -68,7 +68,7 @@ class Slab:
 
 
 def place_bytes(size: int) -> int:
-    """Return the bytes that one image of a side takes, with its tag."""
+    """Return the size in bytes of an image with a side of ``size`` pixels, with its tag."""
     return 3 * size**2 + TAG.itemsize
 
 
@@ -78,7 +78,7 @@ class KeptPixels:
     A copy in a process that was not forked starts empty.
 
     Args:
-        limit: bytes for all slabs together.
+        limit: maximum size of all slabs together, in bytes.
     """
 
     def __init__(self, limit: int) -> None:

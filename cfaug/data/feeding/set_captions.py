@@ -1,4 +1,4 @@
-"""The training captions of counterfactual sets: their own, or others of their sets."""
+"""The training captions of counterfactual sets: own, neutral or shuffled captions."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class SetCaptions:
     """The training captions of a counterfactual source's images.
 
     Attributes:
-        index: the source.
-        kind: ``own``: as in the source. ``neutral``: the set's neutral prompt for all its images.
-            ``shuffled``: the captions of a set permuted among its images, so that the attributes in
-            them are random and everything else is unchanged.
-        seed: seed of the permutations; a set's permutation depends only on this and on its key.
+        index: the index of the source.
+        kind: the kind of captions: ``own``, as in the source; ``neutral``, the set's neutral prompt
+            for all its images; or ``shuffled``, the captions of a set permuted among its images, so
+            that the attributes in them are random and everything else is unchanged.
+        seed: the seed of the permutations; a set's permutation depends only on it and on the key.
 
     Raises:
         UserError: if neutral prompts are requested and the source has none.
@@ -75,7 +75,7 @@ def require_neutral(index: Index, setting: str) -> None:
     """Refuse a source that has no neutral prompts.
 
     Args:
-        index: the source.
+        index: the index of the source.
         setting: the setting that needs them, for the error.
 
     Raises:

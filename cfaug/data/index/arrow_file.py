@@ -1,4 +1,4 @@
-"""Reads untrusted Arrow files: memory-mapped, without decompression."""
+"""Reading of untrusted Arrow files: memory-mapped, without decompression."""
 
 from __future__ import annotations
 

@@ -28,8 +28,7 @@ FORMAT = 4
 checksums, and the content's hash by the older rule."""
 
 READABLE = (3, 4)
-"""Readable formats of an index that the user names; one in a cache is remade in the current
-format."""
+"""Readable formats of an index that the user names; an older index in a cache is remade."""
 
 ABOUT = "index.json"
 NEGATIVE_FILES = tuple(f"{NEGATIVES}.{part}.npy" for part in ("blob", "offsets"))
@@ -39,7 +38,7 @@ SEEN = "seen"
 
 
 class DamagedError(UserError):
-    """A damaged index; the message says how."""
+    """A damaged index; the message describes the damage."""
 
 
 @dataclass(frozen=True)
@@ -47,10 +46,10 @@ class About:
     """The content of ``index.json``.
 
     Attributes:
-        kind: how the source was read.
-        hash: of the content.
-        earlier: hash of the content by the rule of format 2.
-        reading: what was recognised in the source.
+        kind: the kind of the reader, such as ``shards``.
+        hash: the hash of the content.
+        earlier: the hash of the content by the rule of format 2.
+        reading: the form, columns and counts that were recognised in the source.
     """
 
     kind: str
@@ -71,12 +70,13 @@ def write_index(
     """Write the index of rows into an existing folder.
 
     Args:
-        rows: in order; members of a set follow each other.
-        folder: must exist.
-        kind: how the source is read.
-        source: name of the rows' source.
-        form: how it is read, in words; ``None`` is ``kind``.
-        describe: returns the reader's description of the source; called after all rows are written.
+        rows: the rows, in order; members of a set follow each other.
+        folder: the folder to write to, which must exist.
+        kind: the kind of the reader, such as ``shards``.
+        source: the name of the rows' source.
+        form: a description of the source's form; ``None`` is ``kind``.
+        describe: a function that returns the reader's description of the source, called after all
+            rows are written.
 
     Raises:
         UserError: if there are no rows, a set has a gap, a key is duplicated, or the rows were

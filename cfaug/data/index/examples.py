@@ -17,8 +17,8 @@ class IndexedImage:
     """The image of a row: a ``cfaug.types.SourceImage``, read in place on demand.
 
     Attributes:
-        index: of the source.
-        row: whose image it is.
+        index: the index of the source.
+        row: the row of the image.
     """
 
     index: Index
@@ -30,7 +30,7 @@ class IndexedImage:
         return self.index.digests[self.index.images[self.row]].tobytes().hex()
 
     def read(self) -> bytes:
-        """Return the encoded image: one read of one stretch of one file.
+        """Return the encoded image, by one read of one range of one file.
 
         Raises:
             UserError: if the file is missing, or changed since it was indexed.
@@ -47,11 +47,12 @@ def examples(index: Index, per: Literal["image", "text"] = "image") -> Iterator[
     captions that are wrong about the image.
 
     Args:
-        index: of the source.
-        per: ``image`` gives an image with all its captions; ``text`` each caption with its image.
+        index: the index of the source.
+        per: the unit of an example: ``image``, with all its captions, or ``text``, a caption with
+            its image.
 
     Raises:
-        UserError: if the index is older than names of groups.
+        UserError: if the index is of an older format, without names of groups.
     """
     for _, rows in groupby(range(len(index)), key=lambda row: int(index.sets[row])):
         if per == "text":

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 EXTRA = "extra.arrow"
 
 MOST_COLUMNS = 256
-"""Limit of columns that are kept: a file with more is not a list of attributes."""
+"""Maximum number of columns: a file with more is not a list of attributes."""
 
 ROWS_AT_ONCE = 2**16
 """Number of rows of one batch, kept in memory until it is written."""
@@ -46,7 +46,7 @@ _json = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class GrowingExtra:
-    """Extra values during writing; they are kept as JSON, many rows in one text."""
+    """Extra values during writing, kept as JSON with many rows in one text."""
 
     def __init__(self) -> None:
         self._rows, self._texts = array("q"), GrowingStrings()
@@ -58,12 +58,12 @@ class GrowingExtra:
         """Keep the values of a row, in ascending order of rows.
 
         Args:
-            row: its number.
-            values: JSON.
-            where: names the row for a message.
+            row: the number of the row.
+            values: {column: value}, JSON.
+            where: the place of the row, for messages.
 
         Raises:
-            UserError: naming a row with a text that is not Unicode; possibly some rows later.
+            UserError: naming a row with a text that is not Unicode, possibly some rows later.
         """
         self._rows.append(row)
         self._waiting.append(values)
@@ -158,8 +158,8 @@ class ExtraColumns:
     """The extra columns of an index, read-only and memory-mapped.
 
     Args:
-        folder: of the index.
-        rows: how many the index has.
+        folder: the folder of the index.
+        rows: the number of rows of the index.
 
     Raises:
         ValueError: if the file lacks such columns, is compressed, or has another number of rows.

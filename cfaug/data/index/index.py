@@ -53,12 +53,12 @@ class Index:
     """An open index, cheap to send to a worker, which maps the same files.
 
     Attributes:
-        folder: where the columns lie.
-        source: what was indexed, as the user named it.
-        kind: how it was read.
-        hash: of the content, whatever the path.
+        folder: the folder of the columns.
+        source: the indexed source, as the user named it.
+        kind: the kind of the reader, such as ``shards``.
+        hash: the hash of the content, which does not depend on the path.
         earlier: the hash by an earlier rule, which identifies older runs.
-        reading: what was recognised in the source; not sent to workers.
+        reading: the reader's report on the source; not sent to workers.
     """
 
     folder: Path
@@ -150,7 +150,7 @@ class Index:
         """Return the name of a row's group; ``groups`` has its code.
 
         Raises:
-            UserError: if the index is older than names of groups.
+            UserError: if the index is of an older format, without names of groups.
         """
         name, first = "", row
         if self._group_names is not None:
@@ -215,8 +215,8 @@ class Index:
         """Return an extra column at some rows, with JSON decoded, ``None`` if a pair has no value.
 
         Args:
-            name: of the column.
-            rows: integers.
+            name: the name of the column.
+            rows: the numbers of the rows, integers.
 
         Raises:
             UserError: for a name that the source lacks, with the choices.

@@ -43,10 +43,10 @@ def open_index(
     Args:
         source: a folder in any form that ``cfaug.data.sources`` knows; or the folder of an index,
             which can be planned without its images, for example on a login node.
-        cache: where indexes are kept.
+        cache: the folder in which indexes are kept.
         image_roots: absolute folders, besides the list's own, in which a list may name images.
-        reader: reader of a folder whose form cannot be recognised from its files; ``None`` tries
-            all readers.
+        reader: the reader of a folder whose form cannot be recognised from its files; ``None``
+            tries all readers.
 
     Raises:
         UserError: if the folder is missing or unreadable, its form is unknown, or it contains
@@ -81,10 +81,11 @@ def _read(
 
     Args:
         path: the folder.
-        source: as the user named it.
-        cache: where indexes are kept.
-        reader: of it.
-        origin: for imported shards, the folder that they were made from and its form, for messages.
+        source: the source, as the user named it.
+        cache: the folder in which indexes are kept.
+        reader: the reader of the folder.
+        origin: the folder of which imported shards were made, and its form, for messages; ``None``
+            for a folder that is not imported.
     """
     try:
         identity = reader.identity(path)

@@ -13,9 +13,9 @@ def show_progress(rows: Iterable[Row], files: list[Path], source: str) -> Iterat
     """Yield rows, showing the bytes read so far if the scan takes longer than a moment.
 
     Args:
-        rows: as they are scanned.
-        files: those that hold the images.
-        source: named beside the bar.
+        rows: the rows, as they are scanned.
+        files: the files that hold the images.
+        source: the name of the source, shown beside the bar.
     """
     last = ("", 0)
     with Progress(f"indexing {source}", sum(f.stat().st_size for f in files), "bytes") as progress:

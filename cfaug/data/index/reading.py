@@ -1,4 +1,4 @@
-"""What was recognised in a source, reported before it is used: in words and as JSON."""
+"""Reports of what was recognised in a source before it is used, in words and as JSON."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ MEMBERS = 4
 
 @dataclass(frozen=True)
 class Reading:
-    """How a source was read.
+    """The reading of a source: its form, columns and counts.
 
     Attributes:
-        kind: the reader's name.
-        form: what it reads, in words.
-        rows: image-text pairs.
-        images: different ones; captions of one photo share it.
-        sets: how many the rows are of.
+        kind: the kind of the reader, such as ``shards``.
+        form: a description of the source's form.
+        rows: number of image-text pairs.
+        images: number of different images; captions of one photo share it.
+        sets: number of sets.
         counterfactual_sets: number of sets whose members show different images, or edit the caption
-            of one image; without sets of copies of one image under several names.
+            of one image; sets of copies of one image under several names do not count.
         classes: number of different labels.
         negatives: number of captions without an image, besides those of the rows.
         example: the captions of the first counterfactual set, or the caption of the first row if
@@ -70,7 +70,7 @@ class Reading:
 
     @classmethod
     def of_json(cls, record: Mapping[str, Any]) -> Reading:
-        """Reverse ``json``; readings from before columns were kept have none.
+        """Restore a reading from ``json``; older ones have no ``kept`` columns.
 
         Raises:
             KeyError: if another field is missing.
@@ -121,7 +121,7 @@ def shorten(text: str) -> str:
 
 
 class Tally:
-    """Counts a stream of rows for a ``Reading``; of a row it keeps only the class."""
+    """Counts a stream of rows for a ``Reading``; it keeps only their classes."""
 
     def __init__(self) -> None:
         self._rows = self._images = self._sets = self._counterfactual = self._negatives = 0
@@ -174,8 +174,8 @@ class Tally:
         """Return the counts with the reader's description.
 
         Args:
-            kind: the reader's name.
-            form: what it reads, in words.
+            kind: the kind of the reader, such as ``shards``.
+            form: a description of the source's form.
             described: the reader's description.
             extra: the names of the extra columns of the index.
         """

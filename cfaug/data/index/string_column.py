@@ -1,9 +1,8 @@
 """A column of strings without a Python object per row: one blob of UTF-8 and its offsets.
 
-A memory-mapped Arrow file, as the extra columns are, is written, opened and checked in half the
-time (0.1 s for half a million captions), but a row takes 1.2 times as long to read. What decides is
-that indexes on users' disks are read as they are: a second format would come beside this one, not
-in its place.
+A memory-mapped Arrow file, as for the extra columns, is written, opened and checked in half the
+time (0.1 s for half a million captions), but a row takes 1.2 times as long to read. Indexes on
+users' disks must stay readable, so a second format would not replace this one.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ class Strings:
     """A read-only column; ``column[i]`` decodes one string.
 
     Args:
-        blob: uint8 (bytes,), every string's UTF-8 one after the other.
-        offsets: int64 (rows + 1,), the start of each string.
+        blob: the UTF-8 of all strings, one after the other, uint8 (bytes,).
+        offsets: the start of each string, int64 (rows + 1,).
     """
 
     def __init__(self, blob: np.ndarray, offsets: np.ndarray) -> None:

@@ -24,7 +24,7 @@ NUMBERS = {
 }  # fmt: skip
 WORDS = ("texts", "keys", "labels", "files")
 NEGATIVES = "negatives"
-"""A column of texts that only an index with negatives has: a JSON list of them, or nothing."""
+"""A column that only an index with negatives has: JSON lists of texts, or empty texts."""
 
 BOXES = "boxes"
 """A column of indexes in which some images are parts of their files: int32 (rows, 4), left, top,
@@ -68,9 +68,9 @@ def write_columns(rows: Iterable[Row], folder: Path, source: str) -> Content:
     """Write every column and return the hashes of the content.
 
     Args:
-        rows: in order; members of a set follow each other.
-        folder: must exist.
-        source: name of the rows' source, for messages.
+        rows: the rows, in order; members of a set follow each other.
+        folder: the folder to write to, which must exist.
+        source: the name of the rows' source, for messages.
 
     Raises:
         UserError: if there are no rows, a set has a gap, or a key is duplicated.

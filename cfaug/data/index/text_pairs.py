@@ -18,7 +18,7 @@ def pair_rows(index: Index, rows: np.ndarray | None = None) -> tuple[tuple[str, 
     """Return the keys of the sets, and the rows of their original and changed texts.
 
     Args:
-        index: of the sets.
+        index: the index of the sets.
         rows: the rows to use, of whole sets; ``None`` is all.
 
     Returns:
@@ -58,8 +58,8 @@ def refuse_duplicated_keys(source: str, keys: Sequence[str]) -> None:
     """Refuse sets with equal keys.
 
     Args:
-        source: whose sets.
-        keys: of the sets.
+        source: the source of the sets, for the error.
+        keys: the keys of the sets.
 
     Raises:
         UserError: naming a duplicated key.

@@ -1,4 +1,4 @@
-"""Packs sets of several examples into batches of equal size without splitting any."""
+"""Packing of sets of several examples into batches of equal size, without splitting any."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def pack(sizes: np.ndarray, batch_size: int) -> np.ndarray:
     fit. A unit crosses the boundary only if none fits.
 
     Args:
-        sizes: sizes of the units, int (n,), each at least 1, in random order.
-        batch_size: size of a batch.
+        sizes: the sizes of the units, int (n,), each at least 1, in random order.
+        batch_size: the size of a batch.
 
     Returns:
         A permutation of the units, int64 (n,).

@@ -19,7 +19,7 @@ from cfaug.errors import UserError
 
 
 class Captioned(Rows, Protocol):
-    """What is needed of an index."""
+    """The parts of an index that are needed here."""
 
     def text(self, row: int) -> str:
         """Return a row's caption."""
@@ -47,7 +47,7 @@ def find_edited_rows(real: Captioned, counterfactual: Captioned) -> Join:
     made from one real row all find that row.
 
     Raises:
-        UserError: if none is found.
+        UserError: if no real row is found.
     """
     wanted = Counter[tuple[int, str]]()
     originals = []

@@ -1,4 +1,4 @@
-"""Finds the MS-COCO photo of a row, by the name of its group or of the image's file.
+"""The MS-COCO photo of a row, by the name of its group or of the image's file.
 
 Sources name the photo by its COCO id: as the group of a row (COCO, Karpathy, and everything made
 from their captions), or in the name of the image's file (``COCO_val2014_000000391895.jpg``,
@@ -21,7 +21,7 @@ LARGEST_ID = 581_929
 
 
 class Photos(Protocol):
-    """What is needed of an index."""
+    """The parts of an index that are needed here."""
 
     @property
     def groups(self) -> np.ndarray:
@@ -61,7 +61,7 @@ def coco_ids(source: Photos, rows: np.ndarray | None = None) -> np.ndarray:
     """Return the COCO id of each row, int64 (rows,), -1 without one.
 
     Args:
-        source: an index.
+        source: the index.
         rows: the rows to look up; ``None`` is all.
     """
     chosen = np.arange(len(source.groups)) if rows is None else np.asarray(rows)

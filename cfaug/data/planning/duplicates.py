@@ -11,7 +11,7 @@ from cfaug.data.planning.keys import is_among
 
 
 class Pictured(Protocol):
-    """What is needed of an index."""
+    """The parts of an index that are needed here."""
 
     @property
     def groups(self) -> np.ndarray:
@@ -32,7 +32,7 @@ def join_groups(sources: Sequence[Pictured | None]) -> list[np.ndarray]:
     stay unchanged unless other sources join them.
 
     Args:
-        sources: indexes; ``None`` gives no rows.
+        sources: the indexes; ``None`` has no rows.
     """
     groups = [np.empty(0, np.uint64) if one is None else np.asarray(one.groups) for one in sources]
     linked = _links(sources, groups)
@@ -83,7 +83,7 @@ def _links(sources: Sequence[Pictured | None], groups: Sequence[np.ndarray]) -> 
 
 
 def count_joined_groups(sources: Sequence[Pictured | None]) -> int:
-    """Return how many groups share an image with another one and are kept together with it."""
+    """Return the number of groups that share an image with another group."""
     before = [np.empty(0, np.uint64) if one is None else np.asarray(one.groups) for one in sources]
     after = join_groups(sources)
     codes = [np.concatenate(groups) for groups in (before, after)]

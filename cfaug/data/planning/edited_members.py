@@ -1,4 +1,4 @@
-"""Finds the rows of a source that are edits, and the sets that an editor left unchanged.
+"""The rows of a source that are edits, and the sets that an editor left unchanged.
 
 An editor that changes only captions writes a set for every caption, with the same text twice if it
 found nothing to change: such a set is never a counterfactual.
@@ -38,7 +38,7 @@ def find_edited(index: SaysEdits) -> np.ndarray:
     """Return which rows are edits, bool (rows,).
 
     Raises:
-        UserError: if the source lacks that column.
+        UserError: if the source lacks the column ``edit_kind``.
     """
     if EDIT_KIND not in index.extra_names:
         raise UserError(
@@ -53,7 +53,7 @@ def find_unchanged(index: SaysEdits) -> np.ndarray | None:
     """Return which rows belong to sets of one image and several unedited captions.
 
     Returns:
-        bool (rows,), or ``None`` if there are none, as in a source without a column of edits.
+        bool (rows,); ``None`` without such rows, as in a source without a column of edits.
     """
     if EDIT_KIND not in index.extra_names or not len(index.sets):
         return None
@@ -67,6 +67,6 @@ def find_unchanged(index: SaysEdits) -> np.ndarray | None:
 
 
 def count_unchanged(index: SaysEdits) -> int:
-    """Return how many sets ``find_unchanged`` finds."""
+    """Return the number of sets that ``find_unchanged`` finds."""
     rows = find_unchanged(index)
     return 0 if rows is None else len(np.unique(np.asarray(index.sets)[rows]))

@@ -1,4 +1,4 @@
-"""Finds the rows that may be drawn: not excluded by a test set, and admitted by every setting."""
+"""The rows that may be drawn: not excluded by a test set, and admitted by every setting."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ CONTROL = 2
 
 @dataclass(frozen=True)
 class Barred:
-    """What test sets exclude from every source: their groups, and rows with their images.
+    """The exclusions of test sets from every source: their groups, and rows with their images.
 
     Attributes:
-        groups: groups of each source's rows, joined if they share an image; empty if nothing is
-            barred.
+        groups: the groups of each source's rows, joined if they share an image; empty without a
+            test set.
         kept_out: the test sets, in terms of these groups.
-        held_out: what ``data.holdout`` keeps out.
+        held_out: the test set that ``data.holdout`` keeps out; ``None`` without one.
     """
 
     groups: Sequence[np.ndarray] = ()

@@ -43,7 +43,7 @@ WITH_IMAGES = ("image", "both")
 
 
 class Pairs(Captioned, Imaged, Protocol):
-    """What is needed of an index of pairs."""
+    """The parts of an index of pairs that are needed here."""
 
     @property
     def has_negatives(self) -> bool:
@@ -109,10 +109,10 @@ def _require_two_images(index: Pairs, first: np.ndarray, negatives: Negatives) -
 
 
 def keep_whole_sets(index: Pairs, rows: np.ndarray) -> np.ndarray:
-    """Drop the rows of sets of which another row is left out.
+    """Return which rows are left after dropping sets of which another row is left out.
 
     Args:
-        index: of the sets.
+        index: the index of the sets.
         rows: the rows that may be drawn, bool (rows,).
     """
     sets = np.asarray(index.sets)
@@ -142,8 +142,8 @@ def show_originals(mixture: Mixture, index: Index, negatives: Negatives) -> Mixt
 
     Args:
         mixture: a mixture whose counterfactual rows belong to pairs, drawn by group.
-        index: of the counterfactual source.
-        negatives: the arm.
+        index: the index of the counterfactual source.
+        negatives: the arm, a value of ``data.negatives``.
     """
     train, held = mixture.train.copy(), mixture.validation.copy()
     drawn = train[:, 0] == COUNTERFACTUAL
@@ -175,7 +175,7 @@ def show_originals(mixture: Mixture, index: Index, negatives: Negatives) -> Mixt
 
 
 def _count_earlier(numbers: np.ndarray) -> np.ndarray:
-    """Return, for each entry, how many earlier ones are equal.
+    """Return the number of equal earlier entries for each entry.
 
     >>> _count_earlier(np.array([4, 7, 4, 4])).tolist()
     [0, 0, 1, 2]

@@ -28,11 +28,12 @@ LEAST_HELD_OUT = 2
 
 @dataclass(frozen=True)
 class Withheld:
-    """The rows that were kept out.
+    """The rows that are kept out as a test set.
 
     Attributes:
-        rows: of the test set, int64, ascending.
-        groups: of these rows, uint64, ascending, each once: no row of them may be trained on.
+        rows: the rows of the test set, int64, ascending.
+        groups: the groups of these rows, uint64, ascending, each once; no row of these groups may
+            be trained on.
     """
 
     rows: np.ndarray
@@ -56,8 +57,8 @@ def hold_out(source: Rows, share: float) -> Withheld:
     the two lowest are held out, because a test needs two.
 
     Args:
-        source: index of the real source, or of the counterfactual one if that is the only source.
-        share: share of its groups, in (0, 1).
+        source: the index of the real source, or of the counterfactual one if it is the only source.
+        share: the share of groups to hold out, in (0, 1).
 
     Raises:
         UserError: if nothing is left to train on.
@@ -83,8 +84,8 @@ def withhold(source: Rows, share: float) -> Withheld:
     up; some sets of the last group may be neither trained on nor tested.
 
     Args:
-        source: index of the counterfactual source.
-        share: share of its sets, in (0, 1).
+        source: the index of the counterfactual source.
+        share: the share of sets to hold out, in (0, 1).
 
     Raises:
         UserError: if that is less than one set, or all of them.

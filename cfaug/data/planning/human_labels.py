@@ -1,4 +1,4 @@
-"""Human labels of counterfactual images: which caption people chose for each.
+"""Human labels of counterfactual images: the caption that people chose for each.
 
 A label file is jsonl, csv or tsv, with an answer on each line: ``key`` (of the set; also ``id`` or
 ``pair``), ``member`` (whose image was shown, from 0), ``label``, and optionally ``annotator``. The
@@ -40,9 +40,9 @@ class Labels:
 
     Attributes:
         file: the file of the answers.
-        answers: for each image, ``<set>_<member>`` as in ``Index.key``, whether each of its
-            annotators chose its own caption.
-        hash: sha256 of the file.
+        answers: {``<set>_<member>``, as in ``Index.key``: whether each annotator of the image chose
+            its own caption}.
+        hash: the sha256 of the file.
     """
 
     file: Path
@@ -72,7 +72,7 @@ class Labels:
         return found
 
     def count_unlabelled(self, index: Index) -> int:
-        """Return how many rows of an index have no answer."""
+        """Return the number of rows of an index without an answer."""
         return sum(index.key(row) not in self.answers for row in range(len(index)))
 
 

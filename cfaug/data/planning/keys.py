@@ -14,15 +14,15 @@ from cfaug.rng import Name, derive
 def random_keys(codes: np.ndarray, seed: int, *names: Name) -> np.ndarray:
     """Return a random 64-bit key for each code; equal codes have equal keys.
 
-    The finaliser of SplitMix64 on the code, xor-ed with the stream's own seed.
+    The key is SplitMix64's finaliser applied to the code xor-ed with the stream's own seed.
 
     Args:
-        codes: uint64 (n,).
-        seed: of the stream.
-        names: of the stream.
+        codes: the codes, uint64 (n,).
+        seed: the seed of the stream.
+        names: the names of the stream.
 
     Returns:
-        uint64 (n,).
+        The keys, uint64 (n,).
     """
     key = np.asarray(codes, np.uint64) ^ np.uint64(derive(seed, *names))
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
@@ -52,8 +52,8 @@ def is_among(keys: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Return which of ``keys`` are among ``others``, bool (n,).
 
     Args:
-        keys: uint64 (n,).
-        others: uint64; fastest if they are ascending.
+        keys: the keys to look for, uint64 (n,).
+        others: the keys to search, uint64; fastest if they are ascending.
     """
     if not len(others):
         return np.zeros(len(keys), bool)

@@ -1,4 +1,4 @@
-"""Finds training images that a test set shows again: equal files, and photos of MS-COCO.
+"""Training images that a test set shows again: equal files, and photos of MS-COCO.
 
 An equal file is found by the digest of its bytes, whatever its name and place, but not if it was
 re-encoded. For MS-COCO the photo itself is found (``coco_ids``), because its releases overlap:
@@ -29,7 +29,7 @@ class Leaks:
         rows: rows of the test source whose image or COCO photo was trained on, int64 ascending.
         ids: COCO ids of the photos that were trained on, int64 ascending.
         images: number of images of the test set that these rows show.
-        equal: number of these that are byte-identical to training images; the others are other
+        equal: number of these images that are byte-identical to training images; the rest are other
             copies of a COCO photo, or its counterfactuals.
         checked: number of test images with a COCO id; for the others only equal bytes are found.
         total: number of test images.
@@ -81,8 +81,8 @@ def find_equal_images(source: Photos, rows: np.ndarray | None, others: Trained) 
     """Return which rows show an image that other rows show byte for byte, bool (rows,).
 
     Args:
-        source: an index.
-        rows: which; ``None`` is all.
+        source: the index.
+        rows: the rows to check; ``None`` for all.
         others: (index, rows of it) for each source to compare.
     """
     chosen = np.arange(len(source.groups)) if rows is None else np.asarray(rows)
@@ -96,8 +96,8 @@ def find_leaks(trained: Trained, test: Photos, rows: np.ndarray | None = None) -
 
     Args:
         trained: (index, rows of it that were trained on) for each source.
-        test: index of the test source.
-        rows: rows of the test source; ``None`` is all.
+        test: the index of the test source.
+        rows: the rows of the test source; ``None`` for all.
     """
     chosen = np.arange(len(test.groups)) if rows is None else np.asarray(rows)
     images = np.asarray(test.images)[chosen]

@@ -81,14 +81,14 @@ def plan_mixture(
     takes rows of the other groups, up to its share.
 
     Args:
-        real: index of the real source; not needed at ratio 1.
-        counterfactual: index of the counterfactual source; not needed at ratio 0.
-        cf_ratio: share of train from ``counterfactual``, in [0, 1].
-        size: total before the split; ``None`` is the largest without repeating examples.
-        seed: ``data.seed``.
-        validation: share held out for validation, in [0, 1).
-        split: ``random`` splits single rows instead of groups.
-        eligible: see ``make_pool``.
+        real: the index of the real source; not needed at ratio 1.
+        counterfactual: the index of the counterfactual source; not needed at ratio 0.
+        cf_ratio: the share of train from ``counterfactual``, in [0, 1].
+        size: the total before the split; ``None`` is the largest without repeating examples.
+        seed: the data seed, ``data.seed``.
+        validation: the share held out for validation, in [0, 1).
+        split: the unit of the split: ``group``, or ``random`` for single rows.
+        eligible: the rows of each source that may be drawn, see ``make_pool``.
 
     Raises:
         UserError: if there are not enough examples, with their number.
@@ -105,7 +105,7 @@ def mix(settings: DataSettings, sources: Sources) -> Mixture:
 
     Args:
         settings: the data settings, with a seed.
-        sources: those in ``settings.needed``, and the control's.
+        sources: the opened sources: those in ``settings.needed``, and the control's.
 
     Raises:
         UserError: if there are not enough examples.

@@ -33,7 +33,7 @@ class Pool:
     """The rows that a plan may draw, in the random order in which it draws them.
 
     Attributes:
-        sources: the indexes.
+        sources: the indexes of the real and the counterfactual source.
         keys: key of every row of each source, uint64; rows with equal keys go to the same side of
             the split.
         rows: rows of each source that may be drawn, int64, in the order of their keys.
@@ -54,12 +54,13 @@ class Pool:
 
 
 class MixturePlan(Protocol):
-    """A data set that a paper describes: how many rows of each source, and which.
+    """A data set that a paper describes: the number of rows of each source, and their choice.
 
     Attributes:
-        name: name of the plan with all its settings; part of a run's identity.
-        sources: whether it draws rows of the real and of the counterfactual source.
-        needs_labels: whether it consists of images that people matched to their caption.
+        name: the name of the plan with all its settings, a part of a run's identity.
+        sources: whether the plan draws rows of the real and of the counterfactual source.
+        needs_labels: whether its counterfactual images are those that people matched to their
+            caption.
     """
 
     @property
@@ -78,11 +79,11 @@ class MixturePlan(Protocol):
         ...
 
     def wanted(self, pool: Pool, validation: float) -> Wanted:
-        """Return how many of the rows that may be drawn the plan takes from each source.
+        """Return the numbers of rows that the plan takes from each source.
 
         Args:
             pool: the rows that may be drawn.
-            validation: share held out, in [0, 1).
+            validation: the share held out for validation, in [0, 1).
 
         Raises:
             UserError: if there is nothing to train on.
@@ -90,7 +91,7 @@ class MixturePlan(Protocol):
         ...
 
     def draw(self, pool: Pool, validation: float) -> Mixture:
-        """Draw the training and validation rows; arguments and errors are those of ``wanted``."""
+        """Draw the training and validation rows; arguments and errors are as for ``wanted``."""
         ...
 
 
@@ -102,15 +103,16 @@ def make_pool(
     split: Split = "group",
     eligible: Eligible = (None, None),
 ) -> Pool:
-    """Put rows in a random order that depends only on the seed and on their groups.
+    """Return rows in a random order that depends only on the seed and on their groups.
 
     Args:
-        real: index of the real source, if it is needed.
-        counterfactual: index of the counterfactual source, if it is needed.
-        seed: ``data.seed``.
-        split: ``group`` keeps together groups, which both sources may share, and rows that show the
-            same image; ``random`` shuffles single rows.
-        eligible: for each source, which rows may be drawn, bool (rows,); ``None`` is all.
+        real: the index of the real source; ``None`` if it is not needed.
+        counterfactual: the index of the counterfactual source; ``None`` if it is not needed.
+        seed: the data seed, ``data.seed``.
+        split: the unit of the order: ``group`` keeps together groups, which both sources may share,
+            and rows that show the same image; ``random`` shuffles single rows.
+        eligible: masks of the rows of each source that may be drawn, bool (rows,); ``None`` for
+            all.
     """
     sources = (real, counterfactual)
     keys, rows = [], []
@@ -134,13 +136,13 @@ def _row_keys(rows: Rows | None, source: int, seed: int) -> np.ndarray:
 
 
 def share_out(total: int, counterfactual: int, ratio: Fraction, validation: float) -> Wanted:
-    """Split a total into train (its exact floor) and validation, each at the same ratio.
+    """Split a total into train (rounded down) and validation, each at the same ratio.
 
     Args:
-        total: examples before the split.
-        counterfactual: number of counterfactual ones among them.
-        ratio: the exact share behind that number.
-        validation: share held out, in [0, 1).
+        total: number of examples before the split.
+        counterfactual: number of counterfactual examples among them.
+        ratio: the exact share of which ``counterfactual`` is rounded.
+        validation: the share held out for validation, in [0, 1).
 
     Raises:
         UserError: if nothing is left to train on.

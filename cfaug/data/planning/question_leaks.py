@@ -1,4 +1,4 @@
-"""Finds images of training questions that a question set uses again."""
+"""Images of training questions that a question set uses again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cfaug.data.planning.question_rows import DigestOf, name_digest, read_digest
 from cfaug.question_sets import AskedImage
 
 COCO_ID = "coco_id"
-"""Name in the ``extra`` of an image and its questions."""
+"""The name of the COCO id in the ``extra`` of an image and its questions."""
 
 
 class AskedPhotos:
@@ -23,13 +23,13 @@ class AskedPhotos:
 
     Args:
         images: the images, none of them missing.
-        digest_of: returns a digest of an image's content; equal for equal images.
+        digest_of: a function that returns a digest of an image's content, equal for equal images.
 
     Attributes:
-        groups: code of the COCO id, uint64, or of an empty text if none is known.
-        images: their numbers.
-        contents: code of the image's bytes, uint64.
-        files: their numbers: an image is a file of its own.
+        groups: codes of the COCO ids, uint64, or of an empty text if the id is unknown.
+        images: the numbers of the images.
+        contents: codes of the images' bytes, uint64.
+        files: the numbers of the files: each image is a file of its own.
     """
 
     def __init__(self, images: Sequence[AskedImage], digest_of: DigestOf = read_digest) -> None:
@@ -54,8 +54,8 @@ def find_question_leaks(
     """Find the images of a set that a run was trained on: equal bytes, or the same COCO photo.
 
     Args:
-        trained: the images that it learnt from.
-        asked: those of the set.
+        trained: the images that the run learnt from.
+        asked: the images of the set.
 
     Returns:
         The leaks, and the keys of the leaked images of the set.

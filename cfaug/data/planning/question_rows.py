@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cfaug.types import SourceImage
 
 RULE = "questions-1"
-"""The version of the rule for ``hash``."""
+"""The version of the rule for ``hash``, its prefix."""
 
 DigestOf = Callable[["SourceImage"], str]
 
@@ -41,14 +41,14 @@ def name_digest(image: SourceImage) -> str:
 class QuestionRows:
     """The basic or the counterfactual questions of a set, as training examples.
 
-    Unusable questions are left out and counted: without an image, without a right answer among
-    their options, with one option, or with equal options.
+    Unusable questions are left out and counted: those without an image, without a right answer
+    among their options, with one option, or with equal options.
 
     Args:
         source: the set, as the user named it.
-        images: images of the set, with their questions.
-        counterfactual: take its counterfactual questions; otherwise take all others.
-        digest_of: says what an image shows; equal for equal images.
+        images: the images of the set, with their questions.
+        counterfactual: whether to take the counterfactual questions, or all others.
+        digest_of: a function that returns a digest of an image's content, equal for equal images.
 
     Raises:
         UserError: if no question is left, or an image cannot be read.
@@ -148,8 +148,8 @@ class QuestionRows:
         return f"{RULE}:{digest.hexdigest()}"
 
     earlier = ""
-    """The hash by an older rule: there is none."""
+    """The hash by an older rule, which questions do not have."""
 
     def kinds(self, rows: Iterable[int]) -> Mapping[str, int]:
-        """Return how many questions of each kind are among some rows."""
+        """Return {kind: number of questions} of some rows."""
         return Counter(self.question(row).kind for row in rows)

@@ -1,4 +1,4 @@
-"""Shares of counts in exact arithmetic: the decimal a user typed, not its nearest binary float."""
+"""Exact arithmetic of shares: the decimal that a user typed, not the nearest binary float."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from fractions import Fraction
 
 
 def decimal(number: float) -> Fraction:
-    """Return the decimal that a user typed.
+    """Return a number as the decimal that a user typed.
 
     >>> decimal(0.6)
     Fraction(3, 5)

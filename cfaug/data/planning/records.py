@@ -1,4 +1,4 @@
-"""The records of a plan: rows of two sources, and those chosen for training."""
+"""The records of a plan: the rows of two sources, and the choice among them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REAL, COUNTERFACTUAL = 0, 1
 
 Split = Literal["group", "random"]
 Eligible = tuple[np.ndarray | None, np.ndarray | None]
-"""For each source, which rows may be drawn, bool (rows,); ``None`` is all."""
+"""Masks of the rows of each source that may be drawn, bool (rows,); ``None`` for all."""
 
 
 class Rows(Protocol):
@@ -40,7 +40,7 @@ class Rows(Protocol):
 
 
 class Imaged(Rows, Protocol):
-    """Rows that also know which image each of them shows."""
+    """Rows with the number of the image that each of them shows."""
 
     @property
     def images(self) -> np.ndarray:
@@ -58,7 +58,7 @@ class Join:
     """The real rows that are originals of counterfactuals.
 
     Attributes:
-        rows: whether each row of the real source is one, bool (rows,).
+        rows: whether each row of the real source is an original, bool (rows,).
         missed: (key, caption) of every unedited member without a real row, in order.
     """
 
@@ -71,9 +71,9 @@ class HeldOut:
     """The test set of an experiment, on which no arm trains or validates.
 
     Attributes:
-        source: the index of which it is a part.
-        rows: rows of that index, int64, ascending.
-        images: number of different images of these rows.
+        source: the index that contains the test set.
+        rows: the rows of the test set in that index, int64, ascending.
+        images: number of different images that these rows show.
         not_drawn: number of rows of the real, the counterfactual and the control's source that may
             not be drawn because they belong to the same groups, without the test set itself.
         copies: number of ``not_drawn`` rows whose groups have other names but show one of its
@@ -89,23 +89,23 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Mixture:
-    """A plan.
+    """A plan: the examples to train and validate on.
 
     Attributes:
-        train: (source, row) of every training example, int64 (n, 2); source 0 is real, and the real
-            ones come first.
-        validation: the same for validation examples.
+        train: (source, row) of every training example, int64 (n, 2); source 0 is real, and real
+            examples come first.
+        validation: (source, row) of every validation example, int64 (n, 2).
         counts: ``real`` + ``counterfactual`` = ``total`` = ``train``; ``validation``; ``dropped``,
             rows that were not drawn but whose group is in train, so that they cannot be used
             elsewhere; ``held_out`` and ``held_out_images``, pairs and images of the test set, if
             there is one; ``unchanged``, counterfactual sets of one caption, which are not used, if
             there are any.
         sources: the indexes of the rows.
-        join: how real captions were chosen, if they were.
-        size: the total before the split, if drawn by ratio.
-        held_out: the test set that was kept out beforehand, if any.
-        visits: for each training example, how many earlier places in ``train`` show the same one,
-            int8 (n,), if examples are drawn several times an epoch; ``None`` if each is drawn once.
+        join: the choice of real captions that were edited; ``None`` if all were eligible.
+        size: the total before the split, if drawn by ratio; otherwise ``None``.
+        held_out: the test set that was kept out beforehand; ``None`` without one.
+        visits: number of earlier places in ``train`` that show the same example, int8 (n,), if
+            examples are drawn several times an epoch; ``None`` if each is drawn once.
     """
 
     train: np.ndarray

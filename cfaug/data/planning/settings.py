@@ -23,16 +23,16 @@ DEFAULT_RATIO = 0.5
 
 @dataclass(frozen=True)
 class DataSettings:
-    """Two sources, their exact mixture, and how it is read.
+    """Settings of two data sources, their exact mixture, and its batches.
 
     Args:
-        real: a folder in any form ``cfaug.data.sources`` knows, or ``shapescapes:PART``.
-        counterfactual: the same; every member of a set counts, the unedited one too.
-        counterfactual_members: ``all``; ``edited``, those with an edit, for sets whose originals
-            are already in ``real``; ``unedited``, the first of each set, a control with the
-            synthetic images but without the edits; or ``singles``: all rows of a source of single
-            images without pairs, as a control. Sets of one image without any edited caption are not
-            used.
+        real: a folder in any form that ``cfaug.data.sources`` knows, or ``shapescapes:PART``.
+        counterfactual: a source of sets, named like ``real``; its unedited members count too.
+        counterfactual_members: the members to draw: ``all``; ``edited``, those with an edit, for
+            sets whose originals are already in ``real``; ``unedited``, the first of each set, a
+            control with the synthetic images but without the edits; or ``singles``, all rows of a
+            source of single images without pairs, as a control. Sets of one image without any
+            edited caption are not used.
         cf_ratio: exact share of the training split from ``counterfactual``; ``None`` is one half,
             or the plan's share.
         size: number of examples before the split; ``None`` is the largest without repetition.
@@ -40,36 +40,36 @@ class DataSettings:
         batch_size: global batch size, over all ranks.
         workers: number of processes that read and decode; the order does not depend on it.
         validation: share held out for validation, in [0, 1).
-        stratify: give every batch, not only the epoch, its share of counterfactuals.
-        pairs_in_batch: keep the members of a counterfactual set in one batch.
-        drop_last: leave out an epoch's last, partial batch.
-        shuffle: ``global``, or ``window(K)``: only K shards are read at a time.
+        stratify: whether to give every batch, not only the epoch, its share of counterfactuals.
+        pairs_in_batch: whether to keep the members of a counterfactual set in one batch.
+        drop_last: whether to leave out an epoch's last, partial batch.
+        shuffle: ``global`` shuffling, or ``window(K)``, which reads only K shards at a time.
         world: settings of the embedded world, for ``shapescapes:PART``.
         plan: a data set that a paper describes, as a ``cfaug.data.planning.pool.MixturePlan``; it
             determines ratio, size and members.
-        split: ``group``: rows of one group are either all trained on or all validated on;
-            ``random``: single rows, as in the paper, so that a caption and its counterfactual may
-            be separated.
+        split: the unit of the split: ``group``, whose rows are either all trained on or all
+            validated on; or ``random``, single rows as in the paper, so that a caption and its
+            counterfactual may be separated.
         human_labels: a file in the format of ``cfaug.data.planning.human_labels``, or
             ``shapescapes:PART`` for the oracle's labels: only counterfactual images matched to
             their own caption are drawn.
-        real_captions: ``all``, or ``edited``: only those that the counterfactual source edited.
+        real_captions: ``all`` captions, or the ``edited`` ones, which ``counterfactual`` edited.
         counterfactual_holdout: share of the counterfactual sets kept out as a test set, the same
             sets for every seed.
         holdout: share of the real groups kept out as the test set of an experiment, drawn first,
             and the same for every arm, size and seed; 0 or ``None`` keeps out none. Without
             ``real`` it is drawn from ``counterfactual``.
-        control: with a plan, draws as many training examples as the plan, all from this source.
-        control_source: the source of the control's examples; ``None`` is the plan's own source.
+        control: the only source of a plan's control, which has as many examples; ``None`` for none.
+        control_source: the folder of the control's examples; ``None`` is the plan's own source.
         counterfactual_captions: training captions of ``counterfactual``'s images: their ``own``
             captions; ``neutral``, the prompt of their set without attributes; or ``shuffled``, a
             control: the captions of a set permuted among its images, by ``seed``.
         negatives: the use of the counterfactuals of pairs, see
             ``cfaug.data.planning.hard_negatives``: ``none``, only the originals, each as often as
             its pair would be drawn; ``text`` or ``image``, the same, with the counterfactuals'
-            captions or images as wrong answers; ``both``, pairs in one batch, each right about its
-            own. All of these have the numbers of examples and steps of ``both``. ``None``: every
-            member is an ordinary example.
+            captions or images as wrong answers; ``both``, pairs in one batch, each member right
+            about its own. All of these have the numbers of examples and steps of ``both``.
+            ``None``: every member is an ordinary example.
     """
 
     real: str | None
@@ -214,13 +214,13 @@ class DataSettings:
         return self if self.seed is not None else replace(self, seed=data_seed(seed))
 
     def steps_per_epoch(self, rows: int) -> int:
-        """Return how many global batches an epoch of ``rows`` examples has.
+        """Return the number of global batches in an epoch of ``rows`` examples.
 
         >>> DataSettings(None, None, batch_size=64).steps_per_epoch(130)
         3
 
         Raises:
-            UserError: if it has no batch.
+            UserError: if the epoch has no batch.
         """
         whole, part = divmod(rows, self.batch_size)
         steps = whole + bool(part and not self.drop_last)
@@ -232,7 +232,7 @@ class DataSettings:
         return steps
 
     def window(self) -> int | None:
-        """Return how many shards are shuffled together, or None for all.
+        """Return the number of shards that are shuffled together; ``None`` for all.
 
         >>> DataSettings(None, None, shuffle="window(8)").window()
         8
@@ -251,7 +251,7 @@ class DataSettings:
 class EntailmentData(DataSettings):
     """Two sources of images with labelled hypotheses; mixed and read like any others.
 
-    Args: those of :class:`DataSettings`; a row's label is one of ``cfaug.types.ENTAILMENT``.
+    Arguments are as for :class:`DataSettings`; a row's label is one of ``cfaug.types.ENTAILMENT``.
     """
 
     def __post_init__(self) -> None:
@@ -272,13 +272,13 @@ class EntailmentData(DataSettings):
 class QuestionData(DataSettings):
     """Questions about images: an exact mixture of basic and counterfactual questions.
 
-    ``size`` counts questions, and ``validation`` keeps the images of one group together.
+    ``size`` counts questions, not images. Other arguments are as for :class:`DataSettings`.
 
-    Args: those of :class:`DataSettings`, of which ``real`` names a question set (a file in any form
-        that ``benchmark=vqa`` reads, or ``shapescapes_vqa:PART``) whose basic questions, or those
-        of sets without counterfactual ones, are drawn; ``counterfactual`` one whose counterfactual
-        questions are, ``None`` the same set; and
-        wording: the words around a question, as ``benchmark.wording`` has them.
+    Args:
+        real: the set of basic questions: a file in any form that ``benchmark=vqa`` reads, or
+            ``shapescapes_vqa:PART``. All questions count if it has no counterfactual ones.
+        counterfactual: the set of counterfactual questions; ``None`` is ``real``.
+        wording: the words around a question, a value of ``benchmark.wording``.
     """
 
     wording: str = "plain"

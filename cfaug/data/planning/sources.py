@@ -1,4 +1,4 @@
-"""Opens the sources that data settings name."""
+"""The opened sources that data settings name."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sources:
-    """The opened sources of data settings; ``None`` for one that is not needed.
+    """The opened sources of data settings; ``None`` for a source that is not needed.
 
     Attributes:
-        real: index of ``data.real``.
-        counterfactual: index of ``data.counterfactual``.
-        control: index of ``data.control_source``.
+        real: the index of ``data.real``.
+        counterfactual: the index of ``data.counterfactual``.
+        control: the index of ``data.control_source``.
         labels: the labels that ``data.human_labels`` names.
     """
 
