@@ -7,30 +7,55 @@ Settings have the names of the command line: ``fine_tune({"data.cf_ratio": 0.6},
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cfaug.errors import UserError
+from cfaug.errors import UserError, name_some
+from cfaug.messages import CALLED_BY, name_commands
 from cfaug.report.records import Run
 from cfaug.report.records import read_run as read_run_folder
-from cfaug.report.results import RESULTS, Result, read_results
+from cfaug.report.results import RECORD, RESULTS, Result, read_results
 from cfaug.run.arguments import write_override
-from cfaug.run.launch import Jobs
+from cfaug.run.installation import is_checkout
+from cfaug.run.launch import DONE, Jobs, collect_reports, explain
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
     from cfaug.data.planning.records import Mixture
+    from cfaug.run.evaluate_settings import EvaluateSettings
     from cfaug.run.run_plan import TrainJob
 
 Settings = Mapping[str, Any]
 
+if not is_checkout():  # an installed package has no scripts: messages name its command
+    os.environ.setdefault(CALLED_BY, "cfaug")
 
+
+@contextmanager
+def _explain_errors() -> Iterator[None]:
+    """Raise every error that the user can mend as a ``UserError`` that names installed commands."""
+    try:
+        yield
+    except UserError as error:
+        error.args = (name_commands(str(error)),)
+        raise
+    except Exception as error:
+        message = explain(error)
+        if message is None:
+            raise
+        raise UserError(name_commands(message)) from error
+
+
+@_explain_errors()
 def open_source(name: str | Path, settings: Settings | None = None, /, **more: Any) -> Index:
     """Open a source of images and captions: a folder of any form, or ``shapescapes:PART``.
 
     Args:
-        name: the folder, or the part of the embedded world, such as ``shapescapes:real``.
+        name: the folder, the part of the embedded world, such as ``shapescapes:real``, or the
+            addresses of remote shards, which are copied into ``paths.cache`` once.
         settings: settings of ``cfaug train``, of which ``data.world.*`` and ``paths.*`` matter
             here; ``None`` for the defaults.
         more: further settings, whose names hold no dot.
@@ -45,15 +70,17 @@ def open_source(name: str | Path, settings: Settings | None = None, /, **more: A
     from cfaug.run.sources import open_source as open_named
     from cfaug.run.sources import permitted_roots
 
+    _check_path(name, "the name of a source")
     [(config, _)] = _compose("train", settings, more)
     paths = config["paths"]
     data = build(config["data"]).with_seed(config["seed"])
     return open_named(
         str(name), data.world, data.seed, Path(paths["shards"]), Path(paths["cache"]),
-        permitted_roots(paths),
+        permitted_roots(paths), fetch=True,
     )  # fmt: skip
 
 
+@_explain_errors()
 def generate_sets(settings: Settings | None = None, /, **more: Any) -> Path:
     """Make counterfactual sets by a recipe, as ``cfaug generate`` does.
 
@@ -69,15 +96,16 @@ def generate_sets(settings: Settings | None = None, /, **more: Any) -> Path:
         UserError: for invalid settings, examples or folders, or shards that were not published.
     """
     from cfaug.run.generate import GenerateSettings, generate
-    from cfaug.run.launch import DONE
 
     [(config, words)] = _compose("generate", settings, more)
     given = GenerateSettings(**config, overrides=words)
+    _refuse_dry_run(given.dry_run)
     if generate(given) != DONE:
         raise UserError(f"{given.paths['shards']}: not every shard was published; generate again")
     return Path(given.paths["shards"])
 
 
+@_explain_errors()
 def mix(settings: Settings | None = None, /, **more: Any) -> Mixture:
     """Draw the exact rows that a run is trained on and those held out, without training.
 
@@ -99,6 +127,7 @@ def mix(settings: Settings | None = None, /, **more: Any) -> Mixture:
     return mixture
 
 
+@_explain_errors()
 def fine_tune(settings: Settings | None = None, /, **more: Any) -> Run:
     """Fine-tune a model as ``cfaug train`` does; a finished run is read, not trained again.
 
@@ -113,15 +142,16 @@ def fine_tune(settings: Settings | None = None, /, **more: Any) -> Run:
     Raises:
         UserError: for invalid settings or data, or if the run failed.
     """
-    from cfaug.run.launch import DONE
     from cfaug.run.train import run_one
 
     job = _plan(settings, more)
+    _refuse_dry_run(job.settings.dry_run)
     if run_one(job) != DONE:
         raise UserError(f"{job.folder.path}: the run failed; its messages are above")
     return read_run_folder(job.folder.path)
 
 
+@_explain_errors()
 def evaluate(
     model: Run | str | Path, settings: Settings | None = None, /, **more: Any
 ) -> list[Result]:
@@ -139,30 +169,30 @@ def evaluate(
     Raises:
         UserError: for invalid settings, or a benchmark that cannot be asked.
     """
-    from cfaug.run.evaluate import evaluate as ask
     from cfaug.run.evaluate import find_checkpoints
-    from cfaug.run.evaluate_settings import EvaluateSettings
-    from cfaug.run.launch import DONE
 
-    asked = {"runs": [str(model.folder)]} if isinstance(model, Run) else {"weights": str(model)}
-    [(config, words)] = _compose("evaluate", settings, {**more, **asked})
-    given = EvaluateSettings(**config, overrides=words)
-    if ask(given) != DONE:
-        raise UserError("a benchmark could not be asked; its message is above")
+    if not isinstance(model, Run):
+        _check_path(model, "a run or a checkpoint")
+    named = {"runs": [str(model.folder)]} if isinstance(model, Run) else {"weights": str(model)}
+    given = _evaluate(settings, more, named)
     if isinstance(model, Run):
         return model.results()
     [tested] = find_checkpoints(given, (), without=False)
     return read_results(tested.folder / RESULTS)
 
 
-def compare(experiment: str, settings: Settings | None = None, /, **more: Any) -> list[Result]:
+@_explain_errors()
+def compare(
+    experiment: str | Sequence[str], settings: Settings | None = None, /, **more: Any
+) -> list[Result]:
     """Evaluate an experiment's runs and test whether its arms differ, as ``cfaug evaluate`` does.
 
     The table with its tests is written into the experiment's folder: ``table.csv``, ``.md``,
     ``.tex`` and ``report.html``.
 
     Args:
-        experiment: the experiment's name, as in ``cfaug train name=...``.
+        experiment: the experiment's name, as in ``cfaug train name=...``, or a list of several,
+            whose arms are compared in one table.
         settings: settings of the command, such as ``{"paths.runs": "runs"}``; ``None`` for the
             defaults.
         more: further settings, whose names hold no dot: ``baseline="real"``.
@@ -173,18 +203,15 @@ def compare(experiment: str, settings: Settings | None = None, /, **more: Any) -
     Raises:
         UserError: if there is nothing to compare, or settings are invalid.
     """
-    from cfaug.run.evaluate import evaluate as ask
-    from cfaug.run.evaluate_settings import EvaluateSettings
-    from cfaug.run.launch import DONE
-
-    [(config, words)] = _compose("evaluate", settings, {**more, "name": experiment})
-    given = EvaluateSettings(**config, overrides=words)
-    if ask(given) != DONE:
-        raise UserError(f"{experiment}: not every run could be compared; the message is above")
-    folders = sorted((given.root / experiment).glob("*/seed=*"))
+    names = list(experiment) if isinstance(experiment, list | tuple) else [experiment]
+    if not names or not all(isinstance(one, str) and one for one in names):
+        raise UserError(f"{experiment!r} is invalid: name an experiment, or a list of several")
+    given = _evaluate(settings, more, {"name": names if len(names) > 1 else names[0]})
+    folders = sorted((given.root / str(given.experiment)).glob("*/seed=*"))
     return [row for folder in folders for row in read_run_folder(folder).results()]
 
 
+@_explain_errors()
 def read_run(folder: str | Path) -> Run:
     """Read a run's folder.
 
@@ -197,7 +224,55 @@ def read_run(folder: str | Path) -> Run:
     Raises:
         UserError: if the run's record is missing or damaged.
     """
-    return read_run_folder(Path(folder))
+    _check_path(folder, "the folder of a run")
+    place = Path(folder)
+    if not (place / RECORD).is_file():
+        inner = sorted({*place.glob(f"seed=*/{RECORD}"), *place.glob(f"*/seed=*/{RECORD}")})
+        there = f"; there are {name_some(file.parent for file in inner)}" if inner else ""
+        raise UserError(f"{place} is not a run, RUNS/EXPERIMENT/ARM/seed=N{there}")
+    return read_run_folder(place)
+
+
+def _check_path(value: object, what: str) -> None:
+    """Refuse what is not a path, or is empty.
+
+    Raises:
+        UserError: naming the value and what it should be.
+    """
+    if not isinstance(value, str | Path) or not str(value):
+        raise UserError(f"{value!r} is invalid: it should be {what}")
+
+
+def _refuse_dry_run(dry_run: bool) -> None:
+    """Refuse ``dry_run=true``, with which a command makes nothing that a function could return.
+
+    Raises:
+        UserError: naming the functions that only read.
+    """
+    if dry_run:
+        raise UserError(
+            "dry_run=true is for the command line; from Python, cfaug.open_source reads data and "
+            "cfaug.mix draws a mixture, and neither trains"
+        )
+
+
+def _evaluate(settings: Settings | None, more: Settings, named: Settings) -> EvaluateSettings:
+    """Run ``cfaug evaluate`` and return its settings.
+
+    Raises:
+        UserError: for invalid settings, or with the messages of what could not be evaluated.
+    """
+    from cfaug.run.evaluate import evaluate as ask
+    from cfaug.run.evaluate_settings import EvaluateSettings
+
+    [(config, words)] = _compose("evaluate", settings, more, named)
+    given = EvaluateSettings(**config, overrides=words)
+    _refuse_dry_run(given.dry_run)
+    with collect_reports() as messages:
+        code = ask(given)
+    if code != DONE:
+        raise UserError("\n".join(messages) or "a benchmark failed; its messages are above")
+    return given
 
 
 def _plan(settings: Settings | None, more: Settings) -> TrainJob:
@@ -210,19 +285,34 @@ def _plan(settings: Settings | None, more: Settings) -> TrainJob:
     return plan_run(TrainSettings(**config, overrides=words))
 
 
-def _compose(name: str, settings: Settings | None, more: Settings) -> Jobs:
+def _compose(
+    name: str, settings: Settings | None, more: Settings, named: Settings | None = None
+) -> Jobs:
     """Compose the settings of one command.
+
+    Args:
+        name: the command.
+        settings: settings by their names, which may hold dots.
+        more: further settings.
+        named: the settings that follow from the first argument of a function.
 
     Raises:
         UserError: for a setting that is duplicated, is unknown, or has an invalid value.
     """
     from importlib import import_module
 
-    given = dict(settings or {})
-    twice = sorted(given.keys() & more.keys())
-    if twice:
-        raise UserError(f"duplicated setting: {', '.join(twice)} is given in both places")
-    words = [write_override(key, value) for key, value in {**given, **more}.items()]
+    if not (settings is None or isinstance(settings, Mapping)):
+        raise UserError(
+            f'{settings!r} is invalid: settings are a dictionary, such as {{"data.cf_ratio": 0.6}}'
+        )
+    given, named = dict(settings or {}), dict(named or {})
+    duplicated = sorted(map(str, given.keys() & more.keys()))
+    if duplicated:
+        raise UserError(f"duplicated setting: {', '.join(duplicated)} is given in both places")
+    duplicated = sorted(named.keys() & {*given, *more})
+    if duplicated:
+        raise UserError(f"duplicated setting: the first argument already gives {duplicated[0]}")
+    words = [write_override(key, value) for key, value in {**given, **more, **named}.items()]
     script = import_module(f"cfaug.run.scripts.{name}").SCRIPT
     found: Jobs = script.compose(words, multirun=False)
     return found

@@ -9,7 +9,9 @@ import os
 import shutil
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -138,27 +140,52 @@ def _print_settings(config: Config) -> None:
 
 
 def report(error: Exception) -> int:
-    """Print an error for the user and return its exit code.
+    """Tell the user what went wrong and return the exit code it means.
 
-    A user's mistake is one message; CFAUG_TRACEBACK=1 adds the traceback.
+    A mistake of the user's is one message; CFAUG_TRACEBACK=1 shows where it was noticed.
+    """
+    message = explain(error)
+    traced = isinstance(error, UserError) and os.environ.get("CFAUG_TRACEBACK") == "1"
+    if message is None or traced:
+        say("".join(traceback.format_exception(error)).rstrip())
+    if message is None:
+        return FAILED
+    collected = _REPORTED.get()
+    if collected is not None:
+        collected.append(message)
+    say(f"error: {message}")
+    return USERS_MISTAKE
+
+
+def explain(error: Exception) -> str | None:
+    """Return the message of an error that the user can mend; ``None`` for any other error.
+
+    Args:
+        error: a ``UserError``, a missing package of an extra, or an error of the disk.
     """
     if isinstance(error, UserError):
-        if os.environ.get("CFAUG_TRACEBACK") == "1":
-            say("".join(traceback.format_exception(error)).rstrip())
-        say(f"error: {error}")
-        return USERS_MISTAKE
+        return str(error)
     if isinstance(error, OSError) and error.errno in ENVIRONMENT:
-        say(
-            f"error: {error.strerror}: {error.filename or 'while writing'}. What was complete is "
+        return (
+            f"{error.strerror}: {error.filename or 'while writing'}. What was complete is "
             "kept; make room or choose another paths.runs or paths.shards, then run it again"
         )
-        return USERS_MISTAKE
-    missing = explain_missing(error)
-    if missing is not None:
-        say(f"error: {missing}")
-        return USERS_MISTAKE
-    say("".join(traceback.format_exception(error)).rstrip())
-    return FAILED
+    return explain_missing(error)
+
+
+_REPORTED: ContextVar[list[str] | None] = ContextVar("reported", default=None)
+"""Where ``report`` adds its messages while ``collect_reports`` is at work."""
+
+
+@contextmanager
+def collect_reports() -> Iterator[list[str]]:
+    """Collect the messages that ``report`` prints meanwhile, for a caller in Python."""
+    collected: list[str] = []
+    token = _REPORTED.set(collected)
+    try:
+        yield collected
+    finally:
+        _REPORTED.reset(token)
 
 
 def _through_hydra_launcher(script: Script, line: CommandLine) -> int:

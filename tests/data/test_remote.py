@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import pytest
 
+import cfaug
 from cfaug.data.index import open_index
 from cfaug.data.sources import remote
 from cfaug.data.sources.remote import fetch_shards, find_copies
@@ -134,3 +135,10 @@ def test_a_run_is_planned_on_it(site, tmp_path, script, capsys):
     assert described[0] == described[1]
     assert described[0]["counts"]["train"] == 7
     assert Quiet.asked == ["/00000.tar", "/00001.tar"]
+
+
+def test_python_copies_what_its_caller_names(site, tmp_path, monkeypatch):
+    folder, address = site
+    monkeypatch.chdir(tmp_path)
+    found = cfaug.open_source(f"{address}/{{00000..00001}}.tar", {"paths.cache": "cache"})
+    assert contents(found) == contents(open_index(folder, tmp_path / "other"))

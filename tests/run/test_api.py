@@ -58,6 +58,65 @@ def test_a_mistake_is_the_commands_sentence():
         cfaug.mix({"seed": 1}, seed=2)
 
 
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: cfaug.mix("data.cf_ratio=0.6"), "settings are a dictionary"),
+        (lambda: cfaug.fine_tune(["name=a"]), "settings are a dictionary"),
+        (lambda: cfaug.open_source(None), "None is invalid: it should be the name of a source"),
+        (lambda: cfaug.open_source(""), "it should be the name of a source"),
+        (lambda: cfaug.evaluate(None), "None is invalid: it should be a run or a checkpoint"),
+        (lambda: cfaug.evaluate("zoo:clip-0", weights="zoo:clip-1"), "already gives weights"),
+        (lambda: cfaug.evaluate("zoo:clip-0", dry_run=True), "is for the command line"),
+        (lambda: cfaug.generate_sets(dry_run=True), "is for the command line"),
+        (
+            lambda: cfaug.evaluate("zoo:clip-0", benchmark="retrieval"),
+            "needs benchmark.data=FOLDER",
+        ),
+        (lambda: cfaug.compare(None), "None is invalid: name an experiment"),
+        (lambda: cfaug.compare(""), "'' is invalid: name an experiment"),
+        (lambda: cfaug.compare([]), "name an experiment"),
+        (lambda: cfaug.compare(["a", None]), "name an experiment"),
+        (lambda: cfaug.compare(["a", "b"]), "holds no run"),
+        (lambda: cfaug.compare("a", name="b"), "already gives name"),
+        (lambda: cfaug.read_run(None), "None is invalid: it should be the folder of a run"),
+        (lambda: cfaug.read_run("nowhere"), "nowhere is not a run, RUNS/EXPERIMENT/ARM/seed=N$"),
+    ],
+)
+def test_misuse_is_answered_with_a_sentence(here, call, message):
+    with pytest.raises(cfaug.UserError, match=re.escape(message).replace(r"\$", "$")):
+        call()
+
+
+def test_a_folder_above_runs_is_answered_with_the_runs(here):
+    (here / "runs/mine/real/seed=1").mkdir(parents=True)
+    (here / "runs/mine/real/seed=1/run.json").write_text("{}")
+    for folder in ("runs/mine", "runs/mine/real"):
+        with pytest.raises(cfaug.UserError, match=r"there are runs/mine/real/seed=1$"):
+            cfaug.read_run(folder)
+
+
+def test_a_dry_run_trains_nothing(here):
+    with pytest.raises(cfaug.UserError, match=r"cfaug\.mix draws a mixture"):
+        cfaug.fine_tune({**numbers(TINY), "trainer.max_steps": 2}, dry_run=True)
+    assert not Path("runs").exists()
+
+
+def test_a_missing_extra_is_named(here, monkeypatch):
+    def lack(*_, **__):
+        raise ModuleNotFoundError("No module named 'diffusers'", name="diffusers")
+
+    monkeypatch.setattr("cfaug.run.generate.make", lack)
+    with pytest.raises(cfaug.UserError, match=r"pip install 'cfaug\[generate\]'"):
+        cfaug.generate_sets(limit=1)
+
+
+def test_an_installed_package_names_its_own_command(here, monkeypatch):
+    monkeypatch.setenv("CFAUG_CALLED_BY", "cfaug")
+    with pytest.raises(cfaug.UserError, match="train one with `cfaug train data"):
+        cfaug.compare("nothing")
+
+
 @pytest.mark.slow
 def test_what_python_trains_the_command_finds(here, script, capsys):
     data = {**numbers(TINY), "data.cf_ratio": 0.5, "trainer.max_steps": 2}

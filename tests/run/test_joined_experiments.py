@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+import cfaug
 from cfaug.errors import UserError
 from cfaug.run.joined_experiments import join_experiments
 
@@ -68,4 +69,7 @@ def test_the_command_tables_both(place):
     with (place.root / "a+b/table.csv").open() as handle:
         arms = {row["arm"] for row in csv.DictReader(handle)}
     assert arms == {"a-real", "b-half"}
+    settings = {"paths.runs": str(place.root), "benchmark.only": [words[1].partition("=")[2]]}
+    rows = cfaug.compare(["a", "b"], settings, baseline="a-real", benchmark="ood")
+    assert {row.arm for row in rows} == {"a-real", "b-half"}
     assert (place.root / "a/real/seed=107/results.jsonl").is_file()
