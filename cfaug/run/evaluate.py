@@ -23,6 +23,7 @@ from cfaug.run.evaluate_checkpoint import Asking, Tested, ask
 from cfaug.run.evaluate_settings import EvaluateSettings
 from cfaug.run.evaluation_data import Opener, describe_data, prepare_worlds
 from cfaug.run.launch import DONE, FAILED, Jobs, report
+from cfaug.run.publish import check_result_loggers
 from cfaug.run.sources import permitted_roots
 from cfaug.run.threads import use_threads
 
@@ -72,6 +73,7 @@ def evaluate(settings: EvaluateSettings) -> int:
         finished, damaged = _find_finished(settings.root, experiment, settings.arm, settings.runs)
     if settings.wise_ft is not None:
         return _ask_between(finished, suite, settings) or (USERS_MISTAKE if damaged else DONE)
+    check_result_loggers([one.folder for one in finished])
     tested = [*finished, *find_checkpoints(settings, finished, without)]
     how = settings.asking
     kept = how.memory.folder if how.memory.limit else None

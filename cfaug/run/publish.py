@@ -11,6 +11,31 @@ from cfaug.report.forgetting import alarms, changes, initial_values
 from cfaug.report.identities import same_identity
 from cfaug.report.records import read_config, read_run, setting_node
 from cfaug.run.build import build
+from cfaug.run.extras import check_logger
+
+LOGS_RESULTS = "wandb"
+"""The logger that results are written to as well; the others get curves alone."""
+
+
+def check_result_loggers(folders: Sequence[Path]) -> None:
+    """Refuse runs whose results go to a logger that is not installed, before they are measured.
+
+    Args:
+        folders: of the runs; one whose settings cannot be read is reported by ``hand_over``.
+
+    Raises:
+        UserError: naming the run, the package and the extra that installs it.
+    """
+    for folder in folders:
+        try:
+            kind = setting_node(read_config(folder), "logger", folder).get("kind")
+        except UserError:
+            continue
+        if kind == LOGS_RESULTS:
+            try:
+                check_logger(kind)
+            except UserError as error:
+                raise UserError(f"{folder} was trained with logger={kind}: {error}") from error
 
 
 def hand_over(experiment: Path, folders: Sequence[Path], threshold: float | None) -> list[str]:

@@ -8,11 +8,13 @@ import tomllib
 from importlib import invalidate_caches
 
 import pytest
+import yaml
 
 from cfaug.errors import UserError
-from cfaug.run import extras, train
+from cfaug.run import evaluate, extras, train
 from cfaug.run.extras import EXTRAS, LOGGERS, check_logger, explain_missing
 from cfaug.run.launch import report
+from cfaug.run.publish import check_result_loggers
 from tests.scripts import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -64,6 +66,41 @@ def test_a_run_whose_logger_is_missing_fails_before_it_draws_or_claims_anything(
     assert place.train(f"logger={kind}") == 2
     assert f"{kind} is missing" in capfd.readouterr().err
     assert not list(place.root.rglob("*"))
+
+
+def finished_run(place, kind):
+    """Write a finished run whose settings name that logger."""
+    folder = place.root / "main" / "run" / "seed=107"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "run.json").write_text('{"state": "done", "seed": 107}', encoding="utf-8")
+    settings = {
+        "model": {"_target_": "cfaug.models.specs.HFClip", "name_or_path": "zoo:clip-0"},
+        "data": {"_target_": "cfaug.data.planning.settings.DataSettings",
+                 "real": "shapescapes:real", "counterfactual": None},
+        "logger": {"_target_": "cfaug.train.settings.LoggerSettings", "kind": kind},
+    }  # fmt: skip
+    (folder / "config.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
+    return folder
+
+
+def test_an_evaluation_whose_logger_is_missing_fails_before_anything_is_loaded(
+    place, without_loggers, capfd, monkeypatch
+):
+    folder = finished_run(place, "wandb")
+    with monkeypatch.context() as patch:
+        patch.setattr(evaluate, "prepare_worlds", lambda *_: pytest.fail("worlds were drawn"))
+        assert place.evaluate() == 2
+    said = capfd.readouterr().err
+    assert f"{folder} was trained with logger=wandb: wandb is missing" in said
+    assert "pip install 'cfaug[loggers]'" in said
+
+
+def test_results_are_not_written_to_tensorboard_so_its_package_is_not_needed(
+    place, without_loggers
+):
+    check_result_loggers([finished_run(place, "tensorboard"), place.root / "damaged"])
+    with pytest.raises(UserError, match="wandb is missing"):
+        check_result_loggers([finished_run(place, "wandb")])
 
 
 def test_a_folder_of_an_earlier_run_is_no_package(monkeypatch, tmp_path):
