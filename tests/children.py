@@ -7,8 +7,11 @@ them, and now and then finds them broken.
 from __future__ import annotations
 
 import multiprocessing
+import os
+import signal
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
 
 _SERVER = multiprocessing.get_context("forkserver")
@@ -20,3 +23,37 @@ def start(work: Callable[..., Any], *args: Any, **kwargs: Any) -> BaseProcess:
     child = _SERVER.Process(target=work, args=args, kwargs=kwargs)
     child.start()
     return child
+
+
+def kill_at_line(log: Path, line: int, work: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """Run ``work`` in a child that SIGKILL ends as soon as a run's log has so many lines.
+
+    The child sends the signal itself: a parent that watches the file may find the run finished on a
+    machine that is faster, or busier, than the one where the test was written.
+
+    Args:
+        log: ``metrics.csv`` of the run.
+        line: the number of lines, with that of the columns.
+        work: a module's function that trains.
+        *args: of ``work``.
+        **kwargs: of ``work``.
+    """
+    child = start(_work_until_line, log, line, work, args, kwargs)
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
+
+
+def _work_until_line(
+    log: Path, line: int, work: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    from cfaug.train.loggers import AppendingCsvLogger
+
+    write = AppendingCsvLogger.log_metrics
+
+    def write_and_die(logger: AppendingCsvLogger, *row: Any, **named: Any) -> None:
+        write(logger, *row, **named)
+        if logger.file.resolve() == log.resolve() and log.read_bytes().count(b"\n") >= line:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    AppendingCsvLogger.log_metrics = write_and_die  # type: ignore[method-assign]
+    work(*args, **kwargs)

@@ -165,12 +165,13 @@ def test_an_index_of_100_000_rows_is_opened_within_a_moment(tmp_path: Path) -> N
             label=None, image_id="", file="/a.tar", offset=i, length=1, digest=one, where="")
         for i in range(100_000)
     )  # fmt: skip
-    write_index(rows, tmp_path, kind="shards", source="here")
     started = time.process_time()
+    write_index(rows, tmp_path, kind="shards", source="here")
+    written = time.process_time()
     about = read_about(tmp_path)
-    seconds = time.process_time() - started
-    print(f"{seconds:.3f} s")
-    assert seconds < 0.5
+    seconds = time.process_time() - written
+    print(f"{seconds:.3f} s to open, {written - started:.3f} s to write")
+    assert seconds < (written - started) / 10  # whatever the machine: nothing is done row by row
     assert len(Index(tmp_path, "here", about.kind, about.hash)) == 100_000
 
 

@@ -6,7 +6,6 @@ import gc
 import multiprocessing
 import random
 import subprocess
-import time
 from itertools import islice
 from pathlib import Path
 
@@ -89,10 +88,10 @@ def test_small_data_is_decoded_once_and_large_data_is_not_kept(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_image_that_breaks_later_is_named_without_a_traceback(
-    tmp_path: Path, workers: int
+    tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A change after the scan: the bytes are there, and are no image any more."""
     write_shards([pair(number) for number in range(20)], tmp_path / "cf")
@@ -107,12 +106,12 @@ def test_an_image_that_breaks_later_is_named_without_a_traceback(
         mixture, DataSettings(None, None, cf_ratio=1, batch_size=8), seed=7, data_seed=1,
         start_step=0, total_steps=5,
     )  # fmt: skip
-    started = time.monotonic()
+    # Torch waits that long for a worker that does not end, then kills it.
+    monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 300.0)
     with pytest.raises(UserError) as caught:
         list(make_loader(Examples((None, index), TRANSFORM, 40), shares, workers))
     message = str(caught.value)
     assert f"{tar} (pair-00009_1)" in message
     assert "Traceback" not in message
     del caught
-    gc.collect()
-    assert time.monotonic() - started < 5  # its workers do not have to be killed
+    gc.collect()  # its workers do not have to be killed, or this takes longer than a test may

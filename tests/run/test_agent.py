@@ -61,7 +61,7 @@ def wandb(address, folder, *words):
 
 def finished(process):
     try:
-        said = process.communicate(timeout=240)[0]
+        said = process.communicate(timeout=500)[0]
     finally:
         process.kill()
     assert process.returncode == 0, said

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import shutil
 import sys
-import time
 
 import pytest
 import torch
@@ -88,13 +87,8 @@ def test_a_killed_pack_goes_on_where_it_was(place, capfd):
     words = ["-m", "seed=1,2,3", "data.seed=9", "share_image_cache=true"]
     words += ["trainer.max_steps=8", "trainer.save_every_steps=1"]
     assert place.train(*words, "arm=whole") == 0
-    child = children.start(exit_with, place, [*words, "arm=cut"])
-    checkpoint = place.root / "main/cut/seed=2/last.ckpt"
-    while not checkpoint.exists():
-        assert child.is_alive()
-        time.sleep(0.002)
-    child.kill()
-    child.join()
+    log = place.root / "main/cut/seed=2/metrics.csv"
+    children.kill_at_line(log, 4, exit_with, place, [*words, "arm=cut"])
     first = place.record("cut", 1)
     assert first["state"] == "done"
     assert not (place.root / "main/cut/seed=3").exists()

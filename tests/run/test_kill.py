@@ -26,13 +26,8 @@ def test_a_killed_command_continues_and_ends_bit_identical(place, capfd, more):
     words = [*WORDS, *more]
     assert place.train(*words, "arm=whole") == 0
     folder = place.root / "main" / "cut" / "seed=107"
-    child = children.start(exit_with, place, [*words, "arm=cut"])
     log = folder / "metrics.csv"
-    while not log.exists() or log.read_bytes().count(b"\n") < 8:
-        assert child.is_alive()
-        time.sleep(0.002)
-    child.kill()
-    child.join()
+    children.kill_at_line(log, 8, exit_with, place, [*words, "arm=cut"])
     assert place.record("cut")["state"] == "running"
     written = log.read_bytes()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 
 import pytest
 import torch
@@ -127,13 +126,7 @@ def test_a_killed_command_leaves_the_adapter_of_an_undisturbed_one(train, tmp_pa
     words = [*SHORT, "trainer.max_steps=30", "tuning.lora.merge=false"]
     words.append("trainer.save_every_steps=3")
     assert train(*words, "arm=whole") == 0
-    child = children.start(_exit_with, train, words)
-    log = train.folder / "metrics.csv"
-    while not log.exists() or log.read_bytes().count(b"\n") < 9:
-        assert child.is_alive()
-    child.kill()
-    child.join()
-    assert child.exitcode == -signal.SIGKILL
+    children.kill_at_line(train.folder / "metrics.csv", 9, _exit_with, train, words)
     assert train(*words) == 0
     assert len(record(train)["attempts"]) == 2
     whole = train.folder.parent.parent / "whole" / "seed=7"

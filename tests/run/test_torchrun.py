@@ -74,12 +74,12 @@ def test_a_scheduler_tells_every_process_and_each_step_is_saved(place):
         cwd=place.root.parent, env={**os.environ, "OMP_NUM_THREADS": "1"}, start_new_session=True,
     )  # fmt: skip
     try:
-        until = time.monotonic() + 120
+        until = time.monotonic() + 300
         while _lines(folder / "metrics.csv") < 2 and time.monotonic() < until:
             assert process.poll() is None, process.stderr.read()
             time.sleep(0.1)
         os.killpg(process.pid, signal.SIGTERM)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=200)
     finally:
         process.kill()
     assert process.returncode == 130

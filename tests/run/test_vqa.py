@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -14,7 +14,6 @@ from cfaug.bench import feature_cache
 from cfaug.kept_records import KeptRecords
 from cfaug.report.items import read_items
 from cfaug.report.results import read_results
-from cfaug.rng import generator
 from tests import children
 from tests.data.question_files import own_record, write_own
 from tests.models import tiny_vlm
@@ -83,17 +82,19 @@ def test_questions_are_answered_with_the_same_bytes_again_and_two_models_are_com
     assert "acc_plus" in next(place.root.rglob("table.csv")).read_text()
 
 
-def evaluate_slowly(place, given) -> None:
-    """Evaluate; what is answered is kept after every batch, which takes a while."""
+def evaluate_and_die(place, given, answers) -> None:
+    """Evaluate until so many pieces of the answers are written, then die of SIGKILL."""
     torch.set_num_threads(1)
     feature_cache.KEPT_SECONDS = -1.0
-    add = KeptRecords.add
+    add, written = KeptRecords.add, []
 
-    def add_slowly(records, found) -> None:
+    def add_and_die(records, found) -> None:
         add(records, found)
-        time.sleep(0.2)
+        written.append(len(found))
+        if len(written) == answers:
+            os.kill(os.getpid(), signal.SIGKILL)
 
-    KeptRecords.add = add_slowly
+    KeptRecords.add = add_and_die
     sys.exit(place.evaluate(*given))
 
 
@@ -105,19 +106,14 @@ def test_an_evaluation_killed_at_any_moments_goes_on_to_the_same_bytes(place, tm
     whole = words(file, model, f"paths.cache={tmp_path / 'other'}", f"paths.runs={tmp_path / 'o'}")
     assert place.evaluate(*whole) == 0
     cut = words(file, model, f"paths.cache={tmp_path / 'cache'}")
-    moments = generator(0, "moments").uniform(0, 1.2, size=2)  # of some 5 seconds
     kept: list = []
-    for moment in moments.tolist():
-        child = children.start(evaluate_slowly, place, cut)
+    for answers in (1, 3):
         before = len(kept)
-        while len(kept := list((tmp_path / "cache").rglob("features/*/*.jsonl"))) <= before:
-            assert child.is_alive()
-            time.sleep(0.01)
-        time.sleep(moment)
-        child.kill()
+        child = children.start(evaluate_and_die, place, cut, answers)
         child.join()
         assert child.exitcode == -signal.SIGKILL
         kept = list((tmp_path / "cache").rglob("features/*/*.jsonl"))
+        assert len(kept) > before
         assert not list(place.root.rglob("questions_vqa.parquet"))
     written = {one: one.stat().st_mtime_ns for one in kept}
     assert place.evaluate(*cut) == 0

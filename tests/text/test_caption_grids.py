@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 import yaml
 
@@ -263,19 +261,18 @@ def test_a_file_that_is_no_grid(own, text, words):
         read_grid(own(text))
 
 
+@pytest.mark.timeout(60)  # read, it would end in no year
 def test_a_bomb_of_aliases_is_refused_at_once(own):
     lines = [
         "a0: &a0 [x, x]",
         *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 30)),
     ]
     rest = "subject_type: job\nsubjects: *a29\ntemplate: a\nattributes: {a: [b]}"
-    started = time.perf_counter()
     with pytest.raises(UserError, match="the key 'a0' is unknown"):
         read_grid(own("\n".join([*lines, rest])))
     nested = own(f"subjects: {'[' * 40}x{']' * 40}\n{rest.replace('subjects: *a29', '')}")
     with pytest.raises(UserError, match="subjects should be a text, not"):
         read_grid(nested)
-    assert time.perf_counter() - started < 2
 
 
 def test_what_is_too_large_or_no_file_is_not_read(own, tmp_path, monkeypatch):

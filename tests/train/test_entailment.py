@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -172,31 +170,12 @@ def test_texts_of_others_are_no_training_data():
         EntailmentData("a", "b", counterfactual_captions="shuffled")
 
 
-def run_slowly(folder, shelf, indexes, **given):
-    from cfaug.train.entailment_module import EntailmentModule
-
-    work = EntailmentModule.loss
-
-    def loss(module, batch):
-        time.sleep(0.05)
-        return work(module, batch)
-
-    EntailmentModule.loss = loss
-    run(folder, shelf, indexes, **given)
-
-
 @pytest.mark.slow
 def test_a_killed_run_ends_bit_identical(folder, shelf, indexes):
     trainer = replace(TRAINER, max_steps=16, save_every_steps=3, accumulate_grad_batches=2)
     whole = folder.with_name("seed=8")
     expected = run(whole, shelf, indexes, trainer=trainer)
-    child = children.start(run_slowly, folder, shelf, indexes, trainer=trainer)
-    while not (folder / "metrics.csv").exists() or len(rows(folder)) < 9:
-        assert child.is_alive()
-        time.sleep(0.002)
-    child.kill()
-    child.join()
-    assert child.exitcode == -signal.SIGKILL
+    children.kill_at_line(folder / "metrics.csv", 10, run, folder, shelf, indexes, trainer=trainer)
     resumed = run(folder, shelf, indexes, attempt=1, trainer=trainer)
     assert 0 < resumed.start_step < 16
     assert resumed.best_val_loss == expected.best_val_loss

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import io
 import shutil
-import signal
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -117,13 +115,8 @@ def test_a_killed_run_leaves_the_same_checkpoint(folder, indexes, dropout_weight
     trainer = replace(TRAINER, checkpoint=checkpoint)
     whole = folder.with_name("seed=8")
     expected = run(whole, indexes, dropout_weights, trainer=trainer)
-    child = children.start(run_on_one_thread, folder, indexes, dropout_weights, trainer=trainer)
-    while not (folder / "metrics.csv").exists() or len(rows(folder)) < 11:
-        assert child.is_alive()
-        time.sleep(0.002)
-    child.kill()
-    child.join()
-    assert child.exitcode == -signal.SIGKILL
+    given = (folder, indexes, dropout_weights)
+    children.kill_at_line(folder / "metrics.csv", 12, run_on_one_thread, *given, trainer=trainer)
     assert not (folder / "checkpoint").exists()
     steps = []
     result = run(folder, indexes, dropout_weights, trainer=trainer, attempt=1, started=steps.append)

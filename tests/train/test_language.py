@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import time
 from dataclasses import replace
 
 import pytest
@@ -170,19 +168,6 @@ def test_a_run_stops_when_the_held_out_loss_rises(folder, shelf):
     assert result.seen == result.end_step * 4
 
 
-def run_slowly(folder, weights, **given):
-    from cfaug.train.language_module import LanguageModule
-
-    work = LanguageModule.loss
-
-    def loss(module, batch):
-        time.sleep(0.05)
-        return work(module, batch)
-
-    LanguageModule.loss = loss
-    run(folder, weights, **given)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("merge", "decay"), [(True, None), (False, 0.5)])
 def test_a_killed_run_ends_bit_identical(folder, shelf, merge, decay):
@@ -192,13 +177,7 @@ def test_a_killed_run_ends_bit_identical(folder, shelf, merge, decay):
     given = {"trainer": trainer, "lora": Lora([QKV], r=2, dropout=0.2, merge=merge)}
     whole = folder.with_name("seed=8")
     expected = run(whole, shelf / "dropout", **given)
-    child = children.start(run_slowly, folder, shelf / "dropout", **given)
-    while not (folder / "metrics.csv").exists() or len(rows(folder)) < 9:
-        assert child.is_alive()
-        time.sleep(0.002)
-    child.kill()
-    child.join()
-    assert child.exitcode == -signal.SIGKILL
+    children.kill_at_line(folder / "metrics.csv", 10, run, folder, shelf / "dropout", **given)
     resumed = run(folder, shelf / "dropout", attempt=1, **given)
     assert 0 < resumed.start_step < 16
     assert resumed.best_step == expected.best_step

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import signal
-import time
 from dataclasses import replace
 from itertools import islice
 
@@ -386,32 +384,13 @@ def test_settings_of_captions_are_refused(given):
         QuestionData("a", None, **given)
 
 
-def run_slowly(folder, shelf, **given):
-    """Train so slowly that a kill finds it at work."""
-    from cfaug.train.answer_module import AnswerModule
-
-    work = AnswerModule.loss
-
-    def loss(module, batch):
-        time.sleep(0.05)
-        return work(module, batch)
-
-    AnswerModule.loss = loss
-    run(folder, shelf, **given)
-
-
 @SLOW
 def test_a_killed_run_ends_bit_identical(folder, shelf):
     trainer = replace(TRAINER, max_steps=14, save_every_steps=3, accumulate_grad_batches=2)
     whole = folder.with_name("seed=8")
     expected = run(whole, shelf, trainer=trainer, contrast=0.5)
-    child = children.start(run_slowly, folder, shelf, trainer=trainer, contrast=0.5)
-    while not (folder / "metrics.csv").exists() or len(rows(folder)) < 8:
-        assert child.is_alive()
-        time.sleep(0.002)
-    child.kill()
-    child.join()
-    assert child.exitcode == -signal.SIGKILL
+    given = {"trainer": trainer, "contrast": 0.5}
+    children.kill_at_line(folder / "metrics.csv", 9, run, folder, shelf, **given)
     resumed = run(folder, shelf, attempt=1, trainer=trainer, contrast=0.5)
     assert 0 < resumed.start_step < 14
     assert resumed.measured == expected.measured

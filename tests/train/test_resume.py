@@ -41,11 +41,8 @@ def wait_for_lines(log, count, child):
 
 def run_and_kill(folder, weights, line, **settings):
     """Train in a child process and kill -9 it once ``metrics.csv`` has so many lines."""
-    child = children.start(train_slowly, folder, weights, 0.05, **settings)
-    wait_for_lines(folder / "metrics.csv", line, child)
-    child.kill()
-    child.join()
-    assert child.exitcode == -signal.SIGKILL
+    log = folder / "metrics.csv"
+    children.kill_at_line(log, line, train_slowly, folder, weights, 0.0, **settings)
 
 
 @pytest.mark.slow
