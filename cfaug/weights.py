@@ -7,13 +7,14 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from cfaug.errors import UserError
-from cfaug.files import require_regular
+from cfaug.files import require_regular, write_file
 
 ZOO = "zoo:"
 PACKAGE = "package:"
@@ -131,26 +132,29 @@ def describe(name_or_path: str, folder: Path) -> str:
 def _fetch(name: str, revision: str | None, wanted: Sequence[str] | None, fetch: bool) -> Path:
     from huggingface_hub import snapshot_download
 
-    silent = _ask_hub(name, revision) if fetch else None
+    answer = _ask_hub(name, revision) if fetch else None
+    commit = answer if isinstance(answer, str) else None
 
     def download(*patterns: str) -> Path:
         return Path(
             snapshot_download(
                 name,
-                revision=revision,
+                revision=commit or revision,
                 allow_patterns=list(patterns),
                 ignore_patterns=[*COPIES],
-                local_files_only=not fetch or silent is not None,
+                local_files_only=commit is None,
             )
         )
 
     try:
-        if wanted is not None:
-            return download(*wanted)
-        folder = download(*DESCRIBED, "*.safetensors")
-        return folder if list(folder.glob("*.safetensors")) else download(*DESCRIBED, "*.bin")
+        folder = download(*(wanted if wanted is not None else (*DESCRIBED, "*.safetensors")))
+        if wanted is None and not list(folder.glob("*.safetensors")):
+            folder = download(*DESCRIBED, "*.bin")
+        if commit is not None:
+            _remember_commit(folder, revision or "main", commit)
+        return folder
     except Exception as error:  # the Hub client raises a dozen unrelated types
-        cause = silent or error
+        cause = answer if isinstance(answer, Exception) else error
         reason = (str(cause) or type(cause).__name__).strip().splitlines()[0]
         raise UserError(
             f"model {name}: no such folder here, and the Hub did not give it ({reason}). Where "
@@ -158,19 +162,37 @@ def _fetch(name: str, revision: str | None, wanted: Sequence[str] | None, fetch:
         ) from error
 
 
-def _ask_hub(name: str, revision: str | None) -> Exception | None:
-    """Return the error of the Hub's answer about a model; ``None`` if there is none.
+def _ask_hub(name: str, revision: str | None) -> str | Exception:
+    """Return the commit of a model on the Hub, or the error of the Hub's answer.
 
     ``snapshot_download`` has no timeout for this request, so that a network that drops packets
-    would block the command for ever.
+    would block the command for ever. Given the commit, it does not make the request.
     """
     from huggingface_hub import HfApi
 
     try:
-        HfApi().model_info(name, revision=revision, timeout=HUB_TIMEOUT_S)
+        commit = HfApi().model_info(name, revision=revision, timeout=HUB_TIMEOUT_S).sha
     except Exception as error:  # of many types, see _fetch; earlier downloads are used
         return error
-    return None
+    return commit or LookupError("its answer names no commit")
+
+
+def _remember_commit(folder: Path, revision: str, commit: str) -> None:
+    """Note in the Hub's cache which commit a branch or tag was, for commands without a network.
+
+    ``snapshot_download`` does so only for a branch or tag that it looks up itself.
+
+    Args:
+        folder: the snapshot, ``.../snapshots/COMMIT``.
+        revision: the branch, tag or commit that was asked for.
+        commit: that it was.
+    """
+    file = folder.parent.parent / "refs" / revision
+    if revision == commit or (file.is_file() and file.read_text(encoding="utf-8") == commit):
+        return
+    with suppress(OSError):  # a cache that may only be read is used as it is
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_file(file, commit.encode())
 
 
 def find_weights(folder: Path, names: Sequence[str] = HF_WEIGHTS) -> list[Path]:
