@@ -54,7 +54,7 @@
     const draw = () => {
       const from = page * PAGE, to = Math.min(found.length, from + PAGE);
       const cards = found.slice(from, to).map(card);
-      $(box).replaceChildren(...(cards.length ? cards : [make("p", "empty", `No ${one} fits.`)]));
+      $(box).replaceChildren(...(cards.length ? cards : [make("p", "empty", `No ${one} matches.`)]));
       showPlace(pagers, from, to, found.length, what);
     };
     const turn = (by) => {
