@@ -8,10 +8,10 @@ import numpy as np
 
 
 def by_length(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
-    """Yield the rows in batches of similar length, longest first, of up to ``tokens`` with padding.
+    """Yield the rows in batches of similar length, of up to ``tokens`` tokens with padding.
 
-    The longest come first so that a lack of memory shows at once. A row longer than ``tokens`` is a
-    batch of its own.
+    The longest rows come first, so that a lack of memory shows at once. A row longer than
+    ``tokens`` is a separate batch.
 
     >>> list(by_length([2, 5, 2, 3], 6))
     [[1], [3, 0], [2]]

@@ -1,7 +1,7 @@
 """Grids of captions as files: prefixes x subjects x every combination of attributes.
 
-One file describes one grid (SocialCounterfactuals, section 2.1); the paper's are shipped in
-``caption_grids/``, and users' own have the same form::
+One file describes one grid (SocialCounterfactuals, section 2.1). The grids of the paper are shipped
+in ``caption_grids/``, and users' files have the same form::
 
     subject_type: occupation
     subjects: [doctor, nurse]        # or a shipped list, or FILE.txt beside this one, a line each
@@ -31,8 +31,8 @@ from cfaug.types import Example
 SUFFIXES = (".yaml", ".yml")
 
 MOST_MEMBERS = 1_000
-"""Limit of captions of one set, each a row of an image model's batch; the paper's largest has
-84."""
+"""Largest number of captions of one set, each a row of an image model's batch; the largest set of
+the paper has 84."""
 
 MOST_SETS = 1_000_000
 
@@ -44,14 +44,15 @@ class CaptionGrid:
     """A grid of captions.
 
     Attributes:
-        name: of the grid.
-        subject_type: what its subjects are, such as "occupation".
-        prefixes: what captions begin with.
-        template: with ``{prefix}``, ``{subject}`` and every attribute in braces.
-        neutral: the same without attributes.
-        attributes: for each, its values and their words in captions, in order.
-        subjects: in order.
-        left_out: left-out duplicates of subjects, as the list spells them.
+        name: the name of the grid.
+        subject_type: the type of its subjects, such as "occupation".
+        prefixes: the beginnings of captions, such as "A photo of".
+        template: the template of captions, with ``{prefix}``, ``{subject}`` and every attribute in
+            braces.
+        neutral: the template of neutral prompts, without attributes.
+        attributes: {attribute: {value: its words in captions}}, in order.
+        subjects: the subjects in order.
+        left_out: the duplicates of subjects that were left out, as the list spells them.
     """
 
     name: str
@@ -65,17 +66,17 @@ class CaptionGrid:
 
     @property
     def members(self) -> int:
-        """Captions of a set."""
+        """The number of captions in a set."""
         return prod(map(len, self.attributes.values()))
 
     @property
     def sets(self) -> int:
-        """One for each prefix and subject."""
+        """The number of sets: one for each prefix and subject."""
         return len(self.prefixes) * len(self.subjects)
 
     @property
     def captions(self) -> int:
-        """Captions of all sets."""
+        """The number of captions in all sets."""
         return self.sets * self.members
 
     def examples(self) -> Iterator[Example]:
@@ -102,7 +103,7 @@ class CaptionGrid:
                 )  # fmt: skip
 
     def line(self) -> str:
-        """Return one line on the grid, naming the left-out duplicates."""
+        """Return one line that describes the grid and names the left-out duplicates."""
         said = (
             f"grid {self.name}: {self.captions:,} captions in {self.sets:,} sets of "
             f"{self.members}, {len(self.subjects):,} subjects ({self.subject_type}); first: "
@@ -117,7 +118,7 @@ class CaptionGrid:
 
 
 def shipped_grids() -> list[str]:
-    """Return the names of the grids that are shipped, in alphabetical order."""
+    """Return the names of the shipped grids, in alphabetical order."""
     return sorted(file.stem for file in FOLDER.glob("*.yaml"))
 
 
@@ -125,13 +126,13 @@ def read_grid(grid: str, *, keep_duplicates: bool = False) -> CaptionGrid:
     """Read a grid.
 
     Args:
-        grid: the name of a shipped one, or a YAML file.
-        keep_duplicates: keep subjects that repeat an earlier one, ignoring case, and known
-            misprints as printed.
+        grid: the name of a shipped grid, or the path of a YAML file.
+        keep_duplicates: whether to keep subjects that repeat an earlier one, ignoring case, and
+            known misprints.
 
     Raises:
-        UserError: naming the file and what is wrong with it, or the shipped grids if there is no
-            such grid.
+        UserError: if there is no such grid (it names the shipped ones), or the file is invalid (it
+            names the file and the problem).
     """
     named = grid in shipped_grids()
     if not named and not grid.lower().endswith(SUFFIXES):
@@ -155,7 +156,7 @@ def read_grid(grid: str, *, keep_duplicates: bool = False) -> CaptionGrid:
 
 
 def _neutral(read: GridFile) -> str:
-    """Return the neutral template: that of the file, or its template without attributes."""
+    """Return the neutral template of the file, or else its template without attributes."""
     if read.neutral is not None:
         return read.neutral
     kept = read.template
@@ -165,10 +166,10 @@ def _neutral(read: GridFile) -> str:
 
 
 def _check_template(grid: CaptionGrid, path: Path) -> None:
-    """Refuse templates that lack a required name or repeat one.
+    """Refuse templates that lack or repeat a required name, or have another one.
 
     Raises:
-        UserError: naming the file, the template and the required names.
+        UserError: for such a template; it names the file, the template and the required names.
     """
     for what, template, wanted in (
         ("template", grid.template, ["subject", *grid.attributes]),
@@ -221,7 +222,7 @@ def _check_captions(grid: CaptionGrid, path: Path) -> None:
 
 
 def _leave_out_duplicates(subjects: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return each subject once, ignoring case, and the duplicates."""
+    """Return the distinct subjects, ignoring case, and the duplicates."""
     kept: dict[str, str] = {}
     left_out = []
     for one in subjects:

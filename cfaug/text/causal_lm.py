@@ -1,6 +1,6 @@
 """A causal language model: scores of texts, with shared prefixes computed once, and continuations.
 
-Configuration names it ``cfaug.text.models.CausalLM``.
+Configurations name it ``cfaug.text.models.CausalLM``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 LOGITS = 1_000_000
-"""Number of logits computed at once: 4 MB, which stay in a processor's cache."""
+"""Number of logits computed at once: 4 MB, which fit into a processor's cache."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class CausalLM(Pretrained):
     """A causal language model such as GPT-2 (gpt2-large in B.1.1).
 
     Args:
-        share_prefixes: compute the common beginnings of texts once (``cfaug.text.prefixes``), which
-            needs a model that takes custom positions and a custom mask; ``False`` for others.
-        add_start_token: put the beginning-of-text token before every text, so that its first token
-            is scored as well. COCO-Counterfactuals does not say whether it did; it is the default
-            of Hugging Face's ``evaluate``, too. ``False`` leaves the first token out of every
-            score, and changes which candidate has the lowest perplexity for 22 % of captions.
+        share_prefixes: whether the common beginnings of texts are computed once
+            (``cfaug.text.prefixes``), which needs a model that takes custom positions and masks.
+        add_start_token: whether the beginning-of-text token comes before every text, so that its
+            first token is scored as well. COCO-Counterfactuals does not say whether it did; it is
+            also the default of Hugging Face's ``evaluate``. ``False`` leaves the first token out of
+            every score, and changes the candidate with the lowest perplexity for 22 % of captions.
     """
 
     share_prefixes: bool = True
@@ -72,13 +72,13 @@ class CausalLM(Pretrained):
 
         Args:
             texts: the texts to score.
-            contexts: text directly before each text that is not scored, with the space between the
-                two; ``None`` is no context. Both are tokenised together; a token that joins the two
-                counts as the text's.
+            contexts: the unscored text directly before each text, with the space between the two;
+                ``None`` for no context. Both are tokenised together; a token that joins the two
+                belongs to the text.
 
         Raises:
-            UserError: if a context and its text are longer than the model can read; otherwise as
-                ``perplexity``.
+            UserError: if a context and its text are longer than the model can read, or for the
+                reasons of ``perplexity``.
         """
         before = ["" for _ in texts] if contexts is None else list(contexts)
         every = self._rows([a + b for a, b in zip(before, texts, strict=True)], cut=False)
@@ -86,14 +86,14 @@ class CausalLM(Pretrained):
         return -self._sums(every, [max(1, start) for start in starts])
 
     def generate(self, prompts: Sequence[str], max_new_tokens: int) -> list[str]:
-        """Continue each prompt, greedily; the prompt itself is not returned.
+        """Return the greedy continuation of each prompt, without the prompt itself.
 
-        Prompts of equal length form a batch, so that nothing is padded.
+        Prompts of equal length form a batch, so that no prompt is padded.
 
         Args:
-            prompts: any texts; one that is too long for the model is cut at its end.
-            max_new_tokens: limit of tokens added to a prompt; fewer if the model ends its text or
-                reaches its length limit.
+            prompts: any texts; a text that is too long for the model is cut at its end.
+            max_new_tokens: the largest number of tokens added to a prompt; there are fewer if the
+                model ends its text or reaches its length limit.
         """
         import torch
 
@@ -122,7 +122,7 @@ class CausalLM(Pretrained):
         return list(self.tokenizer.batch_decode(new, skip_special_tokens=True))
 
     def _rows(self, texts: Sequence[str], *, cut: bool = True) -> list[list[int]]:
-        """Return each text's tokens, with the beginning-of-text token first if it is asked for.
+        """Return each text's tokens, after the beginning-of-text token if it is configured.
 
         Raises:
             UserError: if there is no such token, or a text that may not be cut is too long.
@@ -173,7 +173,7 @@ class CausalLM(Pretrained):
         with torch.inference_mode():
             states = self._states(stacked, share)[stacked.rows, stacked.followed]
             tokens = torch.from_numpy(stacked.tokens[child]).to(self._place)
-            # Only nodes with successors need the head, the most expensive product.
+            # Only nodes with children need the head, the most expensive product.
             costs[child] = self._costs(states, stacked.slots, tokens)
         return costs
 
@@ -215,7 +215,7 @@ class CausalLM(Pretrained):
         return torch.cat(found).double().cpu().numpy() if found else np.empty(0)
 
     def _check_sharing(self) -> None:
-        """Refuse a model that mixes the branches of a tree; checked once per process."""
+        """Refuse a model that mixes the branches of a tree; the check runs once."""
         wrong = "its perplexities change when texts share what they begin with"
         try:
             apart = self._keeps_branches_apart

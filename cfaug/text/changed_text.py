@@ -1,4 +1,4 @@
-"""A caption and one changed text: the proposal of editors that leave the image alone."""
+"""A caption and one changed text: the proposal of editors that do not change the image."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from cfaug.text.sentence import normalise
 from cfaug.types import Edit, Edited, Example, Proposal
 
 CHANGES, REASON = "changes", "reason"
-"""Details of a changed text's member on disk: the changes made, or why there are none."""
+"""Keys of a changed text's details on disk: its changes, or the reason why there are none."""
 
 EMPTY = "empty_text"
-"""Reason of a text of white space, which has no proposal."""
+"""Reason of a text that is only white space, which has no proposal."""
 
 
 def propose_change(
@@ -27,17 +27,17 @@ def propose_change(
 ) -> Edited:
     """Return the proposal of two texts: an example's first text, and the changed text.
 
-    White space is normalised in both. Texts that are then equal have no edit, even if something was
-    done, such as exchanging two equal words.
+    White space is normalised in both. Texts that are then equal have no edit, even after a change
+    such as the exchange of two equal words.
 
     Args:
         example: the example whose first text was changed.
         changed: the changed text.
-        kind: kind of the edit, such as ``deletion``.
-        changes: the changes in order, one JSON object each.
-        reason: why the text is unchanged, in one word for counts; ignored if it is changed.
-        keep_unchanged: whether a text that could not be changed still has a proposal, of the same
-            text twice: tables over all captions average over those, too.
+        kind: the kind of the edit, such as ``deletion``.
+        changes: the changes in order, each a JSON object.
+        reason: the reason, in one word, why the text is unchanged; ignored if it is changed.
+        keep_unchanged: whether an unchanged text still has a proposal, of the same text twice:
+            tables over all captions also average over those.
 
     Returns:
         One proposal, or none, with the reason as the stage at which it was rejected.
@@ -61,7 +61,7 @@ def propose_change(
 
 
 def _edit(kind: str, original: str, changed: str) -> Edit:
-    """Return the edit: the run of words by which the texts differ, else the texts themselves."""
+    """Return the edit: the run of words by which the texts differ, or else the whole texts."""
     before, after = replaced_run(original, changed)
     # The difference ignores case and the space between words.
     return Edit(kind, before, after) if before or after else Edit(kind, original, changed)

@@ -27,11 +27,11 @@ class ClassWords:
     """Finds the names of classes, and tells whether words of a caption name a class.
 
     Args:
-        wordnet: source of synonyms and kinds; ``None`` uses only a class's own name.
-        file: a JSON object of names by label, for labels that are not words; these names come
-            before WordNet's.
+        wordnet: the source of synonyms and kinds; ``None`` uses only a class's own name.
+        file: the path of a JSON object of names by label, for labels that are not words; these
+            names come before WordNet's. ``None`` for no file.
         kinds: whether a more general word (``animal`` for ``dog``), or a more specific one, also
-            names the class; needs a WordNet.
+            names the class; only with a WordNet.
     """
 
     wordnet: WordNet | None = None
@@ -57,9 +57,10 @@ class ClassWords:
         return label in self._file or self.wordnet is None or bool(self._senses(label))
 
     def overlap(self, words: str, label: str) -> float:
-        """Return the largest share of one of a class's names that some words cover, from 0 to 1.
+        """Return the share, from 0 to 1, of a class's name that some words cover.
 
-        It is 1 if a noun among the words is a more general or a more specific word for the class.
+        It is the largest share over the names of the class, and 1 if a noun among the words is a
+        more general or a more specific word for the class.
 
         >>> ClassWords().overlap("two dogs", "dog sled")
         0.5
@@ -90,7 +91,7 @@ class ClassWords:
         return word[:-1] if len(word) > 3 and word.endswith("s") and word[-2] != "s" else word
 
     def _senses(self, label: str) -> list[Synset]:
-        """Return the senses that a label names: the most frequent one of each of its words."""
+        """Return the senses of a label: the most frequent one of each of its names."""
         found = WNID.fullmatch(label)
         if self.wordnet is None:
             return []
@@ -129,7 +130,7 @@ class ClassWords:
         return found
 
     def describe(self) -> dict[str, str]:
-        """Return the sources of names, a file with the hash of its content."""
+        """Return the sources of the names, with the hash of a file's content."""
         parts = ["the label's own words"]
         if self.file is not None:
             named = json.dumps(dict(self._file), sort_keys=True)

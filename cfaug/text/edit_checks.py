@@ -1,7 +1,8 @@
-"""Checks whether an edit is of the requested kind, by explicit rules for any English caption.
+"""Checks of whether an edit is of the requested kind, by explicit rules for any English caption.
 
-LANCE's authors judged 500 edits by hand (Table 3); the rules here judge every edit, by what changed
-and where. Captions of ShapeScapes are judged exactly (``cfaug.shapescapes.variations``).
+LANCE's authors judged 500 edits by hand (Table 3). The rules here judge every edit by the changed
+words and their places. Captions of ShapeScapes are judged exactly
+(``cfaug.shapescapes.variations``).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from cfaug.text.sentence import Slot, split
 from cfaug.text.variations import CaptionEdit, Verdict
 
 KIND_CORRECT, LABEL_KEPT = "kind_correct", "label_kept"
-"""The notes of checks: whether an edit is of its kind, and whether it keeps the label."""
+"""Names of the notes of checks: whether an edit is of its kind, and whether it keeps the label."""
 
 OTHER_KIND = "another kind"
 
@@ -28,16 +29,16 @@ _DESCRIBES = ("JJ", "VBN", "VBG", "RB", "CC", "NN", "CD")
 
 @dataclass(frozen=True)
 class StructureCheck:
-    """Checks whether an edit changes what its kind names, and nothing else.
+    """Checks whether an edit changes the part that its kind names, and no other part.
 
     ``subject``: only the first noun changed. ``object``: only another noun changed. ``adjective``:
     only words that describe a noun were added or exchanged. ``background``: a prepositional phrase
     after the subject was added or exchanged, or one before it was added. ``domain``: only the
-    medium of the picture changed. Other kinds are not judged. The note is ``kind_correct``; nothing
-    is rejected unless ``reject`` is set.
+    medium of the picture changed. Other kinds are not judged. The note is ``kind_correct``; edits
+    are rejected only if ``reject`` is set.
 
     Args:
-        tagger: of parts of speech.
+        tagger: the part-of-speech tagger.
         reject: whether an edit of another kind is rejected if the check is used as a guard.
     """
 
@@ -62,7 +63,7 @@ class StructureCheck:
         return Verdict(reason, {KIND_CORRECT: correct})
 
     def describe(self) -> dict[str, str]:
-        """Return the tagger."""
+        """Return the description of the tagger."""
         return {f"check {name}": said for name, said in self.tagger.describe().items()}
 
 
@@ -84,7 +85,7 @@ def _swapped(before: Phrases, one: Slot, after: Phrases, other: Slot) -> bool:
 
 
 def _cut(phrases: Phrases, noun: Slot) -> tuple[list[str], list[str]]:
-    """Return the words before a noun with its describing words, and the words after it."""
+    """Return the words before a noun and its describing words, and the words after it."""
     words = [word.lower() for word in phrases.sentence.words]
     return _plain(words[: phrases.begin(noun)]), _plain(words[noun.last + 1 :])
 

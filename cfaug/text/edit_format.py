@@ -1,8 +1,8 @@
 """The prompt format of a tuned language model for edited captions, and the parser of its answers.
 
-The wrapper is Alpaca's (Taori et al., 2023) with ``### Variations:`` for the answer's header, as in
-LANCE's released code: an instruction, the caption, and one variation a line. Training and inference
-share this module, so that a model is prompted in the words it was trained with.
+The wrapper is Alpaca's (Taori et al., 2023) with ``### Variations:`` as the header of the answer,
+as in LANCE's released code: an instruction, the caption, and one variation in each line. Training
+and inference share this module, so that a model is prompted in the words it was trained with.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ class EditFormat:
     """The wording in which a tuned model is prompted.
 
     Attributes:
-        template: with ``{instruction}`` and ``{input}``; the answer follows directly.
-        prompts: prompts by name; the instruction is the prompt without the line of its caption.
-        named: use a prompt's name as its instruction, which is easier for tiny models.
+        template: the text around instruction and caption, with ``{instruction}`` and ``{input}``;
+            the answer follows directly.
+        prompts: the prompts by name; an instruction is the prompt without the line of its caption.
+        named: whether a prompt's name is its instruction, which is easier for tiny models.
     """
 
     template: str = ALPACA
@@ -70,7 +71,7 @@ class EditFormat:
         'adjective: a red ball\n### Variations:\n'
 
         Args:
-            name: name of a prompt, or a kind, which selects the first prompt of that kind.
+            name: the name of a prompt, or a kind, which selects the first prompt of that kind.
             caption: the caption to edit.
 
         Raises:
@@ -87,7 +88,7 @@ class EditFormat:
         """Return the prompt of a name, or the first of a kind.
 
         Raises:
-            UserError: if there is none, naming the available ones.
+            UserError: if there is no such prompt; it names the available ones.
         """
         kinds = [one for one in self.prompts.values() if one.kind == name]
         found = self.prompts.get(name) or next(iter(kinds), None)
@@ -99,7 +100,7 @@ class EditFormat:
         return found
 
     def response(self, variations: Sequence[str]) -> str:
-        r"""Return the target answer: one variation a line, numbered.
+        r"""Return the target answer: a numbered variation in each line.
 
         >>> EditFormat.short().response(["a blue ball", "a small red ball"])
         '1. a blue ball\n2. a small red ball'
@@ -121,7 +122,7 @@ class EditFormat:
         """Return the format of a tuned model.
 
         Raises:
-            UserError: if the folder has none, or it is invalid.
+            UserError: if the folder has no format, or an invalid one.
         """
         file = folder / FILE
         try:
@@ -138,20 +139,20 @@ class EditFormat:
 
 
 def parse_variations(answer: str) -> tuple[str, ...]:
-    r"""Return the variations of an answer: its lines, numbers and quotes stripped, each once.
+    r"""Return the variations of an answer: its distinct lines without numbers and quotes.
 
     >>> parse_variations('1. A red cat.\n2) "a blue cat"\n\n- a red cat.\n')
     ('A red cat.', 'a blue cat')
 
     Args:
-        answer: a model's raw answer. A line that looks like another header ends it.
+        answer: the raw answer of a model; a line that looks like another header ends it.
     """
     body = answer.split("\n###")[0]
     return unique(_strip(line) for line in body.splitlines())
 
 
 def unique(texts: Iterable[str]) -> tuple[str, ...]:
-    """Return texts, white space normalised, without empty ones and repetitions (ignoring case).
+    """Return texts with normalised white space, without empty and (ignoring case) repeated ones.
 
     >>> unique(["a  cat", "A cat", "", "a dog"])
     ('a cat', 'a dog')

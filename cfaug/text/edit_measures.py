@@ -1,6 +1,6 @@
 """Measures of edits and their guards: LANCE's Table 3, for any writer of edits.
 
-Counted from the notes that checks leave on every edit, proposed or rejected.
+They count the notes that checks leave on every edit, proposed or rejected.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cfaug.text.label_guard import CHANGES_LABEL
 from cfaug.types import Edited
 
 FAILED = (UNCHANGED, TOO_LONG)
-"""Reasons with which an edit counts as unsuccessful, without any check."""
+"""Reasons of rejected edits that are unsuccessful without any check."""
 
 OVERALL = "overall"
 
@@ -25,13 +25,13 @@ class EditMeasures:
     """The counts of one kind of edit.
 
     Attributes:
-        kind: of edit, or ``overall``.
-        edits: number of judged edits: a model's variations, repeated ones once.
-        correct: edits of the requested kind.
-        labelled: edits for which it is known whether they keep the label.
-        kept: edits that keep the label.
-        caught: edits that change the label and were rejected for it.
-        rejected: all edits that were rejected for the label.
+        kind: the kind of edit, or ``overall``.
+        edits: the number of judged edits: a model's distinct variations.
+        correct: the number of edits of the requested kind.
+        labelled: the number of edits that a check of the label judged.
+        kept: the number of edits that keep the label.
+        caught: the number of edits that change the label and were rejected for it.
+        rejected: the number of edits that were rejected for the label.
     """
 
     kind: str
@@ -44,22 +44,22 @@ class EditMeasures:
 
     @property
     def success(self) -> float | None:
-        """Share of the judged edits that are of their kind (Table 3, "Edit Success")."""
+        """The share of judged edits that are of the requested kind (Table 3, "Edit Success")."""
         return _share(self.correct, self.edits)
 
     @property
     def label_kept(self) -> float | None:
-        """Share of the edits that keep the label, before any guard."""
+        """The share of edits that keep the label, before any guard."""
         return _share(self.kept, self.labelled)
 
     @property
     def precision(self) -> float | None:
-        """Share of those rejected for the label that change it (Table 3, "Filter prec.")."""
+        """The share of edits rejected for the label that change it (Table 3, "Filter prec.")."""
         return _share(self.caught, self.rejected)
 
     @property
     def recall(self) -> float | None:
-        """Share of those that change the label that were rejected for it."""
+        """The share of label-changing edits that were rejected for the label."""
         return _share(self.caught, self.labelled - self.kept)
 
 
@@ -67,8 +67,8 @@ def measure_edits(edited: Sequence[Edited]) -> list[EditMeasures]:
     """Return the measures of each kind, by name, and finally of all kinds together.
 
     Args:
-        edited: results of an ``InstructedEdit`` with checks. Edits without a check's note are not
-            counted; if no edit has one, the list is empty.
+        edited: the results of an ``InstructedEdit`` with checks. Edits without a check's note are
+            not counted; if no edit has a note, the result is empty.
     """
     kinds: dict[str, list[_Judged]] = {}
     for one in edited:
@@ -124,7 +124,7 @@ def _judged(edited: Edited) -> Iterator[_Judged]:
 
 def _count(kind: str, edits: Sequence[_Judged]) -> EditMeasures:
     labelled = [one for one in edits if LABEL_KEPT in one.notes]
-    # For a kind that no check judges, failed edits tell nothing about the others.
+    # For a kind that no check judges, failed edits are not representative.
     judged = any(KIND_CORRECT in one.notes for one in edits)
     rejected = [one for one in labelled if one.reason == CHANGES_LABEL]
     return EditMeasures(

@@ -1,9 +1,10 @@
-"""Prompts that ask a language model for edited captions: files, one for each way of editing.
+"""Prompts that ask a language model for edited captions, in files.
 
 ``background-weather.txt`` asks for edits of the kind ``background``: a kind may have several
 prompts, distinguished by the part after the hyphen. ``<caption>`` is the placeholder of the
-caption. Two sets are shipped, both LANCE's (Prabhu et al., 2023, Table 5): ``examples`` for models
-that were not tuned, and ``plain`` without the worked examples, as instructions of a tuned model.
+caption. Two sets are shipped, both from LANCE (Prabhu et al., 2023, Table 5): ``examples`` for
+models that were not tuned, and ``plain`` without the worked examples, as instructions of a tuned
+model.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from cfaug.files import require_regular
 SHIPPED = ("examples", "plain")
 CAPTION = "<caption>"
 PHOTO = re.compile(r"^\s*an?\s+(?:photo|photograph)\s+of\s+", re.IGNORECASE)
-"""Beginnings of captions that are not repeated after a prompt's own (``A photo of <caption>``)."""
+"""Beginnings of captions that are removed after the same words of a prompt."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*(-[a-z0-9_-]+)?")
 
 
 @dataclass(frozen=True)
 class EditPrompt:
-    """One way to ask for edits.
+    """A prompt that asks for edits of one kind.
 
     Attributes:
-        name: name of its file: the kind of the edits, and after a hyphen a name that distinguishes
-            the prompts of one kind.
+        name: the name of its file: the kind of the edits, and after a hyphen a name that
+            distinguishes the prompts of one kind.
         text: the prompt, with the placeholder ``<caption>``.
 
     Raises:
@@ -91,11 +92,11 @@ def read_prompts(where: str | Path, kinds: Sequence[str] | None = None) -> tuple
     """Return the prompts of a shipped set, or of a folder of ``.txt`` files, by name.
 
     Args:
-        where: ``examples``, ``plain``, or a folder.
-        kinds: the requested kinds, in this order; ``None`` is all.
+        where: ``examples``, ``plain``, or the path of a folder.
+        kinds: the requested kinds, in the order of the result; ``None`` for all.
 
     Raises:
-        UserError: if the folder has none, a file is invalid, or a kind has no prompt.
+        UserError: if the folder has no prompt, a file is invalid, or a kind has no prompt.
     """
     prompts = [_read(file) for file in _list_files(where)]
     if not prompts:

@@ -2,9 +2,9 @@
 
     {"caption": "a red ball", "kind": "adjective", "edit": "a blue ball"}
 
-One JSON object a line; ``kind`` is the name of a prompt (``background-weather``) or a kind
+Each line is a JSON object; ``kind`` is the name of a prompt (``background-weather``) or a kind
 (``background``, its first prompt). Other keys are ignored. The edits of one caption by one prompt
-form one answer, in their order: the prompts ask for variations, a line each.
+form one answer, in their order, with a variation in each line.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class EditAnswer:
     """The target answer to one prompt about one caption.
 
     Attributes:
-        caption: white space normalised.
-        prompt: its name.
+        caption: the caption with normalised white space.
+        prompt: the name of the prompt.
         edits: the edited captions, in order.
     """
 
@@ -45,13 +45,12 @@ def group_rows(
     """Check rows and group them by caption and prompt, in the order of their first rows.
 
     Args:
-        rows: (``FILE, line N``, row), as ``cfaug.data.sources.lists.json_lines`` yields them.
+        rows: pairs (``FILE, line N``, row) from ``cfaug.data.sources.lists.json_lines``.
         asked: the format with the prompts that ``kind`` names.
-        owner: the file, for errors.
+        owner: the file, which errors name.
 
     Raises:
-        UserError: naming the line of a row that is invalid or duplicated; naming the file, if it
-            has no rows.
+        UserError: if a row is invalid or duplicated (it names the line), or if there are no rows.
     """
     lines: dict[tuple[str, str, str], str] = {}
     found: dict[tuple[str, str], list[str]] = {}
@@ -79,7 +78,7 @@ def group_rows(
 
 
 def write_rows(file: Path, answers: Iterable[EditAnswer]) -> None:
-    """Write answers in the form that ``group_rows`` reads, one edit a line."""
+    """Write answers in the form that ``group_rows`` reads, one edit in each line."""
     rows = (
         dict(zip(COLUMNS, (one.caption, one.prompt, edit), strict=True))
         for one in answers
@@ -92,20 +91,20 @@ def write_rows(file: Path, answers: Iterable[EditAnswer]) -> None:
 def split_by_caption(
     answers: Sequence[EditAnswer], share: float, seed: int
 ) -> tuple[list[EditAnswer], list[EditAnswer]]:
-    """Hold out a share of the captions with all their answers, rounded, at least one caption.
+    """Split answers into a part for training and a held-out part, by caption.
 
-    No caption is on both sides, whatever its spelling: "A photo of a cat" and "a cat" are the same.
+    No caption is in both parts, whatever its spelling: "A photo of a cat" and "a cat" are the same.
 
     Args:
-        answers: as ``group_rows`` gives them.
-        share: of the captions, in [0, 1).
-        seed: draws the captions.
+        answers: the answers that ``group_rows`` returns.
+        share: the share of captions to hold out, in [0, 1); at least one caption unless it is 0.
+        seed: the seed of the draw of captions.
 
     Returns:
         The answers for training, and the held-out ones.
 
     Raises:
-        UserError: if nothing is left to train on.
+        UserError: if no caption is left to train on.
     """
     keys = sorted({caption_key(one.caption) for one in answers})
     aside = 0 if not share else max(1, round(share * len(keys)))
@@ -134,7 +133,7 @@ def _key(text: str) -> str:
 
 
 def _text(row: Mapping[str, Any], name: str, where: str) -> str:
-    """Return a column's text, white space normalised.
+    """Return the text of a column, with normalised white space.
 
     Raises:
         UserError: if it is missing, or is not a text.

@@ -22,7 +22,7 @@ from cfaug.text.sentence import normalise
 
 
 def _new_tags(tagger: Tagger, candidates: Sequence[Candidate]) -> list[str]:
-    """Return the tag of each new word, the whole edited caption being tagged again."""
+    """Return the tag of each new word, for which the whole edited caption is tagged again."""
     tags = tagger.tag([candidate.edited.words for candidate in candidates])
     return [its[c.slot.first] for c, its in zip(candidates, tags, strict=True)]
 
@@ -35,7 +35,7 @@ class PartOfSpeech:
     name: ClassVar[str] = "part_of_speech"
 
     def keep(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Return those whose new word has a tag of that part of speech."""
+        """Return the candidates whose new word has a tag of that part of speech."""
         tags = _new_tags(self.tagger, candidates)
         return [
             candidate
@@ -44,7 +44,7 @@ class PartOfSpeech:
         ]
 
     def describe(self) -> dict[str, str]:
-        """Return the tagger's description."""
+        """Return the description of the tagger."""
         return self.tagger.describe()
 
 
@@ -53,9 +53,9 @@ class SimilarityBand:
     """Keeps candidates whose caption is similar to the original, but not too similar (B.1.1).
 
     Args:
-        encoder: a sentence encoder; the paper's is all-MiniLM-L6-v2.
-        low: cosines must lie above it.
-        high: and below it: the interval is open.
+        encoder: a sentence encoder; all-MiniLM-L6-v2 in the paper.
+        low: the lower bound of the cosine, exclusive.
+        high: the upper bound of the cosine, exclusive.
     """
 
     encoder: SentenceEmbedder
@@ -70,7 +70,7 @@ class SimilarityBand:
             )
 
     def keep(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Return those within the band, with their ``similarity`` as a note."""
+        """Return the candidates within the band, with their ``similarity`` as a note."""
         texts = {c.original.text: None for c in candidates}
         texts |= {c.edited.text: None for c in candidates}
         rows = {text: i for i, text in enumerate(texts)}
@@ -96,14 +96,14 @@ class SimilarityBand:
 class NotASibling:
     """Drops candidates that equal another caption of the same image.
 
-    The other captions are ``example.extra["siblings"]``, a list of texts; without it nothing is
-    dropped. Not in the paper.
+    The other captions are ``example.extra["siblings"]``, a list of texts; without it no candidate
+    is dropped. The paper does not have this filter.
     """
 
     name: ClassVar[str] = "sibling"
 
     def keep(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Return those that differ from every sibling, ignoring case and white space."""
+        """Return the candidates that differ from every sibling, ignoring case and white space."""
         siblings = {
             c.row: {normalise(str(text)).lower() for text in c.example.extra.get("siblings", ())}
             for c in candidates
@@ -111,7 +111,7 @@ class NotASibling:
         return [c for c in candidates if c.edited.text.lower() not in siblings[c.row]]
 
     def describe(self) -> dict[str, str]:
-        """Return nothing: a plain rule."""
+        """Return an empty mapping: a plain rule."""
         return {}
 
 
@@ -125,7 +125,7 @@ class LowestPerplexity:
     model: LanguageModel
 
     def rank(self, groups: Sequence[Sequence[Candidate]]) -> list[list[Candidate]]:
-        """Return each group by rising perplexity; adds notes ``perplexity_0``, ``perplexity_1``."""
+        """Return each group by rising perplexity, with notes ``perplexity_0``, ``perplexity_1``."""
         texts = {c.original.text: None for group in groups for c in group}
         texts |= {c.edited.text: None for group in groups for c in group}
         values = self.model.perplexity(list(texts)) if texts else np.empty(0)
@@ -159,7 +159,7 @@ class KeyedChoice:
     """Ranks candidates at random: for worlds in which no caption is surprising.
 
     Args:
-        seed: seed of the draw, together with the caption's key.
+        seed: the seed of the draw, together with the caption's key.
     """
 
     seed: int = 0
@@ -174,5 +174,5 @@ class KeyedChoice:
         return generator(self.seed, "edit", key).permutation(count).tolist()
 
     def describe(self) -> dict[str, str]:
-        """Return nothing: a plain rule."""
+        """Return an empty mapping: a plain rule."""
         return {}

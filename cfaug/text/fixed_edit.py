@@ -1,6 +1,6 @@
-"""One intervention applied to every caption of a class: does an insight generalise?
+"""One intervention applied to every caption of a class, to test whether an insight generalises.
 
-LANCE, appendix B and Figure 9: "photo" becomes "painting" in the captions of every class.
+In LANCE, appendix B and Figure 9, "photo" becomes "painting" in the captions of every class.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ class FixedEdit:
     """An editor that makes the same change to every caption to which it applies.
 
     Args:
-        kind: kind of the edit, such as ``domain``, by which pages and metrics group edits.
+        kind: the kind of the edit, such as ``domain``, by which pages and metrics group edits.
         after: the new words.
         before: the words to replace, at their first occurrence in a caption, ignoring case; "a"
-            before them becomes "an" where the new words need it. Empty: ``after`` is added to the
-            caption.
-        where: added words go to the ``end`` of the caption, or to its ``start``.
-        labels: classes whose examples are edited; empty is all.
+            before them becomes "an" where the new words need it. If empty, ``after`` is added to
+            the caption.
+        where: the place of added words: ``end`` or ``start`` of the caption.
+        labels: the classes whose examples are edited; empty for all classes.
 
     Raises:
-        UserError: naming what is invalid.
+        UserError: if an argument is invalid; it names the argument.
     """
 
     kind: str
@@ -61,10 +61,10 @@ class FixedEdit:
             )
 
     def check_source(self, examples: Sequence[Example]) -> None:
-        """Refuse classes without any example, for which nothing would be edited.
+        """Refuse classes without any example.
 
         Raises:
-            UserError: naming them, and the existing classes.
+            UserError: if there is such a class; it names the class and existing ones.
         """
         there = sorted({one.label for one in examples if one.label is not None})
         for label in self.labels:
@@ -76,11 +76,11 @@ class FixedEdit:
                 )
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
-        """Return the edit of each example's first text, or why there is none, in order."""
+        """Return the edit of each example's first text, or the reason why there is none."""
         return [self._edit(example) for example in examples]
 
     def describe(self) -> dict[str, str]:
-        """Return nothing: a plain rule."""
+        """Return an empty mapping: a plain rule."""
         return {}
 
     def _edit(self, example: Example) -> Edited:

@@ -1,4 +1,4 @@
-"""Reads the YAML file of a caption grid and its word lists: checked, never executed."""
+"""Reading of a caption grid's YAML file and its word lists, which are checked, never executed."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ from cfaug.text.word_lists import SHIPPED, list_lines
 KEYS = ("name", "subject_type", "subjects", "prefixes", "template", "neutral", "attributes")
 REQUIRED = ("subject_type", "subjects", "template", "attributes")
 RESERVED = ("prefix", "subject")
-"""Placeholders that are not attributes."""
+"""The placeholders that are not attributes."""
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 MOST_BYTES = 16 * 2**20
-"""Limit of bytes of a grid's file or a list; a million subjects need fewer."""
+"""Largest size of a grid's file or of a list in bytes; a million subjects need less."""
 
 MOST_CHARACTERS = 200
-"""Limit of characters of a text: it becomes part of keys and of captions, which models truncate at
-about 70 words."""
+"""Largest number of characters of a text, which becomes part of keys and of captions; models
+truncate captions at about 70 words."""
 
 ARROW = "->"
-"""In a list, separates a line as printed from its corrected values."""
+"""Separator, in a list, of a printed value from its corrected values."""
 
 
 @dataclass(frozen=True)
 class GridFile:
-    """The content of a file.
+    """The content of a grid's file.
 
     Attributes:
-        name: of the grid.
-        subject_type: what its subjects are.
-        subjects: as they are printed.
-        corrections: corrected subjects by printed subject.
-        prefixes: of captions.
-        template: of captions.
-        neutral: the template without attributes, where the file has one.
-        attributes: for each, its values and what captions say for them.
+        name: the name of the grid.
+        subject_type: the type of its subjects, such as "occupation".
+        subjects: the subjects as printed, before corrections.
+        corrections: {printed subject: corrected subjects} for misprints.
+        prefixes: the beginnings of captions.
+        template: the template of captions.
+        neutral: the template without attributes; ``None`` if the file has none.
+        attributes: {attribute: {value: its words in captions}}.
     """
 
     name: str
@@ -66,11 +66,11 @@ class GridFile:
 
 
 def read_grid_file(path: Path) -> GridFile:
-    """Read a file.
+    """Read the file of a grid.
 
     Raises:
-        UserError: naming the file and the culprit: invalid UTF-8 or YAML, a tag, a key that is
-            unknown, missing or duplicated, a value that is not text, empty or duplicated.
+        UserError: for invalid UTF-8 or YAML, a tag, a key that is unknown, missing or duplicated,
+            or a value that is not text, empty or duplicated; it names the file and the culprit.
     """
     found = _mapping(_load(path), str(path))
     unknown = [key for key in found if key not in KEYS]
@@ -106,7 +106,7 @@ def read_grid_file(path: Path) -> GridFile:
 
 
 def _load(path: Path) -> Any:
-    """Return the content of a YAML file: plain values, each key once."""
+    """Return the content of a YAML file, which may have only plain values and distinct keys."""
     import yaml
 
     class Loader(yaml.SafeLoader):
@@ -231,8 +231,8 @@ def _words(
 
     Args:
         found: a list, the name of a shipped list, or of a .txt file beside the grid's file.
-        path: of the grid.
-        name: of the key, for messages.
+        path: the file of the grid.
+        name: the name of the key, for errors.
     """
     where = f"{path}: {name}"
     check = partial(_text, where=where)

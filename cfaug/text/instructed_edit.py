@@ -1,8 +1,9 @@
 """Edits of named kinds: captions varied by a model that is told which part to change (LANCE, 3.1).
 
-Every kind of edit has one or more prompts (``cfaug.text.edit_prompts``); a model, rules or a server
-writes variations; guards reject those that change the label, or nothing; the proposals are drawn at
-random from the rest. Every rejected edit is kept with its reason.
+Every kind of edit has one or more prompts (``cfaug.text.edit_prompts``). A model, a server or rules
+write variations for them. Guards reject variations that change the label, or that do not change the
+meaning. The proposals are drawn at random from the rest. Every rejected edit is kept with its
+reason.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ NO_WORDS = "words"
 """The stage at which a caption without words is rejected: its captioner returned nothing."""
 
 LONGEST = 1500
-"""Limit of words of a caption to edit: longer texts do not describe a photo, and every variation is
-a copy of the whole."""
+"""Largest number of words of a caption to edit: longer texts do not describe a photo, and every
+variation is a copy of the whole."""
 
 TOO_MANY_WORDS = "max_words"
-"""The stage at which a longer one is rejected."""
+"""The stage at which a caption of more words is rejected."""
 
 UNCHANGED, DUPLICATED, TOO_LONG = "same caption", "duplicated", "too long"
 NOT_DRAWN = "not drawn"
@@ -42,19 +43,21 @@ class InstructedEdit:
     """Varies captions by edits of named kinds.
 
     Args:
-        model: writes the variations; a request contains everything it is asked.
+        model: the model that writes the variations.
         prompts: the shipped ``examples`` or ``plain``, or your own folder, whose files name the
             kinds; or the prompts themselves.
-        kinds: kinds of edits, in the order of the proposals; ``None`` is every kind with a prompt.
-        per_kind: limit of proposed edits of each kind for a caption: one number, or a number by
-            kind. A kind that is not named gets none.
-        ask_for: number of variations requested with each prompt.
-        guards: reject edits, one after the other; they are named, so that a configuration can leave
-            one out (``None``).
-        checks: judge every edit that changes something, before the guards, and reject nothing:
-            their notes measure the quality of edits and guards (``cfaug.text.edit_measures``).
-        seed: seed of everything random, together with the example's key and the prompt's name.
-        max_words: limit of words of a variation; a longer one, as of a rambling model, is rejected.
+        kinds: the kinds of edits, in the order of the proposals; ``None`` for every kind with a
+            prompt.
+        per_kind: the largest number of proposed edits of each kind for a caption: one number, or
+            {kind: number}, where other kinds get no edits.
+        ask_for: the number of variations requested with each prompt.
+        guards: the guards by name, which reject edits one after the other; ``None`` in place of a
+            guard leaves it out.
+        checks: the checks by name, which judge every changed caption before the guards and reject
+            none: their notes measure edits and guards (``cfaug.text.edit_measures``).
+        seed: the seed of everything random, together with the example's key and the prompt's name.
+        max_words: the largest number of words in a variation; longer ones, as from a rambling
+            model, are rejected.
     """
 
     model: VariationModel
@@ -109,7 +112,7 @@ class InstructedEdit:
         ]
 
     def describe(self) -> dict[str, str]:
-        """Return the writer, guards and checks of the edits, and the prompts."""
+        """Return the descriptions of model, guards and checks, and the hash of the prompts."""
         described = dict(self.model.describe())
         words = [[prompt.name, prompt.text] for prompt in self._prompts]
         described["prompts"] = f"{len(words)} prompts sha256:{sha256_text(str(words))[:16]}"
@@ -174,7 +177,7 @@ class InstructedEdit:
 
 
 class _Sheet:
-    """The results of one caption's candidates."""
+    """The counts and the rejected edits of one caption."""
 
     def __init__(self) -> None:
         self.survivors: dict[str, int] = {}
@@ -209,7 +212,7 @@ def _present(parts: Mapping[str, EditGuard | None]) -> list[EditGuard]:
 
 
 def _count(stage: str, edits: Iterable[CaptionEdit], sheets: Sequence[_Sheet]) -> list[CaptionEdit]:
-    """Note on each sheet how many edits of its caption remain."""
+    """Write the number of a caption's remaining edits on its sheet, and return the edits."""
     left = list(edits)
     for sheet in sheets:
         sheet.survivors[stage] = 0
@@ -221,7 +224,7 @@ def _count(stage: str, edits: Iterable[CaptionEdit], sheets: Sequence[_Sheet]) -
 def _drop_repeated(
     edits: Sequence[CaptionEdit], max_words: int, sheets: Sequence[_Sheet]
 ) -> Iterator[CaptionEdit]:
-    """Yield edits that change something, are not too long, and are not repeated."""
+    """Yield edits that change the caption, are not too long, and are not repeated."""
     seen: dict[tuple[int, str], None] = {}
     for edit in edits:
         key = (edit.row, edit.text.lower().rstrip("."))

@@ -1,7 +1,7 @@
 """Guards of caption edits: the label must stay the same, and the meaning must change.
 
-LANCE's label guard has three different definitions (section 3.1, Algorithm 1, released code); each
-is a named rule here, and so is the corrected one, the default.
+LANCE's label guard has three different definitions (section 3.1, Algorithm 1, released code). Each
+is a named rule here, and so is a corrected one, the default.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class LabelGuard:
             words are, while all insertions pass (the released code, with CLIP's text tower).
             ``fixed`` rejects an edit if the replaced words are similar to the class name or share
             words with its names, or if the caption no longer names the class.
-        encoder: encoder of texts, whose cosine is the similarity; a sentence encoder for the
-            paper's rules, ``cfaug.text.text_tower.TextTower`` for the released one. ``fixed`` works
-            without one, by the words of the class's names alone.
+        encoder: the encoder of texts, whose cosine is the similarity: a sentence encoder for the
+            paper's rules, ``cfaug.text.text_tower.TextTower`` for the released one; ``None``
+            compares only words, which ``fixed`` can do.
         words: the names of classes.
-        threshold: least similarity that is rejected (0.5, Table 6). Cosines of CLIP's text tower
-            are higher than those of a sentence encoder.
+        threshold: the least similarity that is rejected (0.5, Table 6). Cosines of CLIP's text
+            tower are higher than those of a sentence encoder.
 
     Raises:
         UserError: if the rule is invalid, or needs an encoder that is missing.
@@ -65,11 +65,11 @@ class LabelGuard:
     def judge(self, edits: Sequence[CaptionEdit]) -> list[Verdict]:
         """Return a verdict on whether each edit keeps its label.
 
-        Notes: ``label_similarity`` by the rule's measure, and ``label_gone`` if the caption no
-            longer names it.
+        The notes are ``label_similarity``, by the rule's measure, and ``label_gone`` if the caption
+        no longer names the class.
 
         Raises:
-            UserError: naming an example that has no label.
+            UserError: if an example has no label; it names the example.
         """
         for edit in edits:
             self._check(edit)
@@ -78,7 +78,7 @@ class LabelGuard:
         return [self._verdict(edit, cosine) for edit, cosine in zip(edits, similar, strict=True)]
 
     def _compared(self, edit: CaptionEdit) -> tuple[str, CaptionEdit]:
-        """Return the words that are compared with the class name."""
+        """Return the words to compare with the class name, and the edit."""
         before, after = edit.span
         text = {"paper": after, "algorithm_1": edit.text}.get(self.rule, before)
         return text, edit
@@ -122,7 +122,7 @@ class LabelGuard:
         return set()
 
     def describe(self) -> dict[str, str]:
-        """Return the rule and its encoder."""
+        """Return the rule, its threshold and its encoder."""
         about = {} if self.encoder is None else self.encoder.describe()
         by = "similarity" if about else "words of the class's names alone"
         described = {"label_guard": f"{self.rule}, {by}, threshold {self.threshold}"}
@@ -136,10 +136,10 @@ class NoOpGuard:
     """Rejects edits whose new words mean the same as the replaced ones (LANCE, section 3.1).
 
     Args:
-        encoder: encoder of texts; without one, only singular and plural ("dogs" for "dog") are
-            recognised.
-        words: returns the dictionary form of a word.
-        threshold: cosines above it are rejected; the paper does not publish its own.
+        encoder: the encoder of texts; ``None`` recognises only singular and plural ("dogs" for
+            "dog").
+        words: the source of dictionary forms of words.
+        threshold: the cosine above which an edit is rejected; the paper does not publish its own.
     """
 
     encoder: SentenceEmbedder | None = None
@@ -151,7 +151,7 @@ class NoOpGuard:
     def judge(self, edits: Sequence[CaptionEdit]) -> list[Verdict]:
         """Return a verdict on whether each edit changes the meaning; insertions and deletions do.
 
-        Notes: ``edit_similarity`` for edits that replace words.
+        The note is ``edit_similarity``, for edits that replace words.
         """
         spans = [edit.span for edit in edits]
         cosines = similarities(self.encoder, spans)
@@ -169,7 +169,7 @@ class NoOpGuard:
         return Verdict(NO_OP if found is not None and found > self.threshold else "", notes)
 
     def describe(self) -> dict[str, str]:
-        """Return the threshold and its encoder."""
+        """Return the encoder and the threshold."""
         about = {} if self.encoder is None else self.encoder.describe()
         by = " ".join(about.values()) or "words in another number alone"
         return {"no_op_guard": f"{by}, threshold {self.threshold}"}

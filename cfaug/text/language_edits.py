@@ -17,15 +17,15 @@ from cfaug.weights import sha256_text
 NO_ROOM = "prompt too long"
 EMPTY = "empty answer"
 EXCERPT = 200
-"""Number of characters that are kept of an answer without variations."""
+"""Length in characters of the excerpt that is kept of an answer without variations."""
 
 ANSWER = "Answer with at most {count} variations, one a line, and nothing else."
-"""Said after a prompt of Table 5, which leaves the form of the answer open."""
+"""The sentence after a prompt of Table 5, which does not specify the form of the answer."""
 
 
 @dataclass(frozen=True)
 class _LanguageEdits(SampledLM):
-    """Asks a language model for a list of variations; the settings are those of ``SampledLM``."""
+    """Variations by a language model; the settings are those of ``SampledLM``."""
 
     def vary(self, requests: Sequence[VariationRequest]) -> list[Variations]:
         """Return the model's answer to each request, drawn by its seed."""
@@ -39,9 +39,9 @@ class _LanguageEdits(SampledLM):
 
 @dataclass(frozen=True)
 class InstructModel(_LanguageEdits):
-    """An instruct model of transformers, asked by its own chat template.
+    """An instruct model of transformers, prompted with its own chat template.
 
-    Any folder or Hub id of AutoModelForCausalLM with a chat template, such as
+    ``name_or_path`` is any folder or Hub id of AutoModelForCausalLM with a chat template, such as
     ``Qwen/Qwen3-4B-Instruct-2507``.
     """
 
@@ -75,8 +75,8 @@ class InstructModel(_LanguageEdits):
 class TunedModel(_LanguageEdits):
     """A model that was tuned to edit captions, prompted in the words it was trained with.
 
-    Reads the output of ``python train.py experiment=lance_perturber``: a folder of a whole model,
-    or its base with ``adapter=FOLDER``.
+    It is the output of ``python train.py experiment=lance_perturber``: a folder of a whole model,
+    or the base model with ``adapter=FOLDER``.
     """
 
     def _say(self, request: VariationRequest) -> str:
@@ -84,7 +84,7 @@ class TunedModel(_LanguageEdits):
 
     @cached_property
     def format(self) -> EditFormat:
-        """The wording of its prompts, from the file beside its weights."""
+        """The wording of the model's prompts, from the file beside its weights."""
         return EditFormat.read(self._own_folder)
 
     @property
@@ -95,7 +95,7 @@ class TunedModel(_LanguageEdits):
         """Return the name, the hash of the weights, and the wording of the prompts.
 
         Raises:
-            UserError: if the folder has no such file, or it is invalid.
+            UserError: if the folder has no file of the wording, or an invalid one.
         """
         _ = self.format
         words = sha256_text(str(read_json(self._own_folder / FILE)))
@@ -103,7 +103,7 @@ class TunedModel(_LanguageEdits):
 
 
 def _read(text: str | None, request: VariationRequest) -> Variations:
-    """Return the variations of an answer, or why there are none."""
+    """Return the variations of an answer, or the reason why there are none."""
     if text is None:
         return Variations(problem=NO_ROOM)
     found = parse_variations(text)[: request.count]

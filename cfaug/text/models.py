@@ -40,9 +40,9 @@ class MaskedLM(Pretrained):
     def fill(self, blanks: Sequence[Blank], top_k: int) -> list[list[Fill]]:
         """Return the ``top_k`` most probable vocabulary entries of each blank.
 
-        A blank is one mask, whatever it replaces. Entries that are not a whole word there have
-        ``word=None``: they count among the ``top_k``, as in the paper. Probabilities are over the
-        whole vocabulary. A blank that is truncated gets no fills.
+        A blank is one mask, whatever it replaces. Entries that are not whole words at that place
+        have ``word=None``; they count among the ``top_k``, as in the paper. Probabilities are over
+        the whole vocabulary. A blank beyond the model's length limit gets no fills.
         """
         mask = self.tokenizer.mask_token
         if mask is None:
@@ -64,10 +64,10 @@ class MaskedLM(Pretrained):
         """Return the most probable vocabulary entries at one place of each row of tokens.
 
         Args:
-            ids: token ids of each row, special ones included.
-            places: place in each row; ``None`` gets no entries, nor does a row beyond the model's
-                length limit.
-            top_k: number of entries.
+            ids: the token ids of each row, special ones included.
+            places: the place in each row; a row with ``None`` gets no entries, nor does a row
+                beyond the model's length limit.
+            top_k: the largest number of entries for each row.
 
         Returns:
             For each row, up to ``top_k`` entries with their probabilities over the whole
@@ -97,7 +97,7 @@ class MaskedLM(Pretrained):
         return self._pieces.word(token, before)
 
     def _logits(self, ids: Tensor, shown: Tensor, at: Tensor) -> Tensor:
-        """Return logits (rows, vocabulary) at one place a row, the head run on no other place."""
+        """Return the logits (rows, vocabulary) at one place of each row, where the head runs."""
         import torch
 
         rows = torch.arange(len(ids), device=ids.device)
@@ -116,7 +116,7 @@ class MaskedLM(Pretrained):
 class SentenceEncoder(Pretrained):
     """A transformer with averaged and normalised token states, such as all-MiniLM-L6-v2.
 
-    Folders of sentence-transformers with mean pooling are read directly, with their length limit.
+    Folders of sentence-transformers with mean pooling can be used, with their length limit.
     """
 
     role = "sentence_encoder"
@@ -127,7 +127,7 @@ class SentenceEncoder(Pretrained):
         """Return unit embeddings (texts, dim).
 
         Raises:
-            UserError: if the folder asks for another pooling.
+            UserError: if the folder specifies another pooling.
         """
         _check_pooling(self._folder)
 
@@ -153,7 +153,7 @@ def _before(blank: Blank) -> str:
 
 
 def _steady(entries: NDArray[np.float64]) -> list[tuple[float, float]]:
-    """Sort (token, probability) by falling probability; ties up to the last bits by token."""
+    """Sort (token, probability) by falling probability; ties up to rounding are sorted by token."""
     pairs = [(float(f"{p:.9g}"), int(token)) for token, p in entries]
     return [(token, p) for p, token in sorted(pairs, key=lambda pair: (-pair[0], pair[1]))]
 
@@ -168,7 +168,7 @@ def _check_pooling(folder: Path) -> None:
 
 
 def _sentence_limit(folder: Path) -> int:
-    """Return sentence-transformers' own limit on a text's tokens, where the folder sets one."""
+    """Return the limit of a text's tokens by sentence-transformers' file, if the folder has it."""
     file = folder / "sentence_bert_config.json"
     limit = json.loads(file.read_text()).get("max_seq_length") if file.is_file() else None
     return int(limit or 10**9)

@@ -1,8 +1,8 @@
-"""Paraphrases by rules: another frame or word order, true whenever the caption is.
+"""Paraphrases by rules: another frame or word order, true whenever the caption is true.
 
-Hard positives: a model that learnt from wrong captions that look alike tends to reject right ones
-that look different (Kamath et al., 2024, The Hard Positive Truth about Vision-Language
-Compositionality), so such captions are a control, and a test, of their own.
+They are hard positives: a model that learnt from similar but wrong captions tends to reject right
+captions that look different (Kamath et al., 2024, The Hard Positive Truth about Vision-Language
+Compositionality). Therefore such captions serve as a control, and as a test.
 """
 
 from __future__ import annotations
@@ -50,24 +50,23 @@ class Paraphrase:
     The rules are few and careful: a caption to which none applies gives no set.
 
     - ``frame``: "a dog on the grass" becomes "a photo of a dog on the grass", "a photo of a dog"
-      becomes "this is a dog". Only captions that begin with an article and are not a whole
-      sentence.
+      becomes "this is a dog". It applies only to captions that begin with an article and are not a
+      whole sentence.
     - ``order``: "a dog on the grass" becomes "on the grass, a dog", if the caption ends with its
-      only place; "a dog and a cat" becomes "a cat and a dog", if nothing precedes or follows
-      the two.
-    - ``synonym``: a noun becomes another word of its most frequent sense in WordNet, if that word
-      has no other sense as a noun: off by default, because it needs WordNet.
+      only place; "a dog and a cat" becomes "a cat and a dog", if they are the whole caption.
+    - ``synonym``: a noun with a single sense in WordNet becomes another word of that sense. The
+      rule is off by default, because it needs WordNet.
 
     Args:
-        tagger: finds nouns and places.
-        kinds: the rules.
-        per: ``caption``: one set a caption, by one of the applicable rules with equal probability;
-            ``kind``: one set for every applicable rule.
-        synonyms: WordNet's synonyms, for ``synonym``.
-        seed: seed of the draws, together with the example's key.
+        tagger: the part-of-speech tagger that finds nouns and places.
+        kinds: the rules to use.
+        per: ``caption`` makes one set of a caption, by one of the applicable rules with equal
+            probability; ``kind`` makes one set for every applicable rule.
+        synonyms: the synonyms from WordNet, for ``synonym``; ``None`` searches for WordNet.
+        seed: the seed of the draws, together with the example's key.
 
     Raises:
-        UserError: naming the setting that is invalid.
+        UserError: if a setting is invalid; it names the setting.
     """
 
     tagger: Tagger
@@ -83,7 +82,7 @@ class Paraphrase:
         """Return the proposals for the first text of each example, in order.
 
         Raises:
-            UserError: if synonyms are wanted and there is no WordNet on this machine.
+            UserError: if ``synonym`` is used and there is no WordNet on this machine.
         """
         sentences = [split(normalise(example.text)) for example in examples]
         tags = self.tagger.tag([one.words for one in sentences])
@@ -91,7 +90,7 @@ class Paraphrase:
         return [self._edit(*one) for one in zip(examples, sentences, tags, draws, strict=True)]
 
     def describe(self) -> dict[str, str]:
-        """Return the tagger, and the source of synonyms."""
+        """Return the description of the tagger, and the source of synonyms."""
         more = {"synonyms": "WordNet"} if "synonym" in self.kinds else {}
         return {**self.tagger.describe(), **more}
 
@@ -140,7 +139,7 @@ class Paraphrase:
 
 
 def frames_of(text: str, tags: Sequence[str]) -> Iterator[str]:
-    """Yield a caption in its other frames; nothing for a whole sentence or an unknown beginning.
+    """Yield a caption in other frames, unless it is a whole sentence or has an unknown beginning.
 
     >>> list(frames_of("A photo of a cat.", ["DT", "NN", "IN", "DT", "NN", "."]))[0]
     'A picture of a cat.'
@@ -165,7 +164,7 @@ def _states(text: str, tags: Sequence[str]) -> bool:
 
 
 def orders_of(sentence: Sentence, tags: Sequence[str]) -> Iterator[str]:
-    """Yield a caption in its other orders: the place first, or two things exchanged.
+    """Yield a caption in other orders: with the place first, or with two things exchanged.
 
     >>> from cfaug.text.sentence import split
     >>> list(orders_of(split("a dog on the grass"), ["DT", "NN", "IN", "DT", "NN"]))
@@ -195,7 +194,7 @@ def _is_phrase(tags: Sequence[str]) -> bool:
 
 
 def _turn(sentence: Sentence, at: int, end: int, joint: str, stop: str, *, without: int = 0) -> str:
-    """Move the words from ``at`` to ``end`` to the front, without ``without`` words before them."""
+    """Move the words from ``at`` to ``end`` to the front; drop ``without`` words before them."""
     text, spans = sentence.text, sentence.spans
     last = text[spans[at][0] : spans[end - 1][1]]
     first = text[: spans[at - 1 - without][1]]

@@ -1,7 +1,7 @@
 """The parts of a caption that rules use: its medium, its nouns, its place.
 
-Found by tags and a few words, not by a parser: good enough for captions, which are short and
-similar ("a man riding a wave on top of a surfboard"). ``cfaug.text.edit_checks`` measures this.
+They are found by tags and a few words, not by a parser. This suffices for captions, which are short
+and similar ("a man riding a wave on top of a surfboard"). ``cfaug.text.edit_checks`` measures it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PARTITIVES = frozenset(
         "collection", "assortment", "part", "view", "photo", "picture", "image", "close-up",
     ]
 )  # fmt: skip
-"""Nouns before "of" that count or locate others."""
+"""Nouns before "of" that count or locate another noun."""
 
 QUANTIFIERS = frozenset(
     [
@@ -50,7 +50,7 @@ PREPOSITIONS = frozenset(
     ]
 )  # fmt: skip
 COMPOUNDS = frozenset(["living", "dining", "waiting", "sitting", "parking", "washing", "bathing"])
-"""Words that a tagger calls verbs but that begin a compound directly before a noun: "living
+"""Words that a tagger calls verbs, but which begin a compound directly before a noun: "living
 room"."""
 
 ROOMS = frozenset(["room", "rooms", "area", "lot", "lots", "meter", "meters", "machine", "suit"])
@@ -75,10 +75,10 @@ class Phrases:
     """The parts of a caption.
 
     Attributes:
-        sentence: its words.
-        tags: of each word.
-        start: the word after the medium and its "of"; 0 without a medium.
-        nouns: runs of nouns from there on, without those that count or locate others.
+        sentence: the words of the caption.
+        tags: the tag of each word.
+        start: the index of the word after the medium and its "of"; 0 without a medium.
+        nouns: the runs of nouns from ``start`` on, without nouns that count or locate another.
     """
 
     sentence: Sentence
@@ -101,7 +101,7 @@ class Phrases:
         return self.nouns[1] if len(self.nouns) > 1 else None
 
     def begin(self, noun: Slot) -> int:
-        """Return the first word of the noun's phrase after articles, numbers and pronouns."""
+        """Return the index of the first word of a noun's phrase after articles and numbers."""
         first = noun.first
         while first > self.start and self._adjective(first - 1):
             first -= 1
@@ -115,7 +115,7 @@ class Phrases:
         """Return the last preposition with its noun, if the noun is a place.
 
         Args:
-            heads: nouns of places, in lower case.
+            heads: the nouns that are places, in lower case.
         """
         words = [word.lower() for word in self.sentence.words]
         for noun in reversed(self.nouns[1:]):
@@ -128,7 +128,7 @@ class Phrases:
         return None
 
     def weather(self) -> tuple[int, int] | None:
-        """Return the characters of a phrase about the weather or the light."""
+        """Return the characters (start, end) of a phrase about the weather or the light."""
         found = WEATHER.search(self.sentence.text)
         return None if found is None else found.span()
 
@@ -144,8 +144,8 @@ def find_phrases(sentence: Sentence, tags: Sequence[str]) -> Phrases:
     """Find the parts of a caption.
 
     Args:
-        sentence: its words.
-        tags: of each word, as a ``Tagger`` gives them.
+        sentence: the words of the caption.
+        tags: the tag of each word, from a ``Tagger``.
     """
     medium = MEDIUM.match(sentence.text)
     end = 0 if medium is None else medium.end()
@@ -161,7 +161,7 @@ def find_phrases(sentence: Sentence, tags: Sequence[str]) -> Phrases:
 
 
 def _runs(sentence: Sentence, fit: Sequence[bool]) -> Iterator[Slot]:
-    """Yield the runs of nouns, without possessives and those that count or locate others."""
+    """Yield the runs of nouns, without possessives and nouns that count or locate another."""
     words = [*(word.lower() for word in sentence.words), ""]
     first = None
     for i, is_noun in enumerate([*fit, False]):

@@ -1,12 +1,12 @@
 """Shared computation for texts with common prefixes: rows of a causal model as trees.
 
-The candidates of one caption differ in one word, and many captions begin with "a man". Sorted,
-their tokens form a tree whose nodes are distinct prefixes; a causal model in which every node sees
-only its ancestors gives each text the same result as alone (to 3e-13 in float64).
+The candidates of one caption differ in one word, and many captions begin with "a man". The tokens
+of sorted texts form a tree whose nodes are distinct prefixes; a causal model in which every node
+sees only its ancestors gives each text the same result as alone (to 3e-13 in float64).
 
-transformers shares no prefixes across a batch: its caches extend one prefix at a time. Of 160
-candidates, 4 captions with 40 edits each of the first or the last noun, trees take a fifth of the
-time (0.4 s for 2 s: 6 layers of width 768, one core).
+transformers shares no prefixes across a batch: its caches extend one prefix at a time. For 160
+candidates, 40 edits of the first or the last noun of each of 4 captions, trees take a fifth of the
+time (0.4 s instead of 2 s with 6 layers of width 768 on one core).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 NODES = 96
-"""Limit of prefixes in one tree: more would share more, but attention costs grow quadratically."""
+"""Largest number of prefixes in a tree: more share more, but attention costs grow quadratically."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Tree:
     """The distinct prefixes of some texts, parents before children.
 
     Attributes:
-        texts: indices of its texts in the given list.
+        texts: the indices of its texts in the given list.
         tokens: (nodes,) the last token of each prefix.
         depths: (nodes,) the number of tokens before it.
         parents: (nodes,) the node of the prefix that is one token shorter; -1 for the first token.
@@ -44,7 +44,7 @@ class Tree:
         return len(self.tokens)
 
     def sums(self, costs: NDArray[np.float64], starts: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return (texts,): the total cost of each text's nodes from its start on.
+        """Return the total cost of each text's nodes from its start on, (texts,).
 
         Args:
             costs: (nodes,) the cost of each node.
@@ -61,14 +61,14 @@ class Stacked:
     """Trees side by side, padded to the largest.
 
     Attributes:
-        tokens: (trees, nodes).
-        depths: (trees, nodes).
-        parents: (trees, nodes), -1 for first tokens and padding.
-        shown: (trees, nodes), ``False`` for padding.
-        rows: of the nodes that are followed by something, their tree, and
-        followed: their place in it.
-        slots: of every node but the first ones, where in ``rows`` its parent is, in rising order;
-        children: its tree and its place there, (2, edges).
+        tokens: (trees, nodes) the last token of each prefix.
+        depths: (trees, nodes) the number of tokens before it.
+        parents: (trees, nodes) the node's parent; -1 for first tokens and padding.
+        shown: (trees, nodes) ``False`` for padding.
+        rows: (followed nodes,) the tree of each node that has children.
+        followed: (followed nodes,) the place in its tree of each node that has children.
+        slots: (edges,) for each node with a parent, the parent's index in ``rows``, rising.
+        children: (2, edges) the tree and the place of each node with a parent, in that order.
     """
 
     tokens: NDArray[np.int64]
@@ -81,7 +81,7 @@ class Stacked:
     children: NDArray[np.int64]
 
     def seen(self) -> NDArray[np.bool_]:
-        """Return (trees, nodes, nodes): whether a node sees another: itself and its ancestors."""
+        """Return whether each node sees another, itself or an ancestor: (trees, nodes, nodes)."""
         trees, nodes = self.parents.shape
         seen = np.broadcast_to(np.eye(nodes, dtype=bool), (trees, nodes, nodes)).copy()
         for node in range(1, nodes):
@@ -112,7 +112,7 @@ def stack(batch: Sequence[Tree], fill: int) -> Stacked:
 
 
 def trees(texts: Sequence[Sequence[int]], nodes: int = NODES) -> Iterator[Tree]:
-    """Yield trees with each text once, of at most ``nodes`` prefixes unless a single text has more.
+    """Yield trees that contain each text once, of up to ``nodes`` prefixes or of a single text.
 
     >>> [tree.tokens.tolist() for tree in trees([[5, 1, 2], [5, 3], [5, 1, 4]])]
     [[5, 1, 2, 4, 3]]
@@ -140,7 +140,7 @@ def _shared(one: Sequence[int], other: Sequence[int]) -> int:
 
 
 def _tree(chosen: Sequence[int], texts: Sequence[Sequence[int]]) -> Tree:
-    """Build the tree of texts, which are sorted."""
+    """Return the tree of sorted texts."""
     tokens: list[int] = []
     depths: list[int] = []
     parents: list[int] = []

@@ -32,18 +32,20 @@ class Pretrained(Checkpoint):
 
     Args:
         name_or_path: a folder, a Hub id, ``zoo:...`` or ``package:...``.
-        revision: commit of a Hub id.
-        dtype: number format of the computation. A score's last bits depend on its batch: rounded to
-            five digits, float64 scores do not; of float32 scores, one in some hundreds does.
-        batch_tokens: limit of tokens in one forward pass, padding included; ``None`` is 1,024 on a
-            processor, whose cache then holds a small model's activations, and 8,192 on a GPU.
-        device: see ``cfaug.devices.choose_device``; ``auto`` is the GPU where there is one.
-        adapter: a folder of LoRA weights that were tuned on this model (``cfaug.adapters``) and are
-            added to it; ``None`` adds none.
+        revision: the commit of a Hub id.
+        dtype: the number format of the computation. A score's last bits depend on its batch. After
+            rounding to five digits, float64 scores do not, and one in some hundred float32 scores
+            does.
+        batch_tokens: the largest number of tokens in one forward pass, padding included; ``None``
+            is 1,024 on a CPU, whose cache then holds a small model's activations, and 8,192 on a
+            GPU.
+        device: a name for ``cfaug.devices.choose_device``; ``auto`` is the GPU where there is one.
+        adapter: a folder of LoRA weights to add to the model, which were tuned on it
+            (``cfaug.adapters``); ``None`` for no adapter.
 
     Attributes:
         role: the model's role on a card.
-        transformers_class: the class that reads the folder.
+        transformers_class: the name of transformers' class that loads the folder.
     """
 
     role: ClassVar[str]
@@ -63,7 +65,7 @@ class Pretrained(Checkpoint):
         """Return itself: the weights are loaded on first use.
 
         Raises:
-            UserError: if it does not provide the protocol.
+            UserError: if the model does not provide the protocol.
         """
         choose_protocol(self.provides, protocol, self.owner)
         return self
@@ -73,7 +75,7 @@ class Pretrained(Checkpoint):
         return replace(self, device=str(device))
 
     def describe(self) -> dict[str, str]:
-        """Return the name, the hash of its weights, and the number format."""
+        """Return the model's name, the hash of its weights, and the number format."""
         what = describe(self.name_or_path, self._folder)
         if self.adapter is not None:
             what = f"{what} with {self.adapter} sha256:{sha256([Path(self.adapter) / WEIGHTS])}"
@@ -88,7 +90,7 @@ class Pretrained(Checkpoint):
     def at(self, checkpoint: str) -> Self:
         """Return the same settings for another folder, Hub id or ``zoo:NAME``.
 
-        A folder of an adapter is added to this model.
+        The folder of an adapter adds the adapter to this model.
         """
         if (Path(checkpoint) / WEIGHTS).is_file():
             return replace(self, adapter=checkpoint)
@@ -132,7 +134,7 @@ class Pretrained(Checkpoint):
 
     @cached_property
     def _longest(self) -> int:
-        """The limit of tokens of a text, special ones included."""
+        """The largest number of tokens of a text, special ones included."""
         return longest_text(self.model, self.tokenizer)
 
     def _ids(
@@ -143,7 +145,7 @@ class Pretrained(Checkpoint):
         if backend is None:
             options = {"max_length": max_length, "add_special_tokens": add_special_tokens}
             return [self.tokenizer(text, truncation=True, **options)["input_ids"] for text in texts]
-        # Without the unused offsets in the text: the same tokens in a third of the time.
+        # Without offsets, which are unused, it returns the same tokens in a third of the time.
         backend.no_padding()
         backend.enable_truncation(max_length, direction=self.tokenizer.truncation_side)
         found = backend.encode_batch_fast(list(texts), add_special_tokens=add_special_tokens)
@@ -152,7 +154,7 @@ class Pretrained(Checkpoint):
     def _forward(
         self, ids: Sequence[Sequence[int]], read: Callable[[Tensor, Tensor, list[int]], Tensor]
     ) -> list[Any]:
-        """Run ``read(ids, mask, rows)`` over batches of similar length; a result a row."""
+        """Return the result for each row of ``read(ids, mask, rows)`` on batches of its length."""
         import torch
 
         results: list[Any] = [None] * len(ids)

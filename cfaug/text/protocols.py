@@ -1,7 +1,7 @@
-"""Protocols of the parts of a caption editor. Everything takes and returns lists.
+"""Protocols of the parts of a caption editor.
 
-So masks, similarities and perplexities run in large batches across captions; the result for one
-item never depends on the others. No torch at import.
+All methods take and return lists, so that masks, similarities and perplexities run in large batches
+across captions; the result for one item never depends on the others. No torch at import.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from cfaug.types import Example
 
 TAGS = {"noun": "NN", "adjective": "JJ", "verb": "VB"}
-"""The prefix of the Penn tags of a part of speech."""
+"""{part of speech: prefix of its Penn tags}."""
 
 
 @dataclass(frozen=True)
 class Blank:
-    """A text, and its characters ``start`` to ``end`` that are to be replaced.
+    """A text, and the range of its characters to replace, from ``start`` to ``end``.
 
     White space is normalised; the text still has the replaced words, for fillers that use them. An
     empty range between two spaces inserts a word: ``Blank("a  dog", 2, 2)``.
@@ -41,7 +41,7 @@ class Blank:
 
 @dataclass(frozen=True)
 class Fill:
-    """One way to fill a blank; ``word`` is ``None`` if it is not a whole word of letters."""
+    """A fill of a blank; ``word`` is ``None`` if it is not a whole word of letters."""
 
     word: str | None
     probability: float
@@ -52,18 +52,18 @@ class Candidate:
     """One edit of one caption, as filters and rankers see it.
 
     Attributes:
-        row: index of the caption in the call.
-        example: the example whose caption is edited.
+        row: the index of the caption in the call.
+        example: the example of the caption.
         original: the words of the caption.
-        part_of_speech: the part of speech that is replaced: noun, adjective or verb.
-        position: number of the slot among the caption's slots, from 0.
-        slot: the original words that are replaced.
+        part_of_speech: the part of speech of the replaced words: noun, adjective or verb.
+        position: the number of the slot among the caption's slots, from 0.
+        slot: the place of the replaced words in the original.
         tag: the tag of the last of these words in the original.
         after: the new word.
         edited: the words of the edited caption; ``slot.first`` is the index of the new word.
-        rank: of the word among the filler's, from 0.
-        probability: the filler's.
-        notes: measurements of filters and rankers, such as similarity and perplexity.
+        rank: the rank of the word among the filler's guesses, from 0.
+        probability: the filler's probability of the word.
+        notes: the measurements of filters and rankers, such as similarity and perplexity.
     """
 
     row: int
@@ -116,7 +116,7 @@ class MaskFiller(Described, Protocol):
     """Proposes words for blanks, such as a masked language model."""
 
     def fill(self, blanks: Sequence[Blank], top_k: int) -> list[list[Fill]]:
-        """Return each blank's ``top_k`` best fills, the best first; fewer if there are no more."""
+        """Return up to ``top_k`` fills of each blank, the best first."""
         ...
 
 
@@ -136,7 +136,7 @@ class CandidateFilter(Described, Protocol):
     name: str
 
     def keep(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Return those that pass, in order, with notes added."""
+        """Return the candidates that pass, in order, with notes added."""
         ...
 
 

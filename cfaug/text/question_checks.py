@@ -1,7 +1,7 @@
 """Checks of questions: an answer in the condition, equal options, and more.
 
 CFMM discards questions whose condition contains the answer (section 3.3, information leakage): "If
-I painted this bus blue, what color would it be?" asks nothing about the image.
+I painted this bus blue, what color would it be?" can be answered without the image.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ SIMILAR_OPTIONS, LEAK, NO_CONDITION, DUPLICATED, UNBALANCED, DISPUTED_ANSWER = (
 )  # fmt: skip
 
 FATAL = frozenset({NOT_AN_OPTION, FEW_OPTIONS, EQUAL_OPTIONS})
-"""Problems of questions that cannot be scored."""
+"""Problems with which a question cannot be scored."""
 
 EXAMPLES = 3
 """Number of questions that a problem names."""
 
 SIGNIFICANT = 0.01
-"""Below this p-value, corrected by Holm's method, the right answers' positions are unbalanced."""
+"""The p-value, corrected by Holm's method, below which right answers' positions are unbalanced."""
 
 MARKER = re.compile(
     r"\b(?:if|unless|suppos(?:e|ing)|imagin(?:e|ing)|assum(?:e|ing)|provided|pretend(?:ing)?"
@@ -68,11 +68,12 @@ class QuestionProblem:
     """A problem of some questions.
 
     Attributes:
-        what: name of the problem.
-        count: number of questions with it; for a position, number of right answers there.
-        of: total number.
-        examples: the first of these questions, each with its place and the problem.
-        fatal: whether a question with it cannot be scored.
+        what: the name of the problem.
+        count: the number of questions with it; for positions, of right answers at the most frequent
+            one.
+        of: the total number of questions; for positions, of tested ones.
+        examples: the first questions with the problem, each with its place and the details.
+        fatal: whether questions with the problem cannot be scored.
     """
 
     what: str
@@ -90,7 +91,7 @@ def validate(images: Sequence[AskedImage]) -> list[QuestionProblem]:
     """Return the problems of a question set, fatal ones first, with counts and examples.
 
     Args:
-        images: images of a set; no image is decoded.
+        images: the images of a set with their questions; they are not decoded.
     """
     found: dict[str, list[str]] = {}
     total = 0
@@ -113,7 +114,7 @@ def validate(images: Sequence[AskedImage]) -> list[QuestionProblem]:
 
 
 def _identity(image: AskedImage) -> Hashable:
-    """Return a key that two entries about one image share, without decoding images."""
+    """Return a key that is equal for entries about the same image, without decoding images."""
     shown = image.image
     return shown if shown is not None and isinstance(shown, Hashable) else image.key
 
@@ -153,7 +154,7 @@ def _check_options(question: AskedQuestion) -> Iterator[tuple[str, str]]:
 
 
 def condition(question: AskedQuestion) -> str:
-    """Return the condition of a counterfactual question: given by its set, or found in its text.
+    """Return the condition of a counterfactual question, from its set or from its text.
 
     >>> text = "If I painted this bus blue, what color would it be?"
     >>> condition(AskedQuestion("c1", "counterfactual", text, ("blue", "red"), 0))
@@ -198,7 +199,7 @@ def leaks(answer: str, said: str) -> bool:
 
 
 def plain(text: str) -> str:
-    """Return the words of a text as they are compared: without case, articles and punctuation.
+    """Return the words of a text for comparison: without case, articles and punctuation.
 
     >>> plain("The TWO  dogs' tails!")
     '2 dogs tails'
@@ -208,11 +209,10 @@ def plain(text: str) -> str:
 
 
 def _unbalanced(images: Sequence[AskedImage]) -> Iterator[QuestionProblem]:
-    """Yield a problem if right answers prefer a position, for each kind of question.
+    """Yield a problem for each kind of question whose right answers prefer a position.
 
-    Tests whether all positions are equally likely: chi-squared, or exact for two options. Options
-    that are the same for every question, such as yes and no, are left out: their position is
-    determined by their text.
+    The test of equally likely positions is a chi-squared test, or exact for two options. Questions
+    with fixed options, such as yes and no, are left out: their text determines the position.
     """
     from scipy.stats import binomtest, chisquare
 

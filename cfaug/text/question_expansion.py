@@ -41,15 +41,15 @@ PLACES = ("<category>", "<basic>", "<given>", "<count>")
 PLACE = re.compile("|".join(PLACES))
 
 SHIPPED = {"expand": "question_expansion", "printed": "question_expansion_printed"}
-"""Sets of prompts and their folders. ``printed`` are those of Appendix B without the JSON that they
-show: the form of the answer is a schema, which also asks for the condition and a wrong answer. Of
-the two that name the category ``common``, the one for it alone is used; none names ``shape``."""
+"""{set of prompts: its folder}. ``printed`` are those of Appendix B without the JSON in them: the
+form of the answer is a schema, which also asks for the condition and a wrong answer. Two of them
+name the category ``common``: the one with no other category is used; none names ``shape``."""
 
 ANY = "any"
-"""The name of the prompt for categories without their own."""
+"""The name of the prompt for categories without their own prompt."""
 
 FEW, NOT_NEEDED = "too few left", "not needed"
-"""Reasons of valid questions that are not used: too few others were left, or enough were."""
+"""Reasons not to use valid questions: an example has too few of them, or enough others."""
 
 NO_QUESTIONS = "no questions"
 
@@ -63,9 +63,9 @@ class QuestionRequest:
 
     Attributes:
         prompt: the full prompt.
-        image: the image of the questions, for writers that see images.
-        count: limit of questions.
-        seed: seed of everything random about the answer, for this request alone.
+        image: the image of the questions, for writers that see images; ``None`` without an image.
+        count: the largest number of questions.
+        seed: the seed of everything random about the answer, only for this request.
     """
 
     prompt: str
@@ -76,11 +76,11 @@ class QuestionRequest:
 
 @dataclass(frozen=True)
 class WrittenQuestion:
-    """A question as a writer proposed it.
+    """A question that a writer proposed.
 
     Attributes:
         text: the question with its condition.
-        presupposition: the condition alone.
+        presupposition: the condition without the question.
         right: the right answer.
         wrong: the wrong answer.
     """
@@ -96,8 +96,8 @@ class WrittenQuestions:
     """A writer's answer to one request.
 
     Attributes:
-        questions: the questions as written; never empty, but otherwise unchecked.
-        problem: why there are none, a short text that is counted; empty on success.
+        questions: the questions as written, without empty texts, but otherwise unchecked.
+        problem: the reason why there are none, a short text that is counted; empty on success.
         extra: further details as JSON: an excerpt of an answer that could not be parsed.
     """
 
@@ -114,8 +114,7 @@ class QuestionWriter(Described, Protocol):
         """Return the answer to each request, in order, independent of the other requests.
 
         Raises:
-            UserError: if nothing can be answered at all, for example because a server is
-                unreachable.
+            UserError: if no request can be answered, for example because a server is unreachable.
         """
         ...
 
@@ -125,11 +124,11 @@ class QuestionJudge(Described, Protocol):
     """Checks by the image whether a question's answer is right: a second model."""
 
     def judge(self, image: SourceImage | None, questions: Sequence[AskedQuestion]) -> list[str]:
-        """Return why each question is rejected, a short text that is counted; empty if it is kept.
+        """Return the reason to reject each question, which is counted; empty if it is kept.
 
         Args:
-            image: that the questions are about.
-            questions: about it.
+            image: the image of the questions; ``None`` without an image.
+            questions: the questions about the image.
         """
         ...
 
@@ -142,16 +141,17 @@ class QuestionExpansion:
     details of each are ``cfaug.question_sets.details_of``.
 
     Args:
-        writer: writes the questions.
-        count: number of questions added to an example; an example with fewer valid ones is
-            rejected.
-        ask_for: number of questions requested, as some will be invalid.
-        prompt: ``printed``, the paper's, or ``expand``, which also forbids answers in the
-            condition; or your own file with ``<category>``, ``<basic>``, ``<given>`` and
+        writer: the model or server that writes the questions.
+        count: the number of questions to add to an example; an example with fewer valid questions
+            is rejected.
+        ask_for: the number of questions to request, as some will be invalid.
+        prompt: ``printed``, the prompts of the paper, or ``expand``, which also forbids answers in
+            the condition; or your own file with ``<category>``, ``<basic>``, ``<given>`` and
             ``<count>``, or a folder of ``any.txt`` and files named after categories.
-        seed: seed of the answer and of the order of the options, together with the example's key.
-        max_words: limit of words of a question; a longer one, as of a rambling model, is rejected.
-        judge: rejects questions that a second model answers differently; ``None`` uses no judge.
+        seed: the seed of answer and order of options, together with the example's key.
+        max_words: the largest number of words in a question; longer ones, as from a rambling model,
+            are rejected.
+        judge: a second model that rejects questions with other answers; ``None`` for no judge.
     """
 
     writer: QuestionWriter
@@ -192,7 +192,7 @@ class QuestionExpansion:
         ]
 
     def describe(self) -> dict[str, str]:
-        """Return the writer of the questions, and the prompts."""
+        """Return the writer of the questions, the judge, and the hash of the prompts."""
         words = sha256_text(str(sorted(self._prompts.items())))[:16]
         judged = {} if self.judge is None else self.judge.describe()
         return {**self.writer.describe(), **judged, "prompts": f"{self.prompt} sha256:{words}"}
@@ -211,7 +211,7 @@ class QuestionExpansion:
     def _judge(
         self, example: Example, given: Sequence[AskedQuestion], answer: WrittenQuestions
     ) -> Edited:
-        """Return the remaining questions of a writer, and the rejected ones with their reasons."""
+        """Return the proposal of the valid questions, and the rejected ones with their reasons."""
         rejected = []
         if not answer.questions:
             reason = answer.problem or NO_QUESTIONS
@@ -244,7 +244,7 @@ class QuestionExpansion:
     def _question(self, example: Example, one: WrittenQuestion) -> AskedQuestion:
         text = normalise(one.text)
         options = (normalise(one.right), normalise(one.wrong))
-        # Keyed by the question: independent of its place among the others.
+        # Keyed by the question, so that the order is independent of the other questions.
         first = int(generator(self.seed, "option order", example.key, text).integers(2))
         extra = {PRESUPPOSITION: normalise(one.presupposition), SOURCE: "llm", VERIFIED: False}
         ordered = options if first == 0 else options[::-1]
@@ -255,8 +255,7 @@ def _wrong(question: AskedQuestion, others: Sequence[AskedQuestion], max_words: 
     """Return the first problem of a question; empty if there is none."""
     if len(question.text.split()) > max_words:
         return "too long"
-    # The condition as stated by the writer and as found in the text: neither may contain the
-    # answer.
+    # Neither the condition that the writer states nor the one in the text may contain the answer.
     for one in (question, replace(question, extra={})):
         for what, _ in check_question(one):
             return what
@@ -289,7 +288,7 @@ def _said(question: AskedQuestion) -> str:
 
 
 def _read_prompts(where: str) -> dict[str, str]:
-    """Return prompts by category; ``any`` is that of all others."""
+    """Return the prompts by category; ``any`` is the prompt of all others."""
     home = Path(where).expanduser()
     if where in SHIPPED:
         home = Path(str(files("cfaug"))) / "text" / "prompt_files" / SHIPPED[where]

@@ -22,12 +22,11 @@ class Wording:
     """Templates with ``{question}`` once, and with ``{options}`` where the options are shown.
 
     Attributes:
-        question: template for options that are ranked.
-        written: template for an answer that the model writes, which must show the options.
-        rationale: template for a chain of thought.
-        marker: text between a rationale and the answer.
-        prior: the text before the options when they are ranked without a question; without
-            ``{question}``.
+        question: the template for ranked options.
+        written: the template for an answer that the model writes; it has to show the options.
+        rationale: the template for a chain of thought.
+        marker: the text between a rationale and the answer.
+        prior: the text before options that are ranked without a question; without ``{question}``.
     """
 
     question: str
@@ -44,22 +43,22 @@ def fill(template: str, question: str, options: Sequence[str]) -> str:
     'Is {options} red? (yes, no)'
 
     Args:
-        template: of a ``Wording``.
-        question: its text.
-        options: in the order in which they are shown.
+        template: a template of a ``Wording``.
+        question: the text of the question.
+        options: the texts of the options, in the order in which they are shown.
     """
     given = {"question": question, "options": ", ".join(options)}
     return _PLACES.sub(lambda place: given[place[1]], template)
 
 
 def read_wording(name: str) -> Wording:
-    """Read shipped prompts, or the user's YAML file.
+    """Read shipped templates, or a user's YAML file.
 
     >>> read_wording("plain").question
     '{question}'
 
     Args:
-        name: one of ``SHIPPED``, or a path.
+        name: one of ``SHIPPED``, or the path of a file.
 
     Raises:
         UserError: if there is no such file, or a template is missing or invalid.

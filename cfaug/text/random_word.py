@@ -1,7 +1,7 @@
-"""LANCE-R, the baseline: one random word of a caption replaced by a masked language model's guess.
+"""LANCE-R, the baseline: a masked language model's guess replaces one random word of a caption.
 
-All words except function words are equally likely (Prabhu et al., 2023, section 4.1); there is no
-prompt, no kind, and by default no guard of the label, because the paper states none.
+All words except function words are equally likely (Prabhu et al., 2023, section 4.1). There is no
+prompt, no kind, and by default no guard of the label, because the paper mentions none.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KIND = "random"
 NO_WORD, NO_GUESS = "no word to replace", "no other word"
 
 SPARE = 2
-"""Number of spare words, as the guesses for a word may contain no usable word."""
+"""Number of spare words to replace, as the guesses for a word may contain no usable one."""
 
 STOP_WORDS = frozenset(
     [
@@ -193,12 +193,12 @@ class RandomWordEdit:
     """Replaces a random word of a caption; the edits are of the kind ``random``.
 
     Args:
-        filler: guesses words for a blank (DistilBERT in the paper).
-        edits: number of edits of a caption, each of a different word.
-        top_k: number of guesses; the best one that is another word is used.
-        guards: reject edits, as in ``InstructedEdit``; the paper has none.
-        checks: as in ``InstructedEdit``.
-        seed: seed of the choice of words, together with the example's key.
+        filler: the model that guesses words for a blank (DistilBERT in the paper).
+        edits: the number of edits of a caption, each of a different word.
+        top_k: the number of guesses; the best one that is another word is used.
+        guards: the guards by name, which reject edits; the paper has none.
+        checks: the checks by name, which judge edits before the guards; see ``InstructedEdit``.
+        seed: the seed of the choice of words, together with the example's key.
     """
 
     filler: MaskFiller
@@ -221,7 +221,7 @@ class RandomWordEdit:
             RandomWords(self.filler, self.top_k),
             prompts=(EditPrompt(KIND, CAPTION),),
             per_kind=self.edits,
-            # If a guard rejects some, another word of the caption is edited.
+            # If a guard rejects an edit, another word of the caption is edited.
             ask_for=self.edits + (SPARE if any(self.guards.values()) else 0),
             guards=self.guards,
             checks=self.checks,
@@ -229,7 +229,7 @@ class RandomWordEdit:
         )
 
     def describe(self) -> dict[str, str]:
-        """Return the filler, the guards and the checks."""
+        """Return the descriptions of the filler, the guards and the checks."""
         return {k: v for k, v in self._editor.describe().items() if k != "prompts"}
 
 
@@ -238,8 +238,8 @@ class RandomWords:
     """Writes variations of captions by replacing a word: a ``VariationModel``.
 
     Args:
-        filler: guesses what could stand in a word's place.
-        top_k: guesses that are looked at.
+        filler: the model that guesses words for a blank.
+        top_k: the number of guesses to consider.
     """
 
     filler: MaskFiller

@@ -1,4 +1,4 @@
-"""The control of a method that edits images: every text again, unchanged."""
+"""The control of a method that edits images: a proposal of every text, unchanged."""
 
 from __future__ import annotations
 
@@ -12,29 +12,30 @@ from cfaug.types import ORIGINAL, RECONSTRUCTION, Edit, Edited, Example, Proposa
 
 @dataclass(frozen=True)
 class AddReconstruction:
-    """Puts a proposal without any edit before those of another editor.
+    """Adds a proposal without any edit before the proposals of another editor.
 
-    The image editor's result is the method's reconstruction of the source image, whose losses are
-    not due to an edit (LANCE, Table 2, "Reconstructed").
+    The image editor's result for it is the method's reconstruction of the source image, whose
+    losses are not due to an edit (LANCE, Table 2, "Reconstructed").
 
     Args:
-        editor: the editor whose proposals follow.
-        always: also for examples without proposals; examples without any words get none.
+        editor: the editor of the other proposals.
+        always: whether examples without proposals get the control, too; examples without any words
+            never do.
     """
 
     editor: Editor
     always: bool = True
 
     def check_source(self, examples: Sequence[Example]) -> None:
-        """Let the editor refuse settings that name something that no example has."""
+        """Let the editor refuse settings that name an entry that no example has."""
         if isinstance(self.editor, ChecksSource):
             self.editor.check_source(examples)
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
-        """Return the editor's result for each example, in order, the control first.
+        """Return the editor's result for each example, in order, with the control first.
 
         Raises:
-            UserError: if an edit is of the control's kind, or of the kind that photos are of.
+            UserError: if an edit has the kind of the control or of the original photos.
         """
         return [
             self._add(example, edited)
@@ -62,5 +63,5 @@ class AddReconstruction:
 
 
 def is_control(proposal: Proposal) -> bool:
-    """Return whether a proposal of several texts changes none of them."""
+    """Return whether a proposal has several texts, all equal."""
     return len(proposal.texts) > 1 and len(set(proposal.texts)) == 1

@@ -1,4 +1,4 @@
-"""A readable report of the caption stage: how many captions pass each filter, and some edits."""
+"""A readable report of the caption stage: captions left after each filter, and random edits."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def caption_report(edited: Sequence[Edited], *, examples: int = 100, seed: int =
 
     Args:
         edited: the result for every caption.
-        examples: number of edits shown, drawn without replacement.
-        seed: seed of the draw, which depends only on it and on the number of edits.
+        examples: the largest number of edits to show, drawn without replacement.
+        seed: the seed of the draw, which depends only on it and on the number of edits.
     """
     found = [proposal for one in edited for proposal in _edits(one)]
     with_one = sum(bool(_edits(one)) for one in edited)
@@ -37,7 +37,7 @@ def caption_report(edited: Sequence[Edited], *, examples: int = 100, seed: int =
 
 
 def _edits(edited: Edited) -> list[Proposal]:
-    """Return the proposals that change something."""
+    """Return the proposals with a changed text."""
     return [one for one in edited.proposals if not is_control(one)]
 
 
@@ -130,6 +130,6 @@ def _mark(text: str, span: Sequence[int]) -> str:
 
 
 def _escape(text: str) -> str:
-    """Keep captions from being read as Markdown or HTML."""
+    """Escape a caption, so that it is not read as Markdown or HTML."""
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return "".join(f"\\{sign}" if sign in "\\`*_[]#|" else sign for sign in text)

@@ -1,8 +1,7 @@
-"""Variations of captions by rules and word lists: no model, no download.
+"""Variations of captions by rules and word lists, without a model or a download.
 
-Nouns are replaced by others of their kind (from word lists, then WordNet's sister terms),
-adjectives are added or exchanged, places and weather are appended or exchanged, and the medium is
-renamed.
+The rules replace nouns by others of their kind (from word lists, then WordNet's sister terms), add
+or exchange adjectives, append or exchange places and weather, and rename the medium.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ NO_RULE = "no rule"
 NO_PLACE = "nothing to change"
 
 PERSON, ANIMAL = "person", "animal"
-"""Kinds of nouns that need adjectives of their own."""
+"""The kinds of nouns with their own adjectives."""
 
 MORE_PEOPLE = frozenset(["person", "people", "kid", "kids", "lady", "ladies", "guy", "guys"])
 """Words for people that are too vague to be offered as replacements."""
 
 TANGIBLE = ("artifact", "organism", "food")
 WHERE = ("location", "geological_formation", "body_of_water", "room", "building")
-"""Words whose first senses in WordNet are hypernyms of things that can be drawn, and of places."""
+"""Words whose first senses in WordNet are hypernyms of drawable things, and of places."""
 
 _THERE = re.compile(r"^\W*(?:there|this|it) (?:is|are|'s) ", re.IGNORECASE)
 
@@ -46,9 +45,9 @@ class RuleEdits:
     """Writes variations of any English caption by rules.
 
     Args:
-        tagger: of parts of speech.
-        wordnet: kinds and sister terms of nouns that are in no list; ``None`` leaves such nouns
-            alone.
+        tagger: the part-of-speech tagger.
+        wordnet: the source of kinds and sister terms for nouns that are in no list; ``None`` does
+            not replace such nouns.
         lists: the word lists.
     """
 
@@ -103,7 +102,7 @@ class RuleEdits:
                 return
 
     def _head(self, phrases: Phrases, noun: Slot) -> Slot:
-        """Return a run of nouns up to a person: the rest is a verb that looks like a noun."""
+        """Return a run of nouns up to a person; the rest is a verb that looks like a noun."""
         words = [word.lower() for word in phrases.sentence.words]
         for last in range(noun.first, noun.last):
             if self._people & {words[last], " ".join(words[noun.first : last + 1])}:
@@ -125,7 +124,7 @@ class RuleEdits:
         return MORE_PEOPLE | {w for plurals in people for pair in plurals.items() for w in pair}
 
     def _others(self, said: str, *, plural: bool) -> list[str]:
-        """Return other nouns of a noun's kind, in singular or plural like it."""
+        """Return other nouns of a noun's kind, in the same number (singular or plural)."""
         kind = self._kind(said)
         many = said in self.lists.singulars or plural or said == "people"
         if kind is not None:
@@ -141,7 +140,7 @@ class RuleEdits:
         return [word for word in self._sisters.sisters(said) if word != said]
 
     def _kind(self, said: str) -> NounKind | None:
-        """Return the kind of a noun: that of its list, otherwise by WordNet."""
+        """Return the kind of a noun by the lists, or else by WordNet."""
         one = self.lists.singulars.get(said, said)
         if one in MORE_PEOPLE:
             return next((kind for kind in self.lists.nouns if kind.name == PERSON), None)
@@ -154,7 +153,7 @@ class RuleEdits:
         return next((k for k in self.lists.nouns if above & self._anchors[k.name]), None)
 
     def _synonyms(self, word: str) -> set[str]:
-        """Return other words for the first sense of a word: "refrigerator" for "fridge"."""
+        """Return the words of the first sense of a word, such as "refrigerator" for "fridge"."""
         senses = [] if self.wordnet is None else self.wordnet.senses(word, 1)
         return {name.replace("_", " ").lower() for sense in senses for name in sense.words}
 
@@ -184,7 +183,7 @@ class RuleEdits:
         return None if self.wordnet is None else SisterTerms(1, self.wordnet.folder)
 
     def _describe_noun(self, phrases: Phrases, rng: np.random.Generator) -> Iterator[str]:
-        """Yield captions with an adjective added to the subject or the object, or exchanged."""
+        """Yield captions with an adjective of the subject or the object added or exchanged."""
         found = (phrases.subject, phrases.object)
         nouns = [self._head(phrases, one) for one in found if one is not None]
         # "to swing" is a verb that looks like a noun.
@@ -218,7 +217,7 @@ class RuleEdits:
                     yield replace(phrases.sentence, Slot(first, first), shown, article=True).text
 
     def _place(self, phrases: Phrases, rng: np.random.Generator) -> Iterator[str]:
-        """Yield captions with another place: the last one replaced, or one added."""
+        """Yield captions with another place, which replaces the last place or is added."""
         found = phrases.place(self._places(phrases))
         span = None if found is None else found.span(phrases.sentence)
         yield from _at_end(phrases, span, self.lists.lines("locations"), rng)
@@ -227,7 +226,7 @@ class RuleEdits:
         yield from _at_end(phrases, phrases.weather(), self.lists.lines("weather"), rng)
 
     def _places(self, phrases: Phrases) -> frozenset[str]:
-        """Return the caption's nouns that are places, besides those of the list."""
+        """Return the nouns that are places: those of the list, and some of the caption's."""
         if self.wordnet is None:
             return self.lists.places
         words = phrases.sentence.words
@@ -244,7 +243,7 @@ class RuleEdits:
         return self._senses(*WHERE)
 
     def _rename_medium(self, phrases: Phrases, rng: np.random.Generator) -> Iterator[str]:
-        """Yield captions with another medium: the named one replaced, or one added in front."""
+        """Yield captions with another medium, which replaces the named one or is added in front."""
         text = phrases.sentence.text
         found = MEDIUM.match(text)
         rest = text if found is None else text[found.end() :].lstrip()
@@ -259,7 +258,7 @@ class RuleEdits:
             yield f"{shown} {medium} of {rest}"
 
     def describe(self) -> dict[str, str]:
-        """Return the tagger, the word lists, and whether WordNet was asked."""
+        """Return the tagger, the word lists, and whether WordNet is used."""
         about = f"rules, {self.lists.describe()}"
         about += ", WordNet" if self.wordnet is not None else ""
         return {"perturber": about, **self.tagger.describe()}
@@ -273,7 +272,7 @@ def _shuffled(words: Iterable[str], rng: np.random.Generator) -> list[str]:
 def _at_end(
     phrases: Phrases, span: tuple[int, int] | None, parts: Sequence[str], rng: np.random.Generator
 ) -> Iterator[str]:
-    """Yield captions with a span replaced by one of some phrases, or one of them appended."""
+    """Yield captions in which a phrase replaces a span, or is appended."""
     text = phrases.sentence.text
     body = text.rstrip(" .!")
     for part in _shuffled(parts, rng):

@@ -1,8 +1,8 @@
 """Continuations sampled from a causal language model, each with its own seed.
 
 transformers samples a whole batch from one stream of random numbers, so that a text would depend on
-its neighbours. Here every row has its own stream: the largest logit after adding Gumbel noise is a
-draw from the softmax (Gumbel, 1954), and the noise is keyed.
+the rest of the batch. Here every row has its own stream: the largest logit after adding Gumbel
+noise is a draw from the softmax (Gumbel, 1954), and the noise is keyed.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ class SampledLM(CausalLM):
     """A causal language model that continues prompts.
 
     Args:
-        temperature: temperature of the softmax; 0 always takes the most probable token.
-        top_p: nucleus sampling: only the most probable tokens that together reach this probability
-            are drawn.
-        max_new_tokens: limit of tokens added to a prompt (400 in LANCE's released code).
+        temperature: the temperature of the softmax; 0 always takes the most probable token.
+        top_p: the probability of nucleus sampling: only the most probable tokens that together
+            reach it are drawn.
+        max_new_tokens: the largest number of tokens added to a prompt (400 in LANCE's released
+            code).
     """
 
     temperature: Weight = 0.7
@@ -46,15 +47,15 @@ class SampledLM(CausalLM):
     def sample(self, prompts: Sequence[str], seeds: Sequence[int]) -> list[str | None]:
         """Return a continuation of each prompt, without the prompt.
 
-        The result depends on the prompt and its seed; on its neighbours only through rounding, if
-        two tokens are equally probable to the last digits.
+        A continuation depends on the prompt and its seed; it depends on other prompts only through
+        rounding, if two tokens are equally probable to the last digits.
 
         Args:
-            prompts: prompts as the model sees them; special tokens may be spelt out.
-            seeds: seed of each prompt's draws.
+            prompts: the prompts as the model sees them; special tokens may be spelt out.
+            seeds: the seed of each prompt's draws.
 
         Returns:
-            ``None`` for a prompt that leaves no room for an answer.
+            The continuations; ``None`` for a prompt that leaves no room for an answer.
         """
         every = self._prompt_ids(prompts)
         texts: list[str | None] = [None] * len(prompts)
@@ -67,8 +68,8 @@ class SampledLM(CausalLM):
     def _batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
         """Yield batches of prompts that leave room for an answer.
 
-        If the room is smaller than the limit of an answer, a batch has prompts of one length, so
-        that no prompt loses room because of another.
+        If the room is smaller than ``max_new_tokens``, a batch has prompts of one length, so that
+        no prompt loses room because of another.
         """
         roomy = [i for i, n in enumerate(lengths) if 0 < n <= self._longest - self.max_new_tokens]
         tight: dict[int, list[int]] = {}
@@ -80,7 +81,7 @@ class SampledLM(CausalLM):
                 yield [some[row] for row in rows]
 
     def _prompt_ids(self, prompts: Sequence[str]) -> list[list[int]]:
-        """Return each prompt's tokens, with the beginning-of-text token first if there is one."""
+        """Return each prompt's tokens, after the beginning-of-text token if there is one."""
         first = [self.tokenizer.bos_token_id] if self.add_start_token else []
         first = [token for token in first if token is not None]
         found = self._ids(prompts, max_length=self._longest + 1, add_special_tokens=False)
@@ -114,7 +115,7 @@ class SampledLM(CausalLM):
         return list(self.tokenizer.batch_decode(new, skip_special_tokens=True))
 
     def _processors(self, seeds: Sequence[int]) -> list[object]:
-        """Return the processors of a step's logits, after which the largest one is drawn."""
+        """Return the processors of a step's logits; the largest logit after them is drawn."""
         from transformers import TemperatureLogitsWarper, TopPLogitsWarper
 
         if self.temperature == 0:
@@ -124,7 +125,7 @@ class SampledLM(CausalLM):
         return [*parts, KeyedNoise(seeds)]
 
     def _ends(self) -> list[int]:
-        """Return the tokens that end an answer: the folder's, and the tokenizer's."""
+        """Return the tokens that end an answer, by the generation settings and the tokenizer."""
         said = getattr(self.model.generation_config, "eos_token_id", None)
         listed = list(said) if isinstance(said, list | tuple) else [said]
         listed.append(self.tokenizer.eos_token_id)
@@ -135,7 +136,7 @@ class KeyedNoise:
     """Adds Gumbel noise to the logits of each row, from its own stream.
 
     Args:
-        seeds: of the rows.
+        seeds: the seed of each row.
     """
 
     def __init__(self, seeds: Sequence[int]) -> None:

@@ -1,8 +1,8 @@
 """A caption as words with their places, so that an edit replaces characters in place.
 
-NLTK's ``span_tokenize`` takes a second to import and 11 times as long (78 us a caption), keeps a
-full stop within a caption with its word, and splits "cannot" and "gonna": other words, and so other
-edits, than in the data that was generated.
+NLTK's ``span_tokenize`` takes a second to import and is 11 times as slow (78 us for a caption). It
+keeps a full stop within a caption with its word, and splits "cannot" and "gonna": other words, and
+thus other edits, than in the generated data.
 
 >>> split("The man's dog can't sit.").words
 ('The', 'man', "'s", 'dog', 'ca', "n't", 'sit', '.')
@@ -28,7 +28,7 @@ _WORD = re.compile(
 
 
 def normalise(text: str) -> str:
-    """Strip, and make every run of white space one space: captions come with both.
+    """Return a text without outer white space, and with a single space for every inner run of it.
 
     >>> normalise("  a   cat ")
     'a cat'
@@ -46,9 +46,10 @@ class Sentence:
 
 
 def split(text: str) -> Sentence:
-    """Find the words like the Treebank tokeniser (with separate clitics); each sign is a word.
+    """Return a text with its words, split like the Treebank tokeniser with separate clitics.
 
-    Unlike it, a full stop within a caption ends a word: the paper splits sentences first.
+    Each sign is a word. Unlike in the Treebank, a full stop within a caption ends a word, because
+    the paper splits sentences first.
     """
     found = list(_WORD.finditer(text))
     return Sentence(text, tuple(m.group() for m in found), tuple(m.span() for m in found))
@@ -71,9 +72,9 @@ def replace(sentence: Sentence, slot: Slot, word: str, *, article: bool = False)
 
     Args:
         sentence: the sentence to edit.
-        slot: the words that go.
-        word: what comes, in the case it is to have.
-        article: also turn an "a" right before the slot into "an", or back, as the word wants it.
+        slot: the words to replace.
+        word: the new word, in its final case.
+        article: whether "a" or "an" right before the slot is adapted to the new word.
 
     >>> replace(split("a red ball"), Slot(1, 1), "orange", article=True).text
     'an orange ball'
@@ -102,7 +103,7 @@ def _shift(spans: list[tuple[int, int]], first: int, by: int) -> None:
 
 
 def copy_case(word: str, like: str) -> str:
-    """Write a word in lower, Title or UPPER case like another one; mixed case is kept.
+    """Return a word in lower, Title or UPPER case like another word; mixed case is kept.
 
     >>> copy_case("Paris", "cat"), copy_case("dog", "Cat"), copy_case("dog", "TV")
     ('paris', 'Dog', 'DOG')

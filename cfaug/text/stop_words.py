@@ -1,4 +1,4 @@
-"""English stop words, which published edits of captions leave alone."""
+"""English stop words, which published edits of captions do not change."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ STOP_WORDS = frozenset(
     for line in list_lines((SHIPPED / "stop_words.txt").read_text(encoding="utf-8"))
     for word in line.split()
 )
-"""NLTK's 179 English stop words of 2022, in lower case: those of TextAttack 0.3.8 and of XMAI.
+"""NLTK's 179 English stop words of 2022, in lower case, as used by TextAttack 0.3.8 and XMAI.
 
-A caption's first "A" is not one of them: both compare words with their case.
+The "A" at the beginning of a caption is not one of them: both compare words with their case.
 """

@@ -31,14 +31,14 @@ _BE = ("be", "am", "is", "are", "was", "were", "been", "being", "'s", "'re", "'m
 _HAVE = ("have", "has", "had", "having", "'ve")
 _DO = ("do", "does", "did", "doing")
 AUXILIARIES = frozenset((*_BE, *_HAVE, *_DO))
-"""Verbs without content: replacing them does not change the content."""
+"""Auxiliary verbs, whose replacement does not change the content."""
 
 
 TOO_LONG = "max_words"
 """The stage at which a text of too many words is rejected."""
 
 USUAL_WORDS = 60
-"""Few captions have more words: ``chunk`` captions of this length go through the models
+"""Length in words that few captions exceed: ``chunk`` captions of this length go through the models
 together."""
 
 
@@ -58,24 +58,24 @@ class Substitution:
     """Replaces one word of a caption: the paper's ``Editor``.
 
     Args:
-        tagger: finds the words that may be replaced.
-        filler: guesses words for a blank.
-        ranker: orders the candidates that pass the filters, the best first.
-        filters: applied in turn; a mapping names them, so that a configuration can override one, or
-            leave it out (``None``).
+        tagger: the part-of-speech tagger that finds the words to replace.
+        filler: the model that guesses words for a blank.
+        ranker: the part that orders the candidates that pass the filters, the best first.
+        filters: the filters, applied in turn; with a mapping, a configuration can override a filter
+            by name, or leave it out (``None``).
         part_of_speech: ``noun`` as in the paper, ``adjective`` or ``verb`` (without auxiliaries).
-        top_k: number of the filler's guesses (10 in B.1.1).
-        refill_to_k: use further guesses until ``top_k`` are words other than the original (among at
-            most five times ``top_k``); in the paper such slots are lost.
-        noun_runs: what to replace in a run such as "fire hydrant": ``each`` of its nouns as in the
-            paper, only the ``head``, or the ``whole`` run by one word.
-        repair_article: turn "a" into "an" where the new word needs it; the paper does not.
-        edits: number of edits of a set, each of one word; captions with fewer get no set.
-        kind: kind of the edits in the records; ``None`` is the part of speech.
-        chunk: number of captions that go through the models together, fewer if they are long;
-            bounds memory without changing results.
-        max_words: limit of words of a text to edit: every candidate is a copy of the whole, so that
-            work and memory grow with the square of its length.
+        top_k: the number of the filler's guesses (10 in B.1.1).
+        refill_to_k: whether further guesses, up to five times ``top_k``, are used until ``top_k``
+            are words other than the original; the paper has no such refill.
+        noun_runs: the part to replace of a run such as "fire hydrant": ``each`` of its nouns as in
+            the paper, only the ``head``, or the ``whole`` run by one word.
+        repair_article: whether "a" becomes "an" where the new word needs it; not in the paper.
+        edits: the number of edits of a set, each of one word; captions with fewer get no set.
+        kind: the kind of the edits in the records; ``None`` is the part of speech.
+        chunk: the number of captions that go through the models together, fewer if they are long;
+            it bounds memory without changing results.
+        max_words: the largest number of words of a text to edit: every candidate is a copy of the
+            whole, so that work and memory grow with the square of its length.
     """
 
     tagger: Tagger
@@ -114,7 +114,7 @@ class Substitution:
         return [next(edited) if fit else Edited((), {TOO_LONG: 0}) for fit in fits]
 
     def _chunks(self, examples: Sequence[Example]) -> Iterator[list[Example]]:
-        """Yield examples in order, as many at once as the memory for their candidates allows."""
+        """Yield examples in order, in chunks that bound the memory for their candidates."""
         chunk: list[Example] = []
         left = room = self.chunk * USUAL_WORDS**2
         for example in examples:
@@ -203,7 +203,7 @@ class Substitution:
         return candidates, guesses
 
     def _words(self, p: _Prepared, position: int, fills: Sequence[Fill]) -> Iterator[Candidate]:
-        """Yield a slot's candidates: words other than the original, each once."""
+        """Yield a slot's candidates: distinct words other than the original."""
         slot = p.slots[position]
         start, end = slot.span(p.sentence)
         before = p.sentence.text[start:end]

@@ -28,7 +28,7 @@ _ENDINGS = {
     "adv": (),
 }  # fmt: skip
 _MARKER = re.compile(r"\([a-z]+\)$")
-"""Marker of an adjective's position: "galore(ip)"."""
+"""The marker of an adjective's position, as in "galore(ip)"."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Synonyms:
     folder: str | None = None
 
     def senses(self, word: str) -> Senses:
-        """Return the words of each of a word's senses, as WordNet writes them, "_" for spaces.
+        """Return the words of each sense of a word as WordNet writes them, with "_" for spaces.
 
         Raises:
             UserError: if there is no WordNet on this machine.
@@ -60,7 +60,7 @@ class Synonyms:
         return found
 
     def single_words(self, word: str) -> frozenset[str]:
-        """Return the synonyms that are one word each: those that METEOR matches.
+        """Return the synonyms that are single words, which METEOR matches.
 
         The word itself is among them if WordNet has a sense of it.
         """
@@ -72,7 +72,7 @@ class Synonyms:
         return found
 
     def _forms(self, word: str, part: str) -> list[str]:
-        """Return a word and its possible base forms, as far as WordNet lists them."""
+        """Return a word and its possible base forms, if WordNet lists them."""
         bases = self._exceptions[part].get(word)
         if bases is None:
             bases = [

@@ -1,4 +1,4 @@
-"""Part-of-speech taggers that need no download, or tell the user what to download."""
+"""Part-of-speech taggers: one that needs no download, and NLTK's."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class TextBlobTagger:
     """TextBlob's lexicon and rules (pattern; De Smedt and Daelemans, 2012).
 
     On 3,000 MS-COCO captions it agrees with NLTK's perceptron for 94.8% of the words on whether
-    they are nouns. Its lemmatiser and inflector are not used: "bus" becomes "bu" there.
+    they are nouns. Its lemmatiser and inflector are not used: they turn "bus" into "bu".
     """
 
     def tag(self, sentences: Sequence[Sequence[str]]) -> list[list[str]]:
-        """Return one Penn tag a word; names of persons and places are NNP."""
+        """Return a Penn tag for each word; names of persons and places are NNP."""
         return [[_tag(word, i == 0) for i, word in enumerate(words)] for words in sentences]
 
     def describe(self) -> dict[str, str]:
@@ -39,7 +39,7 @@ class TextBlobTagger:
 
 @lru_cache(maxsize=100_000)
 def _tag(word: str, first: bool) -> str:
-    """Tag a word, given whether it begins its sentence: TextBlob uses nothing else.
+    """Return the tag of a word from the word and whether it begins its sentence.
 
     TextBlob does not apply pattern's context rules, so that words can be cached, which matters for
     a thousand edits of one caption.
@@ -54,7 +54,7 @@ class NltkTagger:
     """NLTK's averaged perceptron, the paper's tagger (B.1.1): its JSON data, never its pickle."""
 
     def tag(self, sentences: Sequence[Sequence[str]]) -> list[list[str]]:
-        """Return one Penn tag a word.
+        """Return a Penn tag for each word.
 
         Raises:
             UserError: if the tagger's data is not installed.

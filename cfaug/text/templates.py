@@ -1,6 +1,6 @@
 """Attribute templates: one subject, every combination of attributes (SocialCounterfactuals, 2.1).
 
-A set is a grid such as race x gender of one occupation; its texts differ in the attributes only.
+A set is a grid such as race x gender of one occupation; its texts differ only in the attributes.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class AttributeGrid:
     """An editor that turns each example into the texts of every combination of its attributes.
 
     The examples are those of ``cfaug.text.caption_grids``: a text with attributes in braces, such
-    as "A photo of a {race} {gender} doctor", and in ``extra["attributes"]`` the values of each and
-    their words in captions. The first combination is the base.
+    as "A photo of a {race} {gender} doctor", and in ``extra["attributes"]`` the values of each
+    attribute with their words in captions. The first combination is the base.
 
     Attributes:
-        takes_grids: marks that it takes such examples; other editors take captions.
+        takes_grids: whether the editor takes such examples; other editors take captions.
     """
 
     takes_grids: ClassVar[bool] = True
@@ -40,7 +40,7 @@ class AttributeGrid:
         return [Edited((_propose(one),)) for one in examples]
 
     def describe(self) -> dict[str, str]:
-        """Return nothing: a plain rule."""
+        """Return an empty mapping: a plain rule."""
         return {}
 
 
@@ -77,10 +77,10 @@ def placeholders(template: str, where: str) -> list[str]:
 
     Args:
         template: the template.
-        where: place of the template, for the message.
+        where: the place of the template that errors name, such as ``FILE: neutral``.
 
     Raises:
-        UserError: if braces contain anything but a name.
+        UserError: if braces contain anything other than a name.
 
     >>> placeholders("a {race} {gender} doctor", "")
     ['race', 'gender']
@@ -96,8 +96,8 @@ def fill(template: str, words: Mapping[str, str]) -> str:
     """Replace names by their words, and write "a" or "an" according to the next word.
 
     Args:
-        template: text with names in braces; names that are not in ``words`` stay.
-        words: words by name.
+        template: a text with names in braces; names that are not in ``words`` stay.
+        words: {name: words}.
 
     >>> fill("{prefix} a {race} {subject}", {"prefix": "", "race": "Asian", "subject": "umpire"})
     'an Asian umpire'

@@ -1,4 +1,4 @@
-"""The text tower of a dual encoder as a sentence encoder, as LANCE's released code uses it."""
+"""The text tower of a dual encoder as a sentence encoder, as in LANCE's released code."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ BATCH = 256
 
 @dataclass(frozen=True)
 class TextTower:
-    """Embeds texts as CLIP does.
+    """A sentence encoder that embeds texts with the text tower of a model such as CLIP.
 
     Args:
-        model: one that provides a DualEncoder, loaded on first use.
-        device: see ``cfaug.devices.choose_device``; ``auto`` is the GPU where there is one.
+        model: the specification of a model that provides a DualEncoder, loaded on first use.
+        device: a name for ``cfaug.devices.choose_device``; ``auto`` is the GPU where there is one.
     """
 
     model: Checkpoint

@@ -1,4 +1,4 @@
-"""The messages between the parts of an instructed editor: requests, answers, edits, verdicts."""
+"""The data passed between the parts of an instructed editor: requests, answers, edits, verdicts."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class VariationRequest:
     """A request for variations of a caption.
 
     Attributes:
-        caption: white space normalised, never empty.
-        prompt: how the caption should vary.
-        count: limit of variations.
-        seed: seed of everything random about the answer, for this request alone.
+        caption: the caption with normalised white space; never empty.
+        prompt: the prompt that names the kind of edit.
+        count: the largest number of variations.
+        seed: the seed of everything random about the answer, only for this request.
     """
 
     caption: str
@@ -41,7 +41,7 @@ class Variations:
 
     Attributes:
         texts: whole captions, as the model wrote them, unchecked.
-        problem: why there are none, a short text that is counted; empty on success.
+        problem: the reason why there are none, a short text that is counted; empty on success.
         extra: further details as JSON: an excerpt of an answer that could not be parsed.
     """
 
@@ -58,8 +58,7 @@ class VariationModel(Described, Protocol):
         """Return the answer to each request, in order, independent of the other requests.
 
         Raises:
-            UserError: if nothing can be answered at all, for example because a server is
-                unreachable.
+            UserError: if no request can be answered, for example because a server is unreachable.
         """
         ...
 
@@ -69,13 +68,13 @@ class CaptionEdit:
     """One edited caption, as guards and checks see it.
 
     Attributes:
-        row: which caption of the call.
-        example: whose caption was edited.
-        caption: before the edit, white space normalised.
-        text: after it.
-        prompt: the name of the prompt that asked for it.
+        row: the index of the caption in the call.
+        example: the example of the caption.
+        caption: the caption before the edit, with normalised white space.
+        text: the caption after the edit.
+        prompt: the name of the prompt that requested the edit.
         kind: the requested kind of edit.
-        notes: findings of guards and checks, as JSON.
+        notes: the findings of guards and checks, as JSON.
     """
 
     row: int
@@ -93,7 +92,7 @@ class CaptionEdit:
 
     @property
     def edit(self) -> Edit:
-        """The edit in the form of records."""
+        """The edit in the form that records store."""
         return Edit(self.kind, *self.span)
 
     def places(self) -> tuple[list[int], list[int]]:
@@ -108,8 +107,8 @@ class Verdict:
     """The verdict of a guard or a check on an edit.
 
     Attributes:
-        reason: why it is rejected, a short text that is counted; empty accepts it.
-        notes: findings as JSON, whether it is rejected or not.
+        reason: the reason why the edit is rejected, a short text that is counted; empty accepts it.
+        notes: the findings as JSON, whether the edit is rejected or not.
     """
 
     reason: str = ""

@@ -1,4 +1,4 @@
-"""Tells which entries of a subword vocabulary are whole words, depending on their place."""
+"""The entries of a subword vocabulary that are whole words, depending on their place."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ BYTE_LEVEL, SENTENCE_PIECE, WORD_PIECE = "Ġ", "▁", "##"
 class Pieces:
     """Tells whole words from continuations, punctuation and special tokens.
 
-    Byte-level BPE (RoBERTa, GPT-2) and SentencePiece mark a leading space: within a caption an
-    unmarked entry continues the word before it, but at its start, or after a quote, words have no
-    mark. WordPiece (BERT) marks continuations. In a vocabulary without marks every entry is a word.
+    Byte-level BPE (RoBERTa, GPT-2) and SentencePiece mark a leading space: within a caption, an
+    unmarked entry continues the word before it, but at the start, or after a quote, words have no
+    mark. WordPiece (BERT) marks continuations. In a vocabulary without marks, each entry is a word.
 
     Args:
         tokenizer: the tokenizer with the vocabulary.
@@ -39,7 +39,7 @@ class Pieces:
     def word(self, token: int, before: str) -> str | None:
         """Return the whole word that a token is after the character ``before``, or ``None``.
 
-        ``before`` is empty at the start of the text. Words are of letters only.
+        ``before`` is empty at the start of the text. Words consist only of letters.
         """
         if token not in self._known:
             self._known[token] = self._read(token)
@@ -48,7 +48,7 @@ class Pieces:
             return text
         if self._mark == WORD_PIECE:
             return None if marked else text
-        # At the start both are words: tokenizers differ in whether they assume a space there.
+        # At the start, both are words: tokenizers differ in whether they assume a space there.
         fits = before == "" or marked == (before == " ")
         return text if fits else None
 

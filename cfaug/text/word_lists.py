@@ -1,4 +1,4 @@
-"""The word lists of the rules that edit captions: shipped files, or your own."""
+"""Word lists for the rules that edit captions: shipped files, or your own."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class NounKind:
     """Nouns of one kind, which can replace each other in a caption.
 
     Attributes:
-        name: name of the kind.
-        above: words whose first sense in WordNet is the kind, or a part of it.
-        plurals: plural by singular.
+        name: the name of the kind.
+        above: the words whose first sense in WordNet is the kind, or a part of it.
+        plurals: {singular: plural}.
     """
 
     name: str
@@ -39,7 +39,7 @@ class NounKind:
 
 @dataclass(frozen=True)
 class AdjectiveSet:
-    """Adjectives that can replace each other, and the ``kinds`` of nouns they suit, or ``any``."""
+    """Adjectives that can replace each other, for ``kinds`` of nouns, or for ``any``."""
 
     kinds: tuple[str, ...]
     words: tuple[str, ...]
@@ -55,7 +55,7 @@ class WordLists:
             ones.
 
     Raises:
-        UserError: if the folder has none of them.
+        UserError: if the folder has none of these files.
     """
 
     folder: str | None = None
@@ -84,7 +84,7 @@ class WordLists:
         return list_lines(text)
 
     def describe(self) -> str:
-        """Return the names of the lists, the user's with the hash of their content."""
+        """Return the name of the shipped lists, with a hash of the content of the user's."""
         if self.folder is None:
             return "word lists"
         own = {name: self.lines(name) for name in FILES if self._own(name).is_file()}
@@ -108,7 +108,7 @@ class WordLists:
 
     @cached_property
     def singulars(self) -> Mapping[str, str]:
-        """Singular by plural, of all nouns."""
+        """The singular of every plural."""
         return {many: one for kind in self.nouns for one, many in kind.plurals.items()}
 
 

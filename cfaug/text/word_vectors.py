@@ -17,7 +17,7 @@ from cfaug.validation import Positive, check_fields
 from cfaug.weights import sha256
 
 LONGEST_LINE = 100_000
-"""Limit of characters of a line; a longer one is not a word's vector."""
+"""Largest number of characters in a line; a longer line is not the vector of a word."""
 
 
 @dataclass(frozen=True)
@@ -26,14 +26,14 @@ class WordVectors:
 
     A line of the file is a word and its numbers, separated by spaces; a first line of two whole
     numbers, as in fastText's files, is the number and the length of the vectors. A word is looked
-    up with its case, then in lower case; the embedding of a text of unknown words is 0, similar to
-    nothing.
+    up with its case, then in lower case; the embedding of a text of unknown words is 0, so that its
+    cosines are 0.
 
     Args:
-        file: in UTF-8, such as ``glove.6B.300d.txt`` or ``wiki-news-300d-1M.vec``; read once, on
-            first use.
-        words: number of words to read from the beginning, which are the most frequent ones;
-            ``None`` is all.
+        file: the path of a UTF-8 file such as ``glove.6B.300d.txt`` or ``wiki-news-300d-1M.vec``,
+            read once, on first use.
+        words: the number of words to read from the beginning, which are the most frequent ones;
+            ``None`` for all.
 
     Raises:
         UserError: if the number of words is below 1.
@@ -91,7 +91,7 @@ class WordVectors:
         return rows, np.stack(vectors)
 
     def _lines(self) -> Iterator[tuple[int, str]]:
-        """Yield the lines that hold vectors, with their numbers from 1."""
+        """Yield the lines with vectors, and their numbers from 1."""
         try:
             with require_regular(self._path).open(encoding="utf-8", newline="\n") as file:
                 number = 0

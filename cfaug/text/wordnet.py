@@ -1,9 +1,8 @@
 """WordNet's nouns (Miller, 1995), read from its own files: hypernyms, and sister terms.
 
-The files are what NLTK's downloader fetches and what Debian's ``wordnet-base`` installs. NLTK's
-reader finds the same senses, but needs two files that the Debian package lacks, and 2.5 s to its
-first answer (NLTK 3.10), where this one takes 0.2 s; ``wn`` needs a database of its own, which it
-downloads.
+The files are those of NLTK's downloader and of Debian's ``wordnet-base``. NLTK's reader finds the
+same senses, but needs two files that the Debian package lacks, and 2.5 s until its first answer
+(NLTK 3.10), compared with 0.2 s here; ``wn`` needs its own database, which it downloads.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ IRREGULAR: Mapping[str, str] = {
     "policemen": "policeman",
     "firemen": "fireman",
 }
-"""Plurals that WordNet also lists as separate nouns ("men": a work force), looked up first."""
+"""{plural: singular} for plurals that WordNet also lists as nouns ("men": a work force)."""
 
 # WordNet's own detachment rules for nouns (morphy, section "Rules of Detachment").
 _ENDINGS = (
@@ -46,7 +45,7 @@ _HYPERNYM, _HYPONYM = "@", "~"
 
 
 def places() -> list[Path]:
-    """Return the places that are searched for WordNet: NLTK's data folders, then the system's."""
+    """Return the places to search for WordNet: NLTK's data folders, then the system's."""
     listed = os.environ.get("NLTK_DATA", "").split(os.pathsep)
     roots = [Path(root) for root in listed if root]
     roots += [Path(os.path.expanduser("~/nltk_data")), Path("/usr/share/nltk_data")]
@@ -60,7 +59,7 @@ def places() -> list[Path]:
 
 @dataclass(frozen=True)
 class Synset:
-    """One sense of its words: ``up`` are its hypernyms, ``down`` its hyponyms."""
+    """A sense with its words; ``up`` are the offsets of its hypernyms, ``down`` of its hyponyms."""
 
     offset: int
     words: tuple[str, ...]
@@ -80,7 +79,7 @@ class WordNet:
     folder: str | None = None
 
     def senses(self, word: str, limit: int | None = None) -> list[Synset]:
-        """Return the first ``limit`` senses of a noun, the most frequent first; none if unknown.
+        """Return the first ``limit`` senses of a noun, the most frequent first; empty if unknown.
 
         Plurals are looked up as their singulars.
 
@@ -90,7 +89,7 @@ class WordNet:
         return [self.synset(offset) for offset in self._index.get(self.base(word), ())[:limit]]
 
     def base(self, word: str) -> str:
-        """Return the form under which a noun is listed: "man" for "men", "bus" for "buses"."""
+        """Return the form of a noun that WordNet lists: "man" for "men", "bus" for "buses"."""
         word = word.lower().replace(" ", "_")
         if word in IRREGULAR:
             return IRREGULAR[word]
@@ -104,7 +103,7 @@ class WordNet:
         return next((form for form in forms if form in self._index), word)
 
     def synset(self, offset: int) -> Synset:
-        """Return the sense at a byte of ``data.noun``."""
+        """Return the sense at an offset in bytes of ``data.noun``."""
         line = self._data[offset : self._data.index(b"\n", offset)].decode()
         fields = line.split(" | ")[0].split()
         words = int(fields[3], 16)
@@ -122,9 +121,9 @@ class WordNet:
         )
 
     def at(self, offset: int) -> list[Synset]:
-        """Return the sense at an offset, as ImageNet names classes; empty if there is none.
+        """Return the sense at an offset of WordNet 3.0; empty if there is none.
 
-        ImageNet's offsets are those of WordNet 3.0.
+        ImageNet names classes by these offsets.
         """
         line = self._data[offset : offset + 9] if 0 <= offset < len(self._data) else b""
         return [self.synset(offset)] if line == f"{offset:08d} ".encode() else []
@@ -161,7 +160,7 @@ def read_files(names: Sequence[str], folder: str | None = None) -> dict[str, byt
     """Return files of WordNet by name.
 
     Args:
-        names: names of the files.
+        names: the names of the files.
         folder: their folder, or a zip of it; ``None`` searches the folders of NLTK and Debian.
 
     Raises:
@@ -192,7 +191,10 @@ def _read(place: Path, names: Sequence[str]) -> dict[str, bytes] | None:
 
 
 def _index_lines(lines: Sequence[str]) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Read ``lemma n senses pointers [symbol ...] senses tagged offset ...`` (wndb(5WN))."""
+    """Yield the offsets of each word's senses.
+
+    A line is ``lemma n senses pointers [symbol ...] senses tagged offset ...`` (wndb(5WN)).
+    """
     for line in lines:
         if not line.startswith(" "):  # the licence at the top
             word, _, count, *rest = line.split()
@@ -204,13 +206,13 @@ class Hyponymy:
     """Drops nouns that are synonyms, hyponyms or hypernyms of the original.
 
     15% of the errors that people found in COCO-Counterfactuals are such edits ("person" to "man":
-    both captions fit the edited image; A.3.1). The filter is future work that its authors propose,
-    and is off in their recipe. Two senses catch 94% of the errors of its table 10, one sense 76%;
-    it also drops most edits between kinds of people. Words that WordNet lacks pass.
+    both captions fit the edited image; A.3.1). The authors propose the filter as future work; it is
+    off in their recipe. Two senses catch 94% of the errors of table 10, one sense 76%; the filter
+    also drops most edits between kinds of people. Words that WordNet lacks pass.
 
     Args:
-        senses: number of senses of each word, the most frequent first.
-        wordnet: place of its files, like ``WordNet``'s ``folder``.
+        senses: the number of senses of each word, the most frequent first.
+        wordnet: the folder or zip of WordNet's files; ``None`` searches for it.
     """
 
     senses: Positive = 2
@@ -221,7 +223,7 @@ class Hyponymy:
         check_fields(self)
 
     def keep(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Return those whose words are not kinds of each other; other parts of speech pass."""
+        """Return the candidates without such nouns; other parts of speech pass."""
         pairs = {
             (c.before.lower(), c.after.lower()) for c in candidates if c.part_of_speech == "noun"
         }
@@ -229,7 +231,7 @@ class Hyponymy:
         return [c for c in candidates if (c.before.lower(), c.after.lower()) not in related]
 
     def related(self, word: str, other: str) -> bool:
-        """Return whether a sense of one word equals, or is a kind of, a sense of the other."""
+        """Return whether a sense of one word is a sense of the other, or a kind of it."""
         first, second = (self._wordnet.senses(w, self.senses) for w in (word, other))
         return bool(
             self._wordnet.above(first) & {s.offset for s in second}
@@ -249,11 +251,12 @@ class Hyponymy:
 class SisterTerms:
     """Fills a blank with sister terms of the noun there: other kinds of the same hypernym.
 
-    A ``MaskFiller`` without a model. Only WordNet's singular nouns have any: it has no plurals.
+    It is a ``MaskFiller`` without a model. Only singular nouns have sister terms, because WordNet
+    has no plurals.
 
     Args:
-        senses: number of senses of the noun.
-        wordnet: place of its files, like ``WordNet``'s ``folder``.
+        senses: the number of senses of the noun, the most frequent first.
+        wordnet: the folder or zip of WordNet's files; ``None`` searches for it.
     """
 
     senses: int = 1
@@ -271,7 +274,7 @@ class SisterTerms:
         ]
 
     def sisters(self, word: str) -> list[str]:
-        """Return the single words that share a hypernym with a singular noun, each once."""
+        """Return the distinct single words that share a hypernym with a singular noun."""
         if self._wordnet.base(word) != word:
             return []
         own = self._wordnet.senses(word, self.senses)

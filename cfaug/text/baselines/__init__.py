@@ -1,8 +1,8 @@
 """Caption edits that ignore the image: baselines of other papers.
 
-Those of cross-modal insertion (Ramshetty et al., 2023, section 4.3) are TextAttack 0.3.8's (Morris
-et al., 2020) with the settings of their notebook, reimplemented with keyed random numbers and
-batches: they give texts of the same distribution, not the same texts.
+The baselines of cross-modal insertion (Ramshetty et al., 2023, section 4.3) are those of TextAttack
+0.3.8 (Morris et al., 2020) with the settings of the authors' notebook, reimplemented with keyed
+random numbers and batches: they give texts of the same distribution, not the same texts.
 """
 
 from cfaug.text.baselines.checklist import CheckListEdits

@@ -1,6 +1,6 @@
 """CheckList's meaning-preserving edits (Ribeiro et al., 2020), as in TextAttack.
 
-Numbers are altered, places and names are replaced, contractions are expanded or made.
+They alter numbers, replace places and names, and expand or make contractions.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from cfaug.validation import Positive, Share, check_fields
 KIND = "checklist"
 
 UNALTERED = (0, 2, 4)
-"""Numbers that TextAttack leaves alone, because they may stand for "to" and "for"."""
+"""Numbers that TextAttack does not change, because they may stand for "to" and "for"."""
 
 LARGEST = 10**12
-"""Larger numbers are left alone: such strings of digits do not count anything."""
+"""Largest number to change: longer strings of digits are not counts."""
 
 DIGITS = 100
-"""Longer strings are not parsed: Python refuses thousands of digits."""
+"""Largest number of digits to parse: Python refuses thousands of digits."""
 
 PLACES = ("countries", "cities")
 """The lists of places; a place is replaced by another from its list.
@@ -47,21 +47,22 @@ Finder = Callable[[Words, np.random.Generator], Iterator[Variant]]
 
 @dataclass(frozen=True)
 class CheckListEdits:
-    """Alters numbers, places, names and contractions of a caption, if it has some.
+    """Alters numbers, places, names and contractions of a caption, if it has any.
 
-    TextAttack finds places and names with a model (flair's); here capital letters and word lists
-    replace it, so words in no list are not found, and lower-case ones rarely.
+    TextAttack finds places and names with a model of flair. Here capital letters and word lists
+    replace it, so that words outside the lists are not found, and lower-case ones rarely.
 
     Args:
-        share: share of the words to change, rounded down, at least one word; 0.1 in XMAI (section
-            4.3: the default). All texts that the rules give are equally likely.
-        replacements: number of replacements drawn for each number, place and name.
-        lists: of names, places and contractions.
-        keep_unchanged: see ``propose_change``; 92 % of MS-COCO's captions stay unchanged.
-        seed: seed of the draws, together with the example's key.
+        share: the share of the words to change, rounded down, at least one word; 0.1 in XMAI
+            (section 4.3: the default). All texts that the rules give are equally likely.
+        replacements: the number of replacements drawn for each number, place and name.
+        lists: the lists of names, places and contractions.
+        keep_unchanged: whether an unchanged text still has a proposal; see ``propose_change``. 92 %
+            of MS-COCO's captions stay unchanged.
+        seed: the seed of the draws, together with the example's key.
 
     Raises:
-        UserError: naming the setting that is invalid.
+        UserError: if a setting is invalid; it names the setting.
     """
 
     share: Share = 0.1
@@ -86,7 +87,7 @@ class CheckListEdits:
         return {"checklist": self.lists.describe()}
 
     def _step(self, done: Rewriting, rng: np.random.Generator) -> Rewriting | None:
-        """Make one more change; all different texts are equally likely."""
+        """Return the text after one more change; all different texts are equally likely."""
         found: dict[str, Variant] = {}
         finders: tuple[Finder, ...] = (
             self._numbers, self._places, self._names, self._extensions, self._contractions
@@ -102,7 +103,7 @@ class CheckListEdits:
     def _numbers(self, words: Words, rng: np.random.Generator) -> Iterator[Variant]:
         """Yield texts with another number, up to twice the old one plus one.
 
-        A word that contains a number's letters counts as part of the number beside it, as in
+        A word that contains the letters of a number is part of an adjacent number, as in
         TextAttack: "three standing" is one number, and becomes "five".
         """
         for run in _number_runs(words):
@@ -186,7 +187,7 @@ class CheckListEdits:
 
 
 def _number_runs(words: Words) -> list[list[int]]:
-    """Return the numbers of the words of each number: a run of words, or one of digits."""
+    """Return the word indices of each number: a run of words, or one word of digits."""
     spelt: list[int] = []
     digits: list[list[int]] = []
     for i in words.unmodified:

@@ -1,7 +1,7 @@
 """CLARE's edits (Li et al., 2021) in TextAttack's fast form: random edits that fit the text.
 
-A masked language model replaces words, inserts words and merges two words into one. Every word that
-it finds likely enough is a candidate, and all different texts are equally likely: no model is
+A masked language model replaces words, inserts words and merges two words into one. Every word with
+a sufficient probability is a candidate, and all different texts are equally likely: no model is
 attacked.
 """
 
@@ -33,21 +33,24 @@ class ClareEdits:
     filler, are candidates.
 
     Args:
-        filler: guesses words for a blank (distilroberta-base in XMAI's notebook).
-        tagger: finds the words that may be merged.
+        filler: the model that guesses words for a blank (distilroberta-base in XMAI's notebook).
+        tagger: the part-of-speech tagger that finds the words to merge.
         likelihoods: the least probability of candidates, and their number for each blank.
-        similarity: drops candidates too far from the text; ``None`` drops none. XMAI's setting
-            ignores texts of fewer than 15 words, which are 95 % of MS-COCO's captions.
-        share: share of the words to change, rounded down, at least one word: a single one in
+        similarity: the constraint that drops candidates too far from the text; ``None`` for no
+            constraint. XMAI's setting ignores texts of fewer than 15 words, which are 95 % of
+            MS-COCO's captions.
+        share: the share of the words to change, rounded down, at least one word: a single one in
             captions of fewer than 20 words. An inserted word counts together with the one after it.
-        keep_unchanged: see ``propose_change``; the text itself is among the candidates, and is as
-            likely as any of them.
-        seed: seed of the choice, together with the example's key.
-        chunk: captions that go through the models together; bounds memory, changes nothing else.
-        max_words: a longer text stays unchanged: the work grows with the square of its length.
+        keep_unchanged: whether an unchanged text still has a proposal; see ``propose_change``. The
+            text itself is among the candidates, and is as likely as any of them.
+        seed: the seed of the choice, together with the example's key.
+        chunk: the number of captions that go through the models together; it bounds memory without
+            changing results.
+        max_words: the largest number of words of a text to change: the work grows with the square
+            of its length.
 
     Raises:
-        UserError: naming the setting that is invalid.
+        UserError: if a setting is invalid; it names the setting.
     """
 
     filler: MaskFiller

@@ -1,4 +1,4 @@
-"""The candidates of CLARE's edits: all texts with one word replaced, inserted or merged."""
+"""The candidates of CLARE's edits: the texts with one word replaced, inserted or merged."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ MERGED: Mapping[str, tuple[str, ...]] = {
     "PRON": ("NOUN", "ADJ"),
     "NUM": ("NUM", "NOUN"),
 }
-"""Parts of speech that each part of speech can be merged with when it comes first (TextAttack)."""
+"""{part of speech of a word: those of the next word that it can be merged with} (TextAttack)."""
 
 
 @dataclass(frozen=True)
 class Likelihoods:
-    """The guesses that become candidates.
+    """The thresholds for guesses to become candidates.
 
     Args:
         replace: the least probability of a word that replaces another.
         insert: the least probability of an inserted word.
         merge: the least probability of a word that two are merged into.
-        guesses: number of the most probable guesses for each blank; guesses that are not words
-            count too.
+        guesses: the number of the most probable guesses for each blank, among them guesses that are
+            not words.
 
     Raises:
-        UserError: naming the setting that is invalid.
+        UserError: if a setting is invalid; it names the setting.
     """
 
     replace: Share = 5e-4
@@ -65,10 +65,10 @@ class ClareCandidate(NamedTuple):
 
     Attributes:
         text: the text.
-        operation: replace, insert or merge.
-        place: number of the word that was replaced, inserted before, or merged with the next one.
+        operation: ``replace``, ``insert`` or ``merge``.
+        place: the index of the word that was replaced, inserted before, or merged with the next.
         word: the new word.
-        modified: how many words of the text are changed, this one included.
+        modified: the number of changed words in the text, this one included.
     """
 
     text: str
@@ -94,7 +94,7 @@ class ClareCandidate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Blanked:
-    """A blank of a text, as the model sees it and as the text is reassembled."""
+    """A blank of a text for the model, and the text before and after it in the result."""
 
     row: int
     operation: Operation
@@ -108,16 +108,15 @@ class _Blanked:
 def find_candidates(
     texts: Sequence[Words], filler: MaskFiller, tagger: Tagger, likelihoods: Likelihoods
 ) -> list[dict[str, ClareCandidate]]:
-    """Return the candidates of each text by their texts, of all blanks of all texts at once.
+    """Return the candidates of each text, by their texts; all blanks form one batch.
 
-    Words that were changed before are not replaced, and nothing is inserted before them; stop words
-    are not replaced. Any two words with fitting parts of speech can be merged. If two candidates
-    are the same text, the first counts, in the order replace, insert, merge.
+    Words that were changed before are not replaced, and no word is inserted before them; stop words
+    are not replaced. Any two words with matching parts of speech can be merged. If two candidates
+    are the same text, the first one counts, in the order replace, insert, merge.
 
-    Nothing is inserted before the first word, and the last two words are not merged: for these two
+    No word is inserted before the first word, and the last two words are not merged: for these two
     operations TextAttack shows the model the text from its first word to its last one, so that a
-    mask at either end loses its bracket, and gets no guesses. XMAI's released captions show the
-    same.
+    mask at either end loses its bracket and gets no guesses. XMAI's released captions confirm this.
     """
     tags = tagger.tag([words.words for words in texts])
     blanked = [
@@ -175,7 +174,7 @@ def _shown(words: Words, before: str, after: str) -> Blank:
 
 
 def find_merges(words: Sequence[str], tags: Sequence[str]) -> list[int]:
-    """Return the numbers of the words that may be merged with the next one, the last two left out.
+    """Return the indices of words that may be merged with the next one, except the last two.
 
     >>> find_merges(["a", "red", "ball", "is", "rolling", "away"], "DT JJ NN VBZ VBG RB".split())
     [0, 1, 3]

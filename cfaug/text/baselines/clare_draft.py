@@ -1,4 +1,4 @@
-"""A text in the course of CLARE's rounds: the candidates so far, and the choice among them."""
+"""A text during CLARE's rounds: the candidates so far, and the choice among them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cfaug.text.baselines.editor import NO_CANDIDATE, NO_WORDS
 from cfaug.text.baselines.words import Words
 
 CHOSEN_UNCHANGED = "chosen_unchanged"
-"""Reason of a text that is unchanged because it was drawn itself among its candidates."""
+"""Reason of a text that is unchanged because it was itself drawn from its candidates."""
 
 Changes = tuple[dict[str, Any], ...]
 
@@ -19,16 +19,16 @@ Changes = tuple[dict[str, Any], ...]
 class Draft:
     """The rounds of one text, as in TextAttack's ``Augmenter`` with ``fast_augment``.
 
-    In every round all texts with enough changed words join the pool; one of the others, if there
-    are any, enters the next round. In the end one text of the pool is chosen, which also contains
-    the text that entered the last round: for a short text, the text itself.
+    In every round, all texts with enough changed words join the pool; one of the others, if there
+    are any, enters the next round. In the end one text of the pool is chosen. The pool also
+    contains the text that entered the last round: for a short text, the text itself.
 
     Args:
         original: the text.
-        wanted: number of words to change; 0 leaves the text alone.
-        salt: salt of all draws. The text with the smallest hash is drawn, so that one candidate
-            more or less, as another batch may cause among equal probabilities, hardly ever changes
-            the choice.
+        wanted: the number of words to change; 0 leaves the text unchanged.
+        salt: the salt of all draws. The text with the smallest hash is drawn, so that an additional
+            or missing candidate, which may depend on the batch if probabilities are equal, hardly
+            ever changes the choice.
     """
 
     def __init__(self, original: Words, wanted: int, salt: int) -> None:
@@ -75,7 +75,7 @@ class Draft:
 
     @property
     def reason(self) -> str:
-        """Why the text is unchanged; empty if it is changed."""
+        """The reason why the text is unchanged; meaningless if it is changed."""
         if not self.original.spans:
             return NO_WORDS
         return CHOSEN_UNCHANGED if self._pool else NO_CANDIDATE

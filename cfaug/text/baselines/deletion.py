@@ -22,16 +22,16 @@ KIND = "deletion"
 
 @dataclass(frozen=True)
 class RandomDeletion:
-    """Deletes random words of a caption, all equally likely; stop words, too.
+    """Deletes random words of a caption, all equally likely, stop words included.
 
     Args:
-        share: share of the words to delete, rounded down, at least one word; 0.1 in XMAI (section
-            4.3 and its notebook). A caption of one word stays as it is.
-        keep_unchanged: see ``propose_change``.
-        seed: seed of the draws, together with the example's key.
+        share: the share of the words to delete, rounded down, at least one word; 0.1 in XMAI
+            (section 4.3 and its notebook). A caption of one word stays unchanged.
+        keep_unchanged: whether an unchanged text still has a proposal; see ``propose_change``.
+        seed: the seed of the draws, together with the example's key.
 
     Raises:
-        UserError: naming the setting that is invalid.
+        UserError: if a setting is invalid; it names the setting.
     """
 
     share: Share = 0.1

@@ -1,4 +1,4 @@
-"""Easy data augmentation (Wei and Zou, 2019) as TextAttack's ``EasyDataAugmenter`` does it."""
+"""Easy data augmentation (Wei and Zou, 2019), as in TextAttack's ``EasyDataAugmenter``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cfaug.validation import Share, check_fields
 KIND = "eda"
 
 TRIES = 7
-"""How many words are drawn for one place, at most, until one has synonyms (TextAttack)."""
+"""Largest number of words drawn for one place until one has synonyms (TextAttack)."""
 
 
 @dataclass(frozen=True)
@@ -28,15 +28,15 @@ class EasyDataAugmentation:
     All four operations are tried, and all different resulting texts are equally likely.
 
     Args:
-        share: share of the words to change, rounded down, at least one word; 0.2 in XMAI (section
-            4.3), 0.1 in TextAttack. See ``rewrite`` for how changes count.
-        synonyms: synonyms from WordNet; as in TextAttack they keep their form there ("men": "man"),
-            and stop words are protected only from replacement, "A" not at all.
-        keep_unchanged: see ``propose_change``.
-        seed: seed of the draws, together with the example's key.
+        share: the share of the words to change, rounded down, at least one word; 0.2 in XMAI
+            (section 4.3), 0.1 in TextAttack. ``rewrite`` explains the count of changes.
+        synonyms: the synonyms from WordNet. As in TextAttack, they have WordNet's form ("men":
+            "man"), and stop words are protected only from replacement, "A" not at all.
+        keep_unchanged: whether an unchanged text still has a proposal; see ``propose_change``.
+        seed: the seed of the draws, together with the example's key.
 
     Raises:
-        UserError: naming the setting that is invalid.
+        UserError: if a setting is invalid; it names the setting.
     """
 
     share: Share = 0.2
@@ -69,7 +69,7 @@ class KnownSynonyms:
     """The synonyms of words, looked up once each.
 
     Args:
-        synonyms: WordNet's.
+        synonyms: the synonyms from WordNet.
     """
 
     def __init__(self, synonyms: Synonyms) -> None:
@@ -111,7 +111,7 @@ def augment(
 def _replace(
     done: Rewriting, synonyms: KnownSynonyms, rng: np.random.Generator
 ) -> Rewriting | None:
-    """Replace a word by a synonym; all pairs of the two are equally likely."""
+    """Replace a word by a synonym; all pairs of word and synonym are equally likely."""
     words = done.words
     pairs = [
         (i, name)
@@ -126,7 +126,7 @@ def _replace(
 
 
 def _swap(done: Rewriting, rng: np.random.Generator) -> Rewriting | None:
-    """Exchange a word that is not changed yet with any other."""
+    """Exchange an unchanged word with any other word."""
     words, free = done.words, done.words.unmodified
     if not free or len(words.spans) < 2:
         return None
@@ -139,10 +139,10 @@ def _swap(done: Rewriting, rng: np.random.Generator) -> Rewriting | None:
 
 
 def _insert(done: Rewriting, synonyms: KnownSynonyms, rng: np.random.Generator) -> Rewriting | None:
-    """Insert a synonym of a random word at a random place; nothing if a place finds no synonym.
+    """Insert a synonym of a random word at a random place, unless a place finds no synonym.
 
-    Every place draws its synonym before one of them is chosen: a place that finds none in seven
-    draws ends the attempt for all.
+    Every place draws its synonym before one of them is chosen: if one place finds none in seven
+    draws, no word is inserted.
     """
     words, free = done.words, done.words.unmodified
     if not free:

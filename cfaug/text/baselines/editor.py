@@ -1,4 +1,4 @@
-"""Shared code of the baselines: one keyed generator and one proposal of two texts an example."""
+"""Shared code of the baselines: a keyed generator and a proposal of two texts for each example."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ TOO_LONG = "max_words"
 """Reason of an unchanged text that is longer than a caption."""
 
 MOST_WORDS = 300
-"""Limit of words of a text to rewrite: every change searches all of it, so that the work grows with
-the square of its length. TextAttack has no limit; captions have about ten words."""
+"""Largest number of words of a text to rewrite: every change searches the whole text, so that the
+work grows with the square of its length. TextAttack has no limit; captions have about ten words."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Rewriting:
     """A text after some changes.
 
     Attributes:
-        words: the text as it is now.
+        words: the text after the changes.
         changes: the changes in order, as JSON: ``operation``, ``before`` and ``after``.
     """
 
@@ -47,14 +47,14 @@ class Rewriting:
 
     @property
     def reason(self) -> str:
-        """Why the text is unchanged; empty if it is changed."""
+        """The reason why the text is unchanged; meaningless if it is changed."""
         if len(self.words.spans) > MOST_WORDS:
             return TOO_LONG
         return NO_CANDIDATE if self.words.spans else NO_WORDS
 
 
 Step = Callable[[Rewriting], Rewriting | None]
-"""Makes one more change to a text; returns ``None`` if there is nothing to change."""
+"""A function that makes one more change to a text; it returns ``None`` if no change applies."""
 
 
 def rewrite(words: Words, share: float, step: Step) -> Rewriting:
@@ -62,10 +62,10 @@ def rewrite(words: Words, share: float, step: Step) -> Rewriting:
 
     Args:
         words: the text.
-        share: share of its words to change; at least one word. Every step counts as one word, or as
-            the number of words changed by then if that is larger: an inserted word counts together
-            with the word after it, exchanged words count as two.
-        step: changes it once.
+        share: the share of its words to change; at least one word. Every step counts as one word,
+            or as the number of words changed by then if that is larger: an inserted word counts
+            together with the word after it, exchanged words count as two.
+        step: the function that makes one change.
 
     Returns:
         The changed text; a text of more than ``MOST_WORDS`` words is returned unchanged.
@@ -104,10 +104,10 @@ def edit_examples(
 
     Args:
         examples: the examples.
-        kind: kind of the edits, which also keys their draws.
-        seed: seed of the draws, together with the example's key.
-        change: changes the words of one text.
-        keep_unchanged: see ``propose_change``.
+        kind: the kind of the edits, which also keys their draws.
+        seed: the seed of the draws, together with the example's key.
+        change: the function that changes the words of one text.
+        keep_unchanged: whether an unchanged text still has a proposal; see ``propose_change``.
     """
     edited = []
     for example, rng in zip(examples, draw_for(seed, kind, examples), strict=True):

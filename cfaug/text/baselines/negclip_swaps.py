@@ -1,8 +1,9 @@
 """NegCLIP's negative captions: two elements of one kind exchange places.
 
-Yuksekgonul et al., 2023, section 4.1, and the authors' script (linked from issue 13 of
-``mertyg/vision-language-models-are-bows``): noun phrases of more than two words, verb phrases,
-nouns, plural nouns, adverbs and adjectives. Theirs finds them with spaCy; ours by the words' tags.
+The method is that of Yuksekgonul et al., 2023, section 4.1, and of the authors' script (linked from
+issue 13 of ``mertyg/vision-language-models-are-bows``). The elements are noun phrases of more than
+two words, verb phrases, nouns, plural nouns, adverbs and adjectives. The script finds them with
+spaCy, this module by the words' tags.
 """
 
 from __future__ import annotations
@@ -41,20 +42,20 @@ class NegclipSwaps:
     """Exchanges two elements of a caption, so that the same words have another meaning.
 
     All pairs of a kind that change the text are equally likely. The script draws a pair first and
-    abandons the kind if that changes nothing, exchanges every occurrence, and writes phrases in
-    lower case.
+    abandons the kind if that pair changes nothing; it exchanges every occurrence, and writes
+    phrases in lower case.
 
     Args:
-        tagger: finds the elements.
-        kinds: kinds that are exchanged; a caption without two elements of any kind gives no set.
-        per: ``caption``: one set a caption, of an equally likely kind, as NegCLIP's training draws
-            one of its negatives; ``kind``: one set for every kind that it has.
-        repair_article: turn "a" into "an" where the new word needs it; the script does not, which
-            reveals the edit to models that see only texts.
-        seed: seed of the draws, together with the example's key.
+        tagger: the part-of-speech tagger that finds the elements.
+        kinds: the kinds to exchange; a caption without two elements of any kind gives no set.
+        per: ``caption`` makes one set of a caption, by an equally likely kind, as NegCLIP's
+            training draws one of its negatives; ``kind`` makes one set for every applicable kind.
+        repair_article: whether "a" becomes "an" where the new word needs it. It does not in the
+            script, which reveals the edit to models that see only texts.
+        seed: the seed of the draws, together with the example's key.
 
     Raises:
-        UserError: naming the setting that is invalid.
+        UserError: if a setting is invalid; it names the setting.
     """
 
     tagger: Tagger
@@ -119,8 +120,8 @@ def exchange(sentence: Sentence, first: Slot, second: Slot) -> str:
 
     Args:
         sentence: the text.
-        first: words before those of ``second``.
-        second: words that share none with ``first``.
+        first: the slot that comes first.
+        second: the slot after ``first``, without common words.
 
     >>> exchange(split("A dog near the cat."), Slot(0, 1), Slot(3, 4))
     'The cat near a dog.'
@@ -142,12 +143,12 @@ def _text(sentence: Sentence, slot: Slot) -> str:
 
 
 def _letters(text: str) -> str:
-    """Return the part of a text that an exchange must change: without case and ignored signs."""
+    """Return a text without case, full stops and commas: an exchange has to change the rest."""
     return " ".join(re.sub(r"[.,]", "", text).lower().split())
 
 
 def _tagged(prefixes: tuple[str, ...]) -> Callable[[Sentence, Sequence[str]], Iterator[Slot]]:
-    """Return a finder of single words by prefixes of their tags; "NN" alone is not a plural."""
+    """Return a finder of single words with one of some tags."""
 
     def find(sentence: Sentence, tags: Sequence[str]) -> Iterator[Slot]:
         for i, (word, tag) in enumerate(zip(sentence.words, tags, strict=True)):

@@ -1,6 +1,6 @@
-"""Numbers in words, read and spelt like TextAttack's libraries do.
+"""Numbers in words, read and spelt as by TextAttack's libraries.
 
-Spelt like num2words; read like word2number if they are well formed.
+They are spelt as by num2words, and read as by word2number if they are well formed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NUMBER_WORDS = (*_VALUES, *POWERS)
 
 
 def read_number(words: Iterable[str]) -> int | None:
-    """Return the number that words spell; other words are ignored. ``None``: no number.
+    """Return the number that words spell, ignoring other words; ``None`` without a number.
 
     Everything after "point" is left out.
 

@@ -1,4 +1,4 @@
-"""TextAttack's constraint on long texts: a change stays similar to the original around it."""
+"""TextAttack's constraint on long texts: the text around a change stays similar to the original."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from cfaug.validation import Positive, check_fields
 
 @dataclass(frozen=True)
 class WindowSimilarity:
-    """Drops candidates that are too far from the original in the words around the change.
+    """Drops candidates that differ too much from the original in the words around the change.
 
     TextAttack uses the Universal Sentence Encoder; here any sentence encoder can be used.
 
     Args:
         encoder: a sentence encoder.
         least: the least cosine of the two windows, inclusive.
-        window: how many words are compared; texts of fewer words pass.
+        window: the number of words to compare; texts of fewer words pass.
 
     Raises:
-        UserError: naming the setting that is invalid.
+        UserError: if a setting is invalid; it names the setting.
     """
 
     encoder: SentenceEmbedder
@@ -72,7 +72,7 @@ class WindowSimilarity:
 
 
 def text_window(words: Words, index: int, size: int) -> str:
-    """Return the text of ``size`` words around one, as TextAttack cuts it.
+    """Return the text of ``size`` words around one word, as in TextAttack.
 
     >>> text_window(Words.read("one two three four five, six."), 3, 3)
     'three four five'

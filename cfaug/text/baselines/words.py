@@ -1,4 +1,4 @@
-r"""A text and its words as TextAttack (Morris et al., 2020) counts and changes them.
+r"""A text and its words, counted and changed as in TextAttack (Morris et al., 2020).
 
 >>> text = Words.read("A man's T-shirt, 3:45.")
 >>> text.words
@@ -17,7 +17,7 @@ _RUN = re.compile(r"[\w'*@`˗×-]+")
 """Letters, digits and the signs that TextAttack 0.3.8 allows within a word."""
 
 _NOT_FIRST = "'-_*@"
-"""Signs with which no word begins; in version 0.3.8 a word may end with them."""
+"""Signs that no word begins with; in version 0.3.8 a word may end with them."""
 
 
 def word_spans(text: str) -> tuple[tuple[int, int], ...]:
@@ -36,13 +36,13 @@ def word_spans(text: str) -> tuple[tuple[int, int], ...]:
 
 @dataclass(frozen=True)
 class Words:
-    """A text, the places of its words, and which of them were changed.
+    """A text, the places of its words, and the changed ones among them.
 
     Attributes:
-        text: its characters; punctuation and spaces are kept as they are.
-        spans: characters (start, end) of every word.
-        modified: numbers of the words that were changed or added, from 0: rules leave these alone,
-            and are applied until there are enough.
+        text: the text, with its punctuation and spaces.
+        spans: the characters (start, end) of every word.
+        modified: the indices of the words that were changed or added: rules do not change them
+            again, and are applied until there are enough.
     """
 
     text: str
@@ -51,7 +51,7 @@ class Words:
 
     @classmethod
     def read(cls, text: str) -> Words:
-        """Find the words of a text, none of them changed."""
+        """Return a text with its words, all unchanged."""
         return cls(text, word_spans(text))
 
     @cached_property
@@ -65,13 +65,13 @@ class Words:
         return [i for i in range(len(self.spans)) if i not in self.modified]
 
     def replace(self, index: int, words: str) -> Words:
-        """Replace one word by a text: another word, several, or none.
+        """Replace one word by a text: another word, several words, or none.
 
-        A deleted word takes the space before it along, the first word the space after it. Changed
-        words further on stay marked as changed under their new numbers.
+        With a deleted word, the space before it is deleted, or after it for the first word. Later
+        words that were changed stay marked as changed under their new indices.
 
         Args:
-            index: number of the word.
+            index: the index of the word.
             words: the new text; empty deletes the word.
 
         >>> Words.read("a dog sits").replace(1, "big dog").modified
@@ -102,7 +102,7 @@ class Words:
 
 
 def count_changes(share: float, words: int) -> int:
-    """Return how many of a text's words to change: a share of them, at least one.
+    """Return the number of a text's words to change: a share of them, at least one.
 
     >>> count_changes(0.1, 9), count_changes(0.2, 15)
     (1, 3)

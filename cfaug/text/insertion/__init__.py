@@ -1,6 +1,6 @@
 """Cross-modal attribute insertions (XMAI; Ramshetty et al., 2023): words before a caption's nouns.
 
-``AttributeInsertion`` is the editor, which compares texts and images by ``ImageTextDistance``.
+``AttributeInsertion`` is the editor; it compares texts and images by ``ImageTextDistance``.
 """
 
 from cfaug.text.insertion.block_list import BlockList

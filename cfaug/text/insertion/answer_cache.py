@@ -1,4 +1,4 @@
-"""A cache of models' answers by question, so that ablations ask nothing twice.
+"""A cache of models' answers by question, so that ablations repeat no question.
 
 ``<cache>/insertion/<model>/`` holds the answers of one model with its weights and settings. A file
 is written atomically, has its checksum in its name and is never changed, so that processes share a
@@ -19,7 +19,7 @@ from cfaug.messages import say
 from cfaug.weights import sha256_text
 
 KEY, FOUND = '{"key": "', '", "found": '
-"""The text before the key and before the answer in a line of JSON."""
+"""The texts before the key and before the answer in a line of JSON."""
 
 NOTHING = "null"
 """The answer for an unreadable image, which is not kept because it may differ next time."""
@@ -29,9 +29,9 @@ class AnswerCache:
     """The answers of one model.
 
     Args:
-        folder: folder of all models' answers; ``None`` keeps nothing, neither on disk nor in
+        folder: the folder of all models' answers; ``None`` keeps no answers, neither on disk nor in
             memory.
-        identity: the model's weights and every setting that changes an answer.
+        identity: the model's weights and every setting that changes an answer, as a text.
     """
 
     def __init__(self, folder: Path | None, identity: str) -> None:
@@ -48,11 +48,12 @@ class AnswerCache:
     def ask(
         self, questions: Sequence[Any], answer: Callable[[list[int]], Sequence[Any]]
     ) -> list[Any]:
-        """Return the answer to each question, asking the model once for equal ones.
+        """Return the answer to each question; the model answers equal questions once.
 
         Args:
-            questions: JSON.
-            answer: asks the model the questions at some places, and returns JSON for each.
+            questions: the questions as JSON values.
+            answer: a function that asks the model the questions at some places, and returns a JSON
+                value for each.
 
         Raises:
             UserError: if answers cannot be written.
@@ -65,7 +66,7 @@ class AnswerCache:
                 first.setdefault(key, place)
         self.asked += len(first)
         found = answer(list(first.values())) if first else []
-        # In the form that the next process will read: a tuple becomes a list.
+        # Answers have the form that the next process will read: a tuple becomes a list.
         new = {key: json.dumps(one) for key, one in zip(first, found, strict=True)}
         if self._folder is not None:
             worth = {key: one for key, one in new.items() if one != NOTHING}

@@ -1,6 +1,6 @@
 """Words that are not inserted: demographic terms.
 
-"white" and "black" are a third of the published insertions on SNLI-VE, many of them before people.
+A third of the published insertions on SNLI-VE are "white" and "black", many of them before people.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from cfaug.weights import sha256_text
 NOUNS = "NOUNS"
 LINE = re.compile(r"(?P<kind>[\w -]+?)\s*(?P<people>\(people\))?\s*:(?P<words>.*)")
 LARGEST = 1_000_000
-"""Limit of bytes of a list: a larger file is not a list."""
+"""Largest size of a list in bytes."""
 
 
 @dataclass(frozen=True)
 class BlockList:
     """Decides whether a word may be inserted before a noun.
 
-    Some words are blocked before every noun, others, such as colours, only before a noun of people:
-    "a white man", but not "a white car". A noun is a noun of people if it, its last word or the
-    label of its object is in the list's ``NOUNS``, or is a person in WordNet.
+    Some words are blocked before every noun, others, such as colours, only before a noun for
+    people: "a white man", but not "a white car". A noun is a noun for people if it, its last word
+    or the label of its object is in the list's ``NOUNS``, or is a person in WordNet.
 
     Args:
-        file: a list in the form of ``cfaug/text/word_lists/demographic_terms.txt``; ``None`` is
-            that list.
-        kinds: kinds of words to block, such as ``gender``; ``None`` is all in the list.
-        wordnet: consulted for nouns that the list lacks; ``None`` uses the list alone.
+        file: the path of a list in the form of ``cfaug/text/word_lists/demographic_terms.txt``;
+            ``None`` is that list.
+        kinds: the kinds of words to block, such as ``gender``; ``None`` for all of the list.
+        wordnet: the source for nouns that the list lacks; ``None`` uses only the list.
 
     Raises:
         UserError: if the file cannot be read, a line is invalid, or a kind is missing.
@@ -59,9 +59,8 @@ class BlockList:
         """Return whether a word is blocked.
 
         Args:
-            word: in any case.
-            nouns: what it would stand before: the noun in the caption, and what the detected object
-                is called.
+            word: the word to insert, in lower or upper case.
+            nouns: the noun after it in the caption, and the labels of the detected objects.
 
         >>> block_list = BlockList()
         >>> block_list.blocks("white", ["man"]), block_list.blocks("white", ["car"])
@@ -75,7 +74,7 @@ class BlockList:
         return lowered in self._before_people and any(map(self.is_person, nouns))
 
     def is_person(self, noun: str) -> bool:
-        """Return whether a noun is a noun of people."""
+        """Return whether a noun is a noun for people."""
         words = noun.lower().split()
         if not words:
             return False
@@ -86,7 +85,7 @@ class BlockList:
         return bool(self._person & self.wordnet.above(self.wordnet.senses(words[-1], 1)))
 
     def describe(self) -> dict[str, str]:
-        """Return the name of the list, with the hash of its content if it is the user's."""
+        """Return the name of the list; for a user's list, also the hash of its content."""
         said = "demographic terms"
         if self.file is not None:
             said = f"{self._path.name} sha256:{sha256_text(self._text)[:16]}"
@@ -112,7 +111,7 @@ class BlockList:
 
     @cached_property
     def _words(self) -> Mapping[tuple[str, bool], frozenset[str]]:
-        """The words by kind, and by whether they are blocked before people only."""
+        """The words by kind, and by whether they are blocked only before people."""
         found: dict[tuple[str, bool], frozenset[str]] = {}
         for line in list_lines(self._text):
             match = LINE.fullmatch(line)

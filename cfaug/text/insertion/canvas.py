@@ -27,7 +27,7 @@ _TOKEN = re.compile(r"[^\W_]+|[^\w\s]|_")
 
 @dataclass(frozen=True)
 class Surroundings:
-    """The context of a mask for the language model, as text or as tokens."""
+    """The context of a mask for the language model: texts or tokens before and after it."""
 
     before: str | tuple[str, ...]
     after: str | tuple[str, ...]
@@ -56,7 +56,7 @@ class Canvas(Protocol):
         ...
 
     def fill(self, i: int, word: str | None) -> None:
-        """Replace mask ``i`` by a word, or by nothing."""
+        """Replace mask ``i`` by a word, or remove it."""
         ...
 
     def result(self) -> tuple[str, list[int | None]]:
@@ -68,9 +68,9 @@ class Characters:
     """A caption that keeps its characters.
 
     Args:
-        text: the caption, its white space normalised.
+        text: the caption with normalised white space.
         mentions: the mentions, from left to right, each with a mask before it.
-        switches: resolved switches, none of them ``None``.
+        switches: resolved switches, without ``None``.
         mask: the language model's mask token.
     """
 
@@ -114,7 +114,7 @@ class Characters:
         return self._compose([*self._earlier(i), word, *later])[0]
 
     def fill(self, i: int, word: str | None) -> None:
-        """Replace mask ``i`` by a word, or by nothing."""
+        """Replace mask ``i`` by a word, or remove it."""
         self._words[i] = word
 
     def result(self) -> tuple[str, list[int | None]]:
@@ -165,12 +165,12 @@ def _right_article(text: str, word: str) -> str:
 
 
 class Tokens:
-    """A caption as word pieces, as in the released code, which are joined at the end.
+    """A caption as word pieces that are joined at the end, as in the released code.
 
     Args:
-        text: the caption, its white space normalised.
+        text: the caption with normalised white space.
         mentions: the mentions, from left to right, each with a mask before it.
-        switches: resolved switches, none of them ``None``.
+        switches: resolved switches, without ``None``.
         mask: the language model's mask token.
         tokenize: the language model's function that splits texts into tokens.
     """
@@ -209,7 +209,7 @@ class Tokens:
     def unwanted(self, i: int) -> frozenset[str]:
         """Return the token after the mask, and the tokens near it."""
         around = self.surroundings(i)
-        # The released code counts the empty string at the start, and finds nothing near the
+        # The released code counts the empty string at the start, and finds no words near the
         # beginning.
         before, after = ("", *around.before), (*around.after, "")
         if self._switches.neighbours == "both":
@@ -237,7 +237,7 @@ class Tokens:
         return join_tokens(tokens)[0]
 
     def fill(self, i: int, word: str | None) -> None:
-        """Replace mask ``i`` by a word, or by nothing."""
+        """Replace mask ``i`` by a word, or remove it."""
         self._tokens[self._places[i]] = word or ""
 
     def result(self) -> tuple[str, list[int | None]]:
@@ -259,9 +259,9 @@ class Tokenize(Protocol):
 
 
 def join_tokens(tokens: Sequence[str]) -> tuple[str, list[int]]:
-    """Return the released code's text of tokens, and the start of each in it (``tokens_to_text``).
+    """Return the text of tokens and the start of each, as in the code (``tokens_to_text``).
 
-    The first and the last token, empty strings, are left out. Signs, and anything after an
+    The first and the last token, empty strings, are left out. Signs, and tokens after an
     apostrophe, follow without a space. The first character is always cut off.
 
     >>> join_tokens(["", "the", "man", "'", "s", "t", "-", "shirt", "##s", ""])[0]

@@ -1,4 +1,4 @@
-"""A caption that is being edited, and its final record."""
+"""A caption during insertion, and its final record."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Candidate:
 
 @dataclass
 class Draft:
-    """A caption that is being edited, with the state of its masks."""
+    """A caption during insertion, with the state of its masks."""
 
     example: Example
     text: str
@@ -64,17 +64,17 @@ class Draft:
 
     @classmethod
     def of(cls, example: Example, mask: str) -> Draft:
-        """Return the draft of an example, with the reason why nothing can be inserted, if any.
+        """Return the draft of an example, with the reason if no word can be inserted.
 
         Raises:
-            UserError: naming the example, if it has no list of detections, or an invalid one.
+            UserError: if the example has no list of detections, or an invalid one.
         """
         draft = cls(example, normalise(example.text))
         if not draft.text:
             draft.reason = EMPTY
             return draft
         every = detections_of(example)
-        # A label without letters ("???", "12") is not a word that an encoder or a caption could
+        # A name without letters ("???", "12") is not a word that an encoder or a caption could
         # use.
         draft.ignored = sorted(
             {a.name for one in every for a in one.attributes if not _is_word(a.name)}
@@ -90,7 +90,7 @@ class Draft:
         return draft
 
     def place(self, mentions: Mentions) -> None:
-        """Set the mentions; without any, that is the reason why nothing is inserted."""
+        """Set the mentions; if there are none, this is the reason for no insertion."""
         self.mentions = mentions
         self.chosen = [None] * len(mentions.found)
         if not mentions.found:
@@ -101,7 +101,7 @@ class Draft:
         return {mention.noun, *(self.detections[number].label for number in mention.objects)}
 
     def attributes(self, mention: Mention) -> list[str]:
-        """Return the names of the attributes of a mention's objects, each once."""
+        """Return the distinct names of the attributes of a mention's objects."""
         numbers = mention.objects
         return list(
             dict.fromkeys(a.name for number in numbers for a in self.detections[number].attributes)
@@ -146,7 +146,7 @@ def say_blocked(edited: Sequence[Edited]) -> None:
 
 
 def _changes(draft: Draft) -> tuple[str, list[dict[str, Any]]]:
-    """Return the changed text, and each insertion as it appears there."""
+    """Return the changed text, and the details of each insertion in it."""
     if draft.canvas is None:
         return draft.text, []
     text, starts = draft.canvas.result()
@@ -163,14 +163,14 @@ def _changes(draft: Draft) -> tuple[str, list[dict[str, Any]]]:
 
 
 def _why_not(draft: Draft) -> str:
-    """Return why a caption with mentions has no insertion."""
+    """Return the reason why a caption with mentions has no insertion."""
     if draft.blocked:
         return BLOCKED
     return NO_CANDIDATE if draft.guesses else NO_GUESS
 
 
 def _details(details: Sequence[Mapping[str, Any]], draft: Draft) -> tuple[Mapping[str, Any], ...]:
-    """Add blocked words and ignored objects to the details of a changed text."""
+    """Add blocked words and ignored attributes to the details of a changed text."""
     first, about = details
     more: dict[str, Any] = {}
     if not any(draft.chosen):

@@ -38,33 +38,33 @@ class AttributeInsertion:
 
     Args:
         filler: the language model whose guesses are scored (bert-base-cased, section 4.4).
-        word_encoder: encoder of nouns and labels, whose similarity is the cosine
+        word_encoder: the encoder of nouns and labels, whose similarity is the cosine
             (bert-base-nli-mean-tokens, section 4.4). ``None`` needs switches.fallback=never.
-        tagger: finds the nouns that are compared with the objects; ``None`` needs
-            switches.fallback=never.
-        attribute_encoder: encoder of attributes and guesses (spaCy's en_core_web_md, section 4.4);
-            ``None`` is ``word_encoder``; without either, lambda_2 must be 0.
-        image_text: distance of a caption from its image; ``None`` needs a lambda_3 of 0.
+        tagger: the part-of-speech tagger that finds the nouns to compare with the objects; ``None``
+            needs switches.fallback=never.
+        attribute_encoder: the encoder of attributes and guesses (spaCy's en_core_web_md, section
+            4.4); ``None`` is ``word_encoder``; without either, lambda_2 has to be 0.
+        image_text: the distance of a caption from its image; ``None`` needs a lambda_3 of 0.
         weights: lambda_1 of the language model's probability, lambda_2 of the similarity to the
             object's attributes, lambda_3 of the distance from the image. Negative weights favour
-            the opposite. ``None`` is ``compat``'s: 1, 5 and 5 (section 4.4).
-        threshold: least cosine of noun and object at which the noun mentions it: t (section 4.4).
-        k: number of candidates of a mention that are scored (section 4.4).
-        guesses: number of the language model's guesses, of which the first k candidates are taken;
-            20 in the released code.
-        compat: defaults of the switches: ``fixed``, with errors corrected; ``paper``, as in the
+            the opposite. ``None`` takes those of ``compat``: 1, 5 and 5 (section 4.4).
+        threshold: the least cosine at which a noun mentions an object: t (section 4.4).
+        k: the number of candidates of a mention to score (section 4.4).
+        guesses: the number of the language model's guesses, of which the first k candidates are
+            taken; 20 in the released code.
+        compat: the defaults of the switches: ``fixed``, with errors corrected; ``paper``, as in the
             paper; ``code``, as in the released code.
-        switches: one for each deviation between paper and released code.
-        block_list: words that are not inserted; ``None`` inserts any.
+        switches: a switch for each deviation between paper and released code.
+        block_list: the words not to insert; ``None`` allows every word.
         keep_unchanged: whether a caption without an insertion still gives a set, of the same text
-            twice: the published tables average over those, too.
-        cache: folder of cached answers of models, so that ablations over lambda, k and t ask no
-            model twice; ``None`` caches nothing.
-        chunk: number of captions that go through the models together; bounds memory without
+            twice: the published tables also average over those.
+        cache: the folder of cached answers of models, so that ablations over lambda, k and t repeat
+            no question; ``None`` caches no answers.
+        chunk: the number of captions that go through the models together; it bounds memory without
             changing results.
 
     Raises:
-        UserError: naming a setting that is invalid, or a part that is missing.
+        UserError: if a setting is invalid or a part is missing; it names the culprit.
     """
 
     filler: MaskFiller
@@ -127,14 +127,14 @@ class AttributeInsertion:
         """Return one proposal of two texts, or none, for the first text of each example, in order.
 
         Raises:
-            UserError: naming an example without a list of detections, or without an image if the
-                distance from it counts.
+            UserError: if an example has no list of detections, or no image although the distance
+                from it counts; it names the example.
         """
         found = [one for some in self._chunks(examples) for one in self._edit(some)]
         for cache in self._caches:
             cache.write()
         self._weigher.forget()
-        if len(examples) > 1:  # a single one has it in its details
+        if len(examples) > 1:  # a single example has the words in its details
             say_blocked(found)
         return found
 
@@ -163,7 +163,7 @@ class AttributeInsertion:
         return [propose(draft, self.keep_unchanged) for draft in drafts]
 
     def _prepare(self, examples: Sequence[Example]) -> list[Draft]:
-        """Find the mentions of every caption, and note why a caption has none."""
+        """Find the mentions of every caption, and note the reason if a caption has none."""
         drafts = [Draft.of(example, self._guesser.mask) for example in examples]
         self._check_images(drafts)
         some = [draft for draft in drafts if not draft.reason]
@@ -196,7 +196,7 @@ class AttributeInsertion:
                 )
 
     def _fill(self, drafts: Sequence[Draft], i: int) -> None:
-        """Fill mask ``i`` of captions that have one."""
+        """Fill mask ``i`` of captions that have such a mask."""
         live = [draft for draft in drafts if draft.reason != BROKEN_PHOTO]
         canvases = [draft.canvas for draft in live if draft.canvas is not None]
         asked = self._guesser.ask([canvas.surroundings(i) for canvas in canvases])
@@ -230,7 +230,7 @@ class AttributeInsertion:
         return kept
 
     def _best(self, candidates: Sequence[Candidate]) -> Candidate | None:
-        """Return the candidate with the highest score, the first of equal ones, if there is one."""
+        """Return the candidate with the highest score, or the first of equal ones, or ``None``."""
         scores = score_candidates(
             [one.guess.probability for one in candidates],
             [one.similarity for one in candidates if one.similarity is not None],
@@ -275,7 +275,7 @@ class AttributeInsertion:
 
     @cached_property
     def _guesser(self) -> Guesser:
-        # Only a model's answers are worth caching, and only a model names everything that they
+        # Only a model's answers are worth caching, and only a model describes everything that they
         # depend on.
         folder = self._folder if isinstance(self.filler, MaskedLM) else None
         settings = (self.switches.special_tokens, self.switches.candidates, self.guesses)

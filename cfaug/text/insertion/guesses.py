@@ -23,8 +23,8 @@ class Guess:
 
     Attributes:
         word: the word as inserted, or a token with its marks.
-        probability: over the whole vocabulary, rounded.
-        rank: among the guesses, from 0.
+        probability: the probability over the whole vocabulary, rounded.
+        rank: the rank among the guesses, from 0.
     """
 
     word: str
@@ -34,16 +34,17 @@ class Guess:
 
 @dataclass(frozen=True)
 class Guesser:
-    """Asks a language model about masks, all masks of a step in batches.
+    """Returns a language model's guesses for masks, with all masks of a step in batches.
 
     Args:
         filler: the language model.
-        switches: resolved switches, none of them ``None``.
-        count: number of its guesses, of which the first k candidates are taken.
-        cache: cache of its answers.
+        switches: resolved switches, without ``None``.
+        count: the number of its guesses, of which the first k candidates are taken.
+        cache: the cache of its answers.
 
     Raises:
-        UserError: if the switches need a language model's own tokens and it does not provide them.
+        UserError: if the switches need the language model's own tokens, and the filler is not a
+            masked language model.
     """
 
     filler: MaskFiller
@@ -65,7 +66,7 @@ class Guesser:
 
     @property
     def mask(self) -> str:
-        """The language model's mask token, or any sign if it has none."""
+        """The language model's mask token, or a replacement if it has none."""
         if isinstance(self.filler, MaskedLM):
             return str(self.filler.tokenizer.mask_token)
         return "[MASK]"
@@ -76,7 +77,7 @@ class Guesser:
         return list(self.filler.tokenizer.tokenize(text))
 
     def ask(self, masks: Sequence[Surroundings]) -> list[list[Guess]]:
-        """Return the guesses at each mask, the best first; none beyond the length limit."""
+        """Return the guesses for each mask, the best first; none beyond the length limit."""
         tokens = bool(self.switches.needing_tokens)
         read = self._tokens if tokens else str
         questions: list[Any] = [[read(mask.before), read(mask.after)] for mask in masks]
@@ -110,7 +111,7 @@ class Guesser:
         return frozenset([*tokens, str(self._tokenizer.unk_token)])
 
     def _fill(self, texts: Sequence[Sequence[str]]) -> list[Any]:
-        """Ask about blanks, with a space on either side except at the caption's beginning."""
+        """Return the guesses for blanks: a space on either side, except at the beginning."""
         blanks = [Blank(f"{before} {after}", len(before), len(before)) for before, after in texts]
         return [
             [
@@ -122,7 +123,7 @@ class Guesser:
         ]
 
     def _predict(self, rows: Sequence[Sequence[Sequence[str]]]) -> list[Any]:
-        """Ask about tokens; word pieces and signs are guesses too if the switches allow them."""
+        """Return the guesses between tokens, among them word pieces if the switches allow them."""
         model, tokenizer = cast(MaskedLM, self.filler), self._tokenizer
         usual = self.switches.special_tokens == "usual"
         first, last = (
@@ -158,7 +159,7 @@ class Guesser:
         """Refuse a language model without BERT's word pieces if its tokens are needed.
 
         Raises:
-            UserError: naming it.
+            UserError: for such a model; it names the model and the switches.
         """
         if self.switches.needing_tokens and not any(
             token.startswith(PIECE) for token in self._tokenizer.get_vocab()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cfaug.types import SourceImage
 
 IMAGES, TEXTS = 64, 256
-"""Numbers of images and of texts that are embedded at once."""
+"""Numbers of images and of texts embedded at once."""
 
 BROKEN_PHOTO = "photo_broken"
 """The reason of an example whose image cannot be decoded."""
@@ -33,19 +33,19 @@ BROKEN_PHOTO = "photo_broken"
 
 @dataclass(frozen=True)
 class ImageTextDistance:
-    """One minus the cosine of image and text: equation 1's d before it is normalised.
+    """One minus the cosine of image and text: d of equation 1 before normalisation.
 
     Texts beyond the model's length limit are truncated, as in the released code: candidates that
     differ only beyond it have the same distance.
 
     Args:
-        model: one that provides a DualEncoder, loaded on first use (CLIP ViT-B/32,
-            section 4.4).
-        prefix: put before each text, "This is " in the released code.
-        device: see ``cfaug.devices.choose_device``; ``auto`` is the GPU where there is one.
-        dtype: number format of the computation. A distance's last bits depend on its batch: rounded
-            to five digits, float64 distances do not; of float32 distances, one in some hundreds
-            does.
+        model: the specification of a model that provides a DualEncoder, loaded on first use (CLIP
+            ViT-B/32, section 4.4).
+        prefix: the text put before each text, "This is " in the released code.
+        device: a name for ``cfaug.devices.choose_device``; ``auto`` is the GPU where there is one.
+        dtype: the number format of the computation. A distance's last bits depend on its batch.
+            After rounding to five digits, float64 distances do not, and one in some hundred float32
+            distances does.
     """
 
     model: Checkpoint

@@ -1,6 +1,7 @@
-"""Finds where a caption mentions the objects that were detected in its image.
+"""Mentions of detected objects in the caption of their image.
 
-Directly, or by a noun that means something similar (Ramshetty et al., 2023, section 3).
+A caption mentions an object directly, or by a noun of similar meaning (Ramshetty et al., 2023,
+section 3).
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ class Mention:
     """A noun before which a word is inserted.
 
     Attributes:
-        start: place of the insertion: the first character of the noun, or of its compound.
-        end: the character after the noun's last one.
-        noun: its characters.
-        label: label of the detected object, the most similar one if there are several.
-        objects: numbers of the detections whose attributes describe it, in their order.
+        start: the place of the insertion: the first character of the noun, or of its compound.
+        end: the place after the noun's last character.
+        noun: the noun as the caption spells it.
+        label: the label of the detected object, the most similar one if there are several.
+        objects: the numbers of the detections whose attributes describe the noun, in their order.
     """
 
     start: int
@@ -44,8 +45,8 @@ class Mentions:
     """The mentions of a caption, from left to right, and the released code's lookup of attributes.
 
     Attributes:
-        found: mentions that do not overlap.
-        by_token: numbers of detections by the word that follows a mask (``attributes=token``).
+        found: the mentions, which do not overlap.
+        by_token: {word after a mask: numbers of detections}, for ``attributes=token``.
     """
 
     found: tuple[Mention, ...] = ()
@@ -54,13 +55,14 @@ class Mentions:
 
 @dataclass(frozen=True)
 class MentionFinder:
-    """Finds the mentions of captions: each independently, but with similarities in one batch.
+    """Finds the mentions in captions: in each independently, but with similarities in one batch.
 
     Args:
-        switches: resolved switches, of which ``matching`` and ``fallback`` matter.
-        tagger: finds the nouns that are compared.
-        similarity: similarity of nouns and labels; may be ``None`` if ``fallback`` is ``never``.
-        threshold: least similarity at which a noun mentions an object: t.
+        switches: resolved switches; ``matching``, ``fallback`` and ``compounds`` are used.
+        tagger: the part-of-speech tagger that finds nouns; ``None`` only if ``fallback`` is
+            ``never``.
+        similarity: the similarity of nouns and labels; ``None`` only if ``fallback`` is ``never``.
+        threshold: the least similarity at which a noun mentions an object: t.
     """
 
     switches: Switches
@@ -71,7 +73,7 @@ class MentionFinder:
     def find(
         self, texts: Sequence[str], detections: Sequence[Sequence[Detection]]
     ) -> list[Mentions]:
-        """Return the objects of its image that each caption mentions."""
+        """Return each caption's mentions of the objects in its image."""
         found = [
             Mentions() if self.switches.fallback == "only" else self._direct(text, objects)
             for text, objects in zip(texts, detections, strict=True)
@@ -98,11 +100,7 @@ class MentionFinder:
         return self.switches.compounds == "before"
 
     def _tag(self, texts: Sequence[str]) -> list[tuple[Sentence, list[str]]]:
-        """Return each caption's words and their tags.
-
-        Raises:
-            UserError: if there are captions, and no tagger.
-        """
+        """Return each caption's words and their tags; captions need a tagger."""
         if not texts:
             return []
         assert self.tagger is not None
@@ -111,7 +109,7 @@ class MentionFinder:
         return list(zip(sentences, tags, strict=True))
 
     def _learn(self, nouns: Sequence[Sequence[Mention]], labels: Sequence[Sequence[str]]) -> None:
-        """Embed all nouns and labels that are compared, together."""
+        """Embed all nouns and labels to compare in one batch."""
         assert self.similarity is not None
         words = [self._key(noun.noun) for some in nouns for noun in some]
         self.similarity.learn([*words, *(label for some in labels for label in some)])
@@ -132,7 +130,7 @@ class MentionFinder:
     def _nouns(
         self, tagged: tuple[Sentence, Sequence[str]], taken: Sequence[Mention]
     ) -> list[Mention]:
-        """Return the nouns that may mention an object, each once, at its first place."""
+        """Return the distinct nouns that may mention an object, at their first places."""
         sentence, tags = tagged
         seen = {self._key(one.noun) for one in taken}
         found = []
@@ -146,7 +144,7 @@ class MentionFinder:
         return found
 
     def _key(self, noun: str) -> str:
-        """Return the compared form of a noun: in the released code its letters, with case."""
+        """Return the form of a noun to compare: in the released code its letters, with case."""
         return noun.lower() if self._by_words else _letters(noun)
 
     def _similar(
@@ -203,12 +201,12 @@ def _pattern(label: str) -> re.Pattern[str]:
 
 
 def _by_characters(text: str, labels: Sequence[str]) -> Mentions:
-    """Return the released code's matches (``mask_text``): the first occurrence, between spaces.
+    """Return the matches of the released code (``mask_text``): first occurrences between spaces.
 
     Each label is searched in the text with the masks so far, so that a mask splits longer labels.
     """
     masked, keys = text, dict[str, list[int]]()
-    labelled: dict[int, str] = {}  # by the number of characters of the caption before it
+    labelled: dict[int, str] = {}  # by the number of characters of the caption before the label
     for i, label in enumerate(labels):
         if label in keys:
             keys[label.split()[0]].append(i)
@@ -233,7 +231,7 @@ def _by_characters(text: str, labels: Sequence[str]) -> Mentions:
 def _before_compounds(
     mentions: Sequence[Mention], sentence: Sentence, tags: Sequence[str]
 ) -> tuple[Mention, ...]:
-    """Move mentions before the nouns directly before them; keep the last one of a compound."""
+    """Move mentions to the beginning of their compounds; keep the last mention of each."""
     places = {start: i for i, (start, _) in enumerate(sentence.spans)}
     found: dict[int, Mention] = {}
     for mention in mentions:

@@ -1,6 +1,6 @@
-"""The score by which a mask's candidates are ranked: three scores, normalised and added.
+"""The score that ranks a mask's candidates: the weighted sum of three normalised scores.
 
-Equation 1 of Ramshetty et al. (2023): lambda_1 p + lambda_2 s + lambda_3 d.
+It is equation 1 of Ramshetty et al. (2023): lambda_1 p + lambda_2 s + lambda_3 d.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ def normalise_scores(values: Sequence[float], how: Normalise | None) -> list[flo
     """Normalise the scores of a mask's candidates, so that they are comparable to other scores.
 
     Args:
-        values: one score for each candidate.
-        how: ``sum`` divides by the sum; negative values, which have no share, count as 0.
-            ``min_max`` maps the least to 0 and the greatest to 1; equal ones to 0. ``released``
-            does the same except for equal ones, which it divides by the greatest, or by 1e-12 if
-            that is not greater.
+        values: a score for each candidate.
+        how: ``sum`` divides by the sum; negative values count as 0. ``min_max`` maps the least to 0
+            and the greatest to 1, and equal scores to 0. ``released`` does the same except for
+            equal scores, which it divides by the greatest, or by 1e-12 if that is greater.
 
     >>> normalise_scores([1.0, 3.0], "sum"), normalise_scores([1.0, 3.0, 2.0], "min_max")
     ([0.25, 0.75], [0.0, 1.0, 0.5])
@@ -56,12 +55,12 @@ def score_candidates(
     """Return the score of each candidate of a mask.
 
     Args:
-        language: probabilities by the language model: p.
-        similarity: similarities to the object's attributes: s.
-        distance: distances of image and text: d; empty if images are not compared.
+        language: the probabilities by the language model: p.
+        similarity: the similarities to the object's attributes: s; empty if they are not compared.
+        distance: the distances of image and text: d; empty if images are not compared.
         weights: lambda_1, lambda_2 and lambda_3.
-        how: see ``normalise_scores``.
-        pad_to: number of probabilities that are normalised together, missing ones as zeros.
+        how: the normalisation; see ``normalise_scores``.
+        pad_to: the number of probabilities to normalise together, filled up with zeros.
 
     >>> score_candidates([0.2, 0.1], [0.0, 1.0], [0.5, 0.5], (1.0, 5.0, 5.0), "min_max")
     [0.09090909090909091, 0.45454545454545453]
@@ -75,7 +74,7 @@ def score_candidates(
     total = max(sum(abs(weight) for weight in weights), 1.0)
     scores = [0.0] * len(language)
     for weight, part in zip(weights, parts, strict=True):
-        # Added in the order of the released code: the last bits decide between equal scores.
+        # The order of the released code: the last bits decide between equal scores.
         if part:
             scores = [one + weight * value for one, value in zip(scores, part, strict=True)]
     return [score / total for score in scores]

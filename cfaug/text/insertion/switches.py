@@ -1,6 +1,6 @@
 """Named switches for the differences between XMAI's paper, its released code and a correct version.
 
-The letters are those under which ``docs/xmai.md`` lists the deviations.
+The letters are those of the deviations in ``docs/xmai.md``.
 """
 
 from __future__ import annotations
@@ -32,59 +32,59 @@ Compounds = Literal["before", "within"]
 
 @dataclass(frozen=True)
 class Switches:
-    """Choices of an insertion where its descriptions differ; ``None`` is the value of ``compat``.
+    """Choices where the descriptions of an insertion differ; ``None`` takes that of ``compat``.
 
     The released code is ``XMAI/xmai_generate.py`` and ``XMAI/utils.py``; sections are of Ramshetty
     et al. (2023).
 
     Args:
-        normalise: how the three scores of a mask's candidates are made comparable (a). ``sum``
-            divides by their sum (section 3). ``min_max`` maps the least to 0 and the greatest to 1,
-            as the released code does; it is the default too, because after division by the sum the
-            cosine distances of three captions that differ in one word are all about a third, and
-            lambda_3 decides nothing. ``released`` is ``min_max`` with the code's treatment of equal
-            scores, which are divided by the greatest, or by 1e-12 where that is negative.
+        normalise: the method that makes the three scores of a mask's candidates comparable (a).
+            ``sum`` divides by their sum (section 3). ``min_max`` maps the least to 0 and the
+            greatest to 1, as the released code does; it is also the default, because after division
+            by the sum the cosine distances of three captions that differ in one word are all about
+            a third, so that lambda_3 has no effect. ``released`` is ``min_max`` with the code's
+            treatment of equal scores, which are divided by the greatest, or by 1e-12 if that is
+            negative.
         padding: whether probabilities of fewer than k candidates are filled up with zeros before
             they are normalised (b), as in the released code.
-        context: what the language model sees in place of masks to the left (c of the algorithm's
+        context: the language model's input in place of masks to the left (c of the algorithm's
             text, d of the list): ``sequential``, the words inserted there (section 3); ``masks``,
-            their mask tokens, as in the released code; or ``alone``, nothing, neither in the
+            their mask tokens, as in the released code; or ``alone``, no text, neither in the
             language model nor in CLIP. With ``alone``, choices are independent, and ablations over
             lambda, k and t share all answers of the models; it is an approximation of ours.
-        special_tokens: tokens around the caption in the language model (e): the tokenizer's
+        special_tokens: the tokens around the caption in the language model (e): the tokenizer's
             ``usual`` ones, or two ``unknown`` ones, which the released code's empty strings become.
-        neighbours: which words near the mask are not candidates (f): three on ``both`` sides
+        neighbours: the words near the mask that are not candidates (f): three on ``both`` sides
             ("3-hop neighborhood", section 3), or three tokens to the ``left``, as in the released
-            code; a mask with fewer than three tokens before it has none.
-        later_masks: whether the captions that CLIP compares contain the masks to the right (g):
-            ``remove``, or ``keep`` them as the word "[MASK]", as in the released code.
-        fallback: which nouns are compared with the detected objects (h): every ``noun`` that is not
-            a direct match; those of a ``text`` without any direct match (section 3 and the released
+            code; for a mask with fewer than three tokens before it there are none.
+        later_masks: the treatment of masks to the right in the captions that CLIP compares (g):
+            ``remove`` them, or ``keep`` them as the word "[MASK]", as in the released code.
+        fallback: the nouns to compare with the detected objects (h): every ``noun`` that is not a
+            direct match; those of a ``text`` without any direct match (section 3 and the released
             code); ``never`` any; or ``only`` nouns, without direct matches. The last two are the
             released code's ``--mask_method direct`` and ``sim``.
-        matching: what a direct match is (i): the object's ``words`` in any case and at any place;
-            or the object's first occurrence as characters, with ``spaces`` around it, in the same
-            case and not at the beginning, as in the released code.
-        stop_words: whether stop words are not candidates in ``any_case``, or in ``lower_case``
-            only, so that "The" and "Some" are inserted (j), as in the released code.
-        candidates: whole ``words`` of letters, or any ``tokens``, word pieces and signs too (k), as
-            in the released code.
-        output: how the rest of the caption is written (k): its ``characters`` stay, or it is
+        matching: the definition of a direct match (i): the object's ``words`` in any case and at
+            any place; or the object's first occurrence as characters, with ``spaces`` around it, in
+            the same case and not at the beginning, as in the released code.
+        stop_words: the stop words that are not candidates (j): those in ``any_case``, or only those
+            in ``lower_case``, so that "The" and "Some" are inserted, as in the released code.
+        candidates: the guesses that are candidates (k): whole ``words`` of letters, or all
+            ``tokens``, also word pieces and signs, as in the released code.
+        output: the treatment of the rest of the caption (k): its ``characters`` stay, or it is
             rebuilt from its word pieces (``tokens``), as in the released code.
-        attributes: how a mask finds its attributes (l): those of its ``object``; or by the
-            ``token`` that follows, which finds none for objects of several tokens such as
-            "t-shirt", and the wrong mention's if two objects begin with the same word, as in the
-            released code.
-        spelling: whether "a" right before an insertion becomes "an" if the word needs it, and a
-            word that begins the caption is capitalised like the noun (``right``); or nothing is
-            adapted (``keep``), as in paper and code.
-
-        compounds: where a word is inserted if other nouns directly precede the mention: ``before``
+        attributes: the source of a mask's attributes (l): its ``object``; or the ``token`` that
+            follows, which finds no attributes for objects of several tokens such as "t-shirt", and
+            those of the wrong mention if two objects begin with the same word, as in the released
+            code.
+        spelling: ``right`` turns "a" before an insertion into "an" if the word needs it, and
+            capitalises a word that begins the caption like the noun; ``keep`` adapts neither, as in
+            paper and code.
+        compounds: the place of an insertion if other nouns directly precede the mention: ``before``
             all of them ("a wooden dining table"), or ``within``, right before the noun that was
             matched ("a dining wooden table"), as in paper and code.
 
     Raises:
-        UserError: naming a switch that is invalid, with the choices.
+        UserError: if a switch is invalid; it names the switch and the choices.
     """
 
     normalise: Normalise | None = None
@@ -106,7 +106,7 @@ class Switches:
         check_fields(self, "recipe.editor.switches")
 
     def resolve(self, compat: Compat) -> Switches:
-        """Return the switches with ``compat``'s value for every one that is ``None``.
+        """Return the switches with the values of ``compat`` in place of ``None``.
 
         Raises:
             UserError: if ``compat`` is invalid.
@@ -185,4 +185,4 @@ LAMBDAS: Mapping[str, tuple[float, float, float]] = MappingProxyType(
     {"fixed": (1.0, 5.0, 5.0), "paper": (1.0, 5.0, 5.0), "code": (1.0, 1.0, 1.0)}
 )
 """lambda_1, lambda_2 and lambda_3 (c): section 4.4, and the defaults of the released command line,
-which takes whole numbers only."""
+which takes only integers."""

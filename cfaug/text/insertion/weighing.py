@@ -1,4 +1,4 @@
-"""Similarity of candidates to attributes, and distance of their captions from the photo.
+"""The similarity of candidates to attributes, and the distance of their captions from the photo.
 
 All candidates of a call are scored together: words and photos are embedded once.
 """
@@ -24,10 +24,10 @@ class Weigher:
     """Adds similarity and distance to the candidates of masks.
 
     Args:
-        similarity: of words; ``None`` adds none.
-        image_text: distance of captions and photos; ``None`` adds none.
-        switches: resolved switches, of which ``attributes`` matters.
-        folder: folder of cached distances; ``None`` caches nothing.
+        similarity: the similarity of words; ``None`` adds no similarities.
+        image_text: the distance of captions from photos; ``None`` adds no distances.
+        switches: resolved switches; only ``attributes`` is used.
+        folder: the folder of cached distances; ``None`` caches no distances.
     """
 
     similarity: WordSimilarity | None
@@ -52,7 +52,7 @@ class Weigher:
         return AnswerCache(self.folder if asked else None, f"distances {identity}")
 
     def forget(self) -> None:
-        """Drop the embeddings of photos: the next call has other photos."""
+        """Drop the embeddings of photos, because the next call has other photos."""
         self._embedded.clear()
 
     @cached_property
@@ -82,7 +82,7 @@ class Weigher:
             ]
 
     def _attributes(self, draft: Draft, i: int) -> list[str]:
-        """Return the attributes with which the candidates of a mask are compared."""
+        """Return the attributes to compare with the candidates of a mask."""
         mention = draft.found[i]
         if self.switches.attributes == "token":
             assert draft.canvas is not None

@@ -1,4 +1,4 @@
-"""Similarity of words: cosines of their embeddings, each word embedded once."""
+"""The similarity of words: cosines of their embeddings; each word is embedded once."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class WordSimilarity:
     """Cosines of words, rounded so that they are independent of the batch.
 
     Args:
-        encoder: encoder with embeddings of unit length, or of zeros for an unknown word, which is
-            similar to nothing.
-        folder: folder of cached embeddings; ``None`` caches nothing.
+        encoder: an encoder with embeddings of unit length, or zeros for an unknown word, whose
+            cosines are 0.
+        folder: the folder of cached embeddings; ``None`` caches no embeddings.
     """
 
     def __init__(self, encoder: SentenceEmbedder, folder: Path | None = None) -> None:
         self._encoder = encoder
         self._vectors: dict[str, np.ndarray] = {}
-        # Only a model's answers are worth caching, and only a model names everything that they
+        # Only a model's answers are worth caching, and only a model describes everything that they
         # depend on.
         kept = folder if isinstance(encoder, Pretrained) else None
         self.cache = AnswerCache(kept, f"words {encoder.describe() if kept else ''}")
@@ -56,12 +56,12 @@ class WordSimilarity:
 
 
 def _pack(vector: np.ndarray) -> str:
-    """Return a vector as text, exactly: with four bytes a number if those are enough.
+    """Return a vector as text, without loss: with four bytes for each number if they suffice.
 
     >>> _unpack(_pack(np.array([0.1, 2.0]))).tolist()
     [0.1, 2.0]
     """
-    with np.errstate(over="ignore"):  # a number that overflows is not equal
+    with np.errstate(over="ignore"):  # a number that overflows differs and is kept in eight bytes
         small = vector.astype("<f4")
     exact = small if (small == vector).all() else vector.astype("<f8")
     return f"{exact.dtype.itemsize}{b64encode(exact.tobytes()).decode()}"
