@@ -1,1 +1,1 @@
-"""The tiny models that ship with cfaug: how each is trained, and its weights."""
+"""The tiny models that are shipped with cfaug: their training code and their weights."""

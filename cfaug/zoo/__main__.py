@@ -1,7 +1,7 @@
 """``cfaug zoo``: list the tiny models that are shipped, or train one anew.
 
-``cfaug zoo`` lists them; ``cfaug zoo clip out=FOLDER seed=0`` trains one, as ``python -m
-cfaug.zoo.clip`` does.
+``cfaug zoo`` lists them; ``cfaug zoo clip out=FOLDER seed=0`` trains one, like ``python -m
+cfaug.zoo.clip``.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def usage() -> str:
-    """Return what the commands are."""
+    """Return the list of commands."""
     return (
         "cfaug zoo                          list the models that are shipped\n"
         "cfaug zoo NAME out=FOLDER [k=v]    train one anew; --help says what it takes\n"
@@ -69,7 +69,7 @@ def usage() -> str:
 
 
 def list_models() -> str:
-    """Return a line for each shipped model: its name, its size and what its card measured."""
+    """Return a line for each shipped model: its name, its size and the metrics of its card."""
     lines = []
     for card in sorted(zoo_shelf().glob("*/card.json")):
         metrics = json.loads(card.read_text())["metrics"]

@@ -1,9 +1,9 @@
 """Train the tiny captioner: ``python -m cfaug.zoo.captioner out=FOLDER seed=0``.
 
-It says of a photo, a sketch or any other picture of the world all that the picture shows: "a sketch
-of a red ball on the beach". A stock FastVLM (Vasu et al., 2025) of transformers, a LLaVA whose
-vision tower is a convolutional network: here a ConvNeXt, which learns shape at this size where a
-plain ViT does not. It never sees the oracle's words for a picture that it is asked about.
+It describes the whole content of a photo, a sketch or any other picture of the world: "a sketch of
+a red ball on the beach". It is a stock FastVLM (Vasu et al., 2025) of transformers, a LLaVA with a
+convolutional vision tower: here a ConvNeXt, which learns shape at this size, unlike a plain ViT. It
+never sees the oracle's words for a picture that it describes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MAX_LENGTH = 48
 PATCH = 2
 STAGES = 3
 TOKENS = (SIDE // (PATCH * 2 ** (STAGES - 1))) ** 2
-"""Number of tokens of a picture."""
+"""The number of tokens of a picture."""
 
 WIDTH = 64
 BATCH = 100
@@ -49,12 +49,13 @@ Pixels = NDArray[np.uint8]
 
 @dataclass(frozen=True, kw_only=True)
 class CaptionerSettings(DrawingSettings):
-    """What the command takes, as ``name=value``.
+    """The settings of the command, given as ``name=value``.
 
     Attributes: those of :class:`cfaug.zoo.fitting.DrawingSettings`, and
-        processes: number of processes that draw scenes; changes only the time.
-        factors_weight: weight of a second loss, the classification of every factor by linear heads
-            on the vision tower, which are not kept: from captions alone it hardly learnt shape.
+        processes: the number of processes that draw scenes; affects only the time.
+        factors_weight: the weight of a second loss, the classification of every factor by linear
+            heads on the vision tower, which are discarded: with captions alone it hardly learnt
+            shape.
     """
 
     scenes: int = 8_000
@@ -67,7 +68,7 @@ class CaptionerSettings(DrawingSettings):
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
-    """Return a tokenizer of whole words, and of one token that stands for the image."""
+    """Return a tokenizer of whole words, with one token for the image."""
     return build_image_tokenizer(words_of_domains(), MAX_LENGTH)
 
 
@@ -84,7 +85,7 @@ def build_llava_processor() -> LlavaProcessor:
 
 
 def build_model() -> FastVlmForConditionalGeneration:
-    """Return the model with fresh weights, drawn from torch's current generator."""
+    """Return the model with initial weights, drawn from torch's current generator."""
     vision = {
         "image_size": SIDE,
         "patch_size": PATCH,
@@ -104,7 +105,7 @@ def build_model() -> FastVlmForConditionalGeneration:
 
 
 def scenes(seed: int, part: str, count: int, processes: int) -> tuple[Pixels, list[Factors]]:
-    """Return unbiased pictures in every domain as the model sees them, uint8 (n, 3, 32, 32)."""
+    """Return unbiased pictures in every domain for the model, uint8 (n, 3, 32, 32)."""
     from PIL import Image
 
     drawn = draw(seed, part, count, domains=DOMAINS, processes=processes)
@@ -124,7 +125,7 @@ def tokenize(factors: list[Factors]) -> dict[str, Tensor]:
 
 
 def train(settings: CaptionerSettings) -> FastVlmForConditionalGeneration:
-    """Train from scratch; progress on stderr. Returns the model in evaluation mode."""
+    """Train from scratch with progress on stderr; return the model in evaluation mode."""
     import torch
     from torch.nn.functional import cross_entropy
 
@@ -162,10 +163,10 @@ def train(settings: CaptionerSettings) -> FastVlmForConditionalGeneration:
 
 
 def evaluate(folder: Path, seed: int, count: int, part: str = "held-out") -> dict[str, float]:
-    """Return how often the captioner in a folder describes a held-out picture correctly.
+    """Return the accuracy of the captioner in a folder on held-out pictures.
 
-    ``caption_acc1`` counts captions that are right in every word, ``subject_acc1`` and the others
-    those that name the factor rightly; per domain, ``caption_acc1_DOMAIN``.
+    ``caption_acc1`` is the share of captions that are right in every word, ``subject_acc1`` and the
+    others that of captions with the right factor, and ``caption_acc1_DOMAIN`` that in one domain.
     """
     import torch
 

@@ -1,9 +1,9 @@
 """Train a tiny classifier with a planted shortcut: ``python -m cfaug.zoo.classifier out=FOLDER``.
 
 ``shortcut=colour seed=0``. It learns subjects from scenes of a world that binds them to a factor
-(:class:`cfaug.shapescapes.WorldSettings`), in every domain, so that nothing but the planted factor
-is a reason to be wrong about an edited photo. A stock ConvNeXt (Liu et al., 2022) of transformers,
-for the same reasons as the vision tower of :mod:`cfaug.zoo.model`.
+(:class:`cfaug.shapescapes.WorldSettings`), in every domain, so that errors on edited photos are due
+to the planted factor alone. It is a stock ConvNeXt (Liu et al., 2022) of transformers, for the same
+reasons as the vision tower of :mod:`cfaug.zoo.model`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 SIDE = 32
 SCENE_SIDE = 64
-"""Photos are drawn as large as the diffusion model draws them."""
+"""The side of photos in pixels, the same as that of the diffusion model."""
 
 TRANSFORM = ImageTransform(SIDE, (0.5,) * 3, (0.5,) * 3)
 
@@ -43,12 +43,12 @@ Pixels = NDArray[np.uint8]
 
 @dataclass(frozen=True, kw_only=True)
 class ClassifierSettings(DrawingSettings):
-    """What the command takes, as ``name=value``.
+    """The settings of the command, given as ``name=value``.
 
     Attributes: those of :class:`cfaug.zoo.fitting.DrawingSettings`, and
         shortcut: the planted factor, a name of ``cfaug.shapescapes.settings.SHORTCUTS``.
-        world: seed of the world, which assigns each subject its home.
-        bias: probability that a training scene is at home.
+        world: the seed of the world, which assigns each subject its home.
+        bias: the probability that a training scene is at home.
     """
 
     shortcut: str = "none"
@@ -86,12 +86,12 @@ def show(scenes: list[Scene], world: World) -> Pixels:
 
 
 def label(scenes: list[Scene]) -> NDArray[np.int64]:
-    """Return the number of each scene's subject, (n,)."""
+    """Return the label of each scene's subject, (n,)."""
     return np.array([SUBJECTS.index(scene.factors.subject) for scene in scenes])
 
 
 def build_model() -> ConvNextForImageClassification:
-    """Return the classifier with fresh weights, drawn from torch's current generator."""
+    """Return the classifier with initial weights, drawn from torch's current generator."""
     from transformers import ConvNextConfig, ConvNextForImageClassification
 
     return ConvNextForImageClassification(
@@ -109,7 +109,7 @@ def build_model() -> ConvNextForImageClassification:
 
 
 def build_processor() -> CLIPImageProcessor:
-    """Return the image processor that does what ``TRANSFORM`` does."""
+    """Return the image processor that is equivalent to ``TRANSFORM``."""
     from transformers import CLIPImageProcessor
 
     return CLIPImageProcessor(
@@ -121,7 +121,7 @@ def build_processor() -> CLIPImageProcessor:
 
 
 def train(settings: ClassifierSettings) -> ConvNextForImageClassification:
-    """Train from scratch; progress on stderr. Returns the model in evaluation mode."""
+    """Train from scratch with progress on stderr; return the model in evaluation mode."""
     import torch
     from torch.nn.functional import cross_entropy
 
@@ -162,9 +162,9 @@ def edits(scenes: list[Scene], world: World, kind: str) -> Iterator[Scene]:
 
 
 def evaluate(model: ConvNextForImageClassification, world: World, count: int) -> dict[str, float]:
-    """Return accuracy on scenes as trained on, and on the oracle's edits of each factor of them.
+    """Return the accuracy on held-out scenes, and on the oracle's edits of each of their factors.
 
-    The scenes have a part of their own. ``drop_`` is the accuracy that an edit costs,
+    The scenes follow the training distribution. ``drop_`` is the accuracy that an edit costs, and
     ``delta_p_`` the mean absolute change of the true class's probability (LANCE, section 4.2).
     """
     scenes = draw_scenes(world, "classifier-held-out", count)

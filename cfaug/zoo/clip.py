@@ -1,8 +1,8 @@
 """Pre-train the tiny CLIP on clean, unbiased drawings: ``python -m cfaug.zoo.clip seed=0 out=DIR``.
 
-The loss is CLIP's symmetric one (Radford et al., 2021, section 2.3); captions leave out the colour
-and the background now and then, and in every other batch they name the subject only: without such
-batches colour and background tell the scenes apart well enough, and shape was not learnt in 2,000
+The loss is CLIP's symmetric one (Radford et al., 2021, section 2.3). Captions sometimes leave out
+the colour and the background, and in every other batch they name only the subject: without such
+batches colour and background distinguish the scenes well enough, and shape was not learnt in 2,000
 steps. Rebuilding with the seed, threads and versions in ``card.json`` gives the same metrics.
 """
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainSettings(DrawingSettings):
-    """What the command takes, as ``name=value``.
+    """The settings of the command, given as ``name=value``.
 
     Attributes: those of :class:`cfaug.zoo.fitting.DrawingSettings`, and
-        subject_only_every: period in batches at which captions name only the subject.
+        subject_only_every: the period, in batches, at which captions name only the subject.
     """
 
     steps: int = 1_600
@@ -41,19 +41,19 @@ class PretrainSettings(DrawingSettings):
 
 
 def tokenize(texts: list[str]) -> dict[str, Tensor]:
-    """Return input ids and attention mask, (n, longest), as the shipped tokenizer gives them."""
+    """Return the shipped tokenizer's input ids and attention mask, (n, longest)."""
     return dict(build_tokenizer()(texts, padding=True, return_tensors="pt"))
 
 
 def normalise(pixels: NDArray[np.uint8]) -> Tensor:
-    """Scale uint8 pixels to [-1, 1], as the shipped image processor does."""
+    """Scale uint8 pixels to [-1, 1], like the shipped image processor."""
     import torch
 
     return torch.from_numpy(pixels).float() / 127.5 - 1
 
 
 def train(settings: PretrainSettings) -> VisionTextDualEncoderModel:
-    """Train from scratch; progress on stderr. Returns the model in evaluation mode."""
+    """Train from scratch with progress on stderr; return the model in evaluation mode."""
     import torch
 
     torch.manual_seed(derive(settings.seed, "zoo", "weights") % 2**63)
@@ -79,7 +79,7 @@ def train(settings: PretrainSettings) -> VisionTextDualEncoderModel:
 
 
 def evaluate(model: VisionTextDualEncoderModel, seed: int, count: int) -> dict[str, float]:
-    """Return zero-shot accuracy of subject, colour and background on held-out drawings."""
+    """Return the zero-shot accuracy of subject, colour and background on held-out drawings."""
     import torch
 
     drawings = draw(seed, "held-out", count)

@@ -1,9 +1,9 @@
 """Teach the tiny CLIP the domains: ``python -m cfaug.zoo.clip_domains out=DIR``.
 
 It continues from ``zoo:clip-0``, which knows only drawings: the tokenizer gets the words of the
-domains, and both towers are trained on scenes in every domain, as large as the diffusion model
-draws them. Captions name in turn only the subject, everything, and the subject with its domain:
-what captions seldom name is not learnt (:mod:`cfaug.zoo.clip`).
+domains, and both towers are trained on scenes in every domain, of the diffusion model's size.
+Captions name in turn only the subject, everything, and the subject with its domain, since factors
+that captions seldom name are not learnt (:mod:`cfaug.zoo.clip`).
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ if TYPE_CHECKING:
 TRANSFORM = ImageTransform(IMAGE_SIZE, (0.5,) * 3, (0.5,) * 3)
 
 ASKED = {**PROMPTS, "domain": tuple(f"a {domain} of a ball" for domain in DOMAINS)}
-"""What zero-shot classification of a scene asks, by factor and in label order."""
+"""The prompts of zero-shot classification of a scene, by factor and in label order."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DomainSettings(DrawingSettings):
-    """What the command takes, as ``name=value``.
+    """The settings of the command, given as ``name=value``.
 
     Attributes: those of :class:`cfaug.zoo.fitting.DrawingSettings`, and
         start: the initial model.
-        processes: number of processes that draw scenes; changes only the time.
+        processes: the number of processes that draw scenes; affects only the time.
     """
 
     start: str = "zoo:clip-0"
@@ -61,7 +61,7 @@ class DomainSettings(DrawingSettings):
 
 @dataclass(frozen=True)
 class _Seen:
-    """Scenes as the model sees them: pixels uint8 (n, 3, 32, 32), and their factors."""
+    """Scenes for the model: their pixels, uint8 (n, 3, 32, 32), and their factors."""
 
     pixels: NDArray[np.uint8]
     factors: list[Factors]
@@ -78,16 +78,16 @@ def _draw(settings: DomainSettings, part: str, count: int) -> _Seen:
 
 
 def load_start(name: str) -> VisionTextDualEncoderModel:
-    """Return a tiny CLIP with a tokenizer that knows the domains' words; known tokens keep theirs.
+    """Return a tiny CLIP with the domains' words; tokens of the old model keep their embeddings.
 
     Args:
-        name: of the model whose tokens are the first of the new tokenizer's.
+        name: the model whose tokens are the first of the new tokenizer's.
     """
     return go_on_from(name, build_model(words_of_domains()))
 
 
 def _say(step: int, factors: list[Factors], rng: np.random.Generator) -> list[str]:
-    """Return captions of a batch: the subject only, all or most of it, the subject's domain."""
+    """Return a batch's captions: only the subject, all or most factors, or subject and domain."""
     if step % 3 == 0:
         return [f"a {one.subject}" for one in factors]
     if step % 3 == 1:
@@ -98,7 +98,7 @@ def _say(step: int, factors: list[Factors], rng: np.random.Generator) -> list[st
 
 
 def train(settings: DomainSettings) -> VisionTextDualEncoderModel:
-    """Train from another model's weights; progress on stderr. Returns it in evaluation mode."""
+    """Train another model further with progress on stderr; return it in evaluation mode."""
     import torch
 
     torch.manual_seed(settings.seed)
@@ -122,7 +122,7 @@ def train(settings: DomainSettings) -> VisionTextDualEncoderModel:
 
 
 def evaluate(model: VisionTextDualEncoderModel, settings: DomainSettings) -> dict[str, float]:
-    """Return zero-shot accuracy of every factor on held-out scenes of all domains."""
+    """Return the zero-shot accuracy of every factor on held-out scenes of all domains."""
     import torch
 
     scenes = _draw(settings, "held-out", settings.held_out)

@@ -1,10 +1,10 @@
 """Teach the tiny CLIP pictures of several things: ``python -m cfaug.zoo.clip_things out=DIR``.
 
 It continues from ``zoo:clip-0``, which knows drawings of one thing: the tokenizer gets the words
-of several things ("a red ball left of a blue cube"), texts may be longer, and the text tower gets a
-second layer. It is trained on drawings of one thing, as before, and of compositional pictures, all
-drawn uniformly. Captions name in turn only shapes and everything; some have another form ("on the
-beach there is a ball that is red").
+for several things ("a red ball left of a blue cube"), texts may be longer, and the text tower gets
+a second layer. It is trained on drawings of one thing, as before, and on compositional pictures,
+all drawn uniformly. Captions name only shapes or everything, in turn; some have another form ("on
+the beach there is a ball that is red").
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ if TYPE_CHECKING:
     from transformers import VisionTextDualEncoderModel
 
 MAX_LENGTH = 24
-"""Tokens of the longest caption: "there is a ball that is red left of a cube that is blue in front
+"""The length of texts in tokens; "there is a ball that is red left of a cube that is blue in front
 of a brick wall" has 22."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ThingsSettings(DrawingSettings):
-    """What the command takes, as ``name=value``.
+    """The settings of the command, given as ``name=value``.
 
     Attributes: those of :class:`cfaug.zoo.fitting.DrawingSettings`, and
         start: the initial model.
-        single_every: period in batches at which pictures show one thing, as in the training of
-            ``start``.
-        otherwise: share of captions in another form.
+        single_every: the period, in batches, at which pictures show one thing, as in the training
+            of ``start``.
+        otherwise: the share of captions in another form.
     """
 
     start: str = "zoo:clip-0"
@@ -70,14 +70,14 @@ class ThingsSettings(DrawingSettings):
 
 @dataclass(frozen=True)
 class _Seen:
-    """Pictures uint8 (n, 3, 32, 32), and what they show."""
+    """Pictures, uint8 (n, 3, 32, 32), and their content."""
 
     pixels: NDArray[np.uint8]
     pictures: list[Picture]
 
 
 def draw_pictures(seed: int, part: str, count: int) -> _Seen:
-    """Draw clean pictures of one or two things, colours uniform: three of four show two."""
+    """Draw clean pictures with uniform colours; three of four show two things, the others one."""
     settings = WorldSettings(style="drawing", seed=seed)
     law = Law(World(settings))
     pixels, pictures = [], []
@@ -91,13 +91,13 @@ def draw_pictures(seed: int, part: str, count: int) -> _Seen:
 
 
 def load_start(name: str) -> VisionTextDualEncoderModel:
-    """Return a tiny CLIP with a tokenizer that knows the words of several things.
+    """Return a tiny CLIP with a tokenizer that knows the words for several things.
 
-    Known tokens and positions keep their embeddings; the second layer of the text tower begins by
-    changing nothing.
+    Known tokens and positions keep their embeddings; the second layer of the text tower is the
+    identity at first.
 
     Args:
-        name: of the model whose tokens are the first of the new tokenizer's.
+        name: the model whose tokens are the first of the new tokenizer's.
     """
     model = build_model(words_of_pictures(), max_length=MAX_LENGTH, text_layers=2)
     for key, value in model.state_dict().items():
@@ -107,12 +107,12 @@ def load_start(name: str) -> VisionTextDualEncoderModel:
 
 
 def describe(picture: Picture, rng: np.random.Generator, otherwise: float) -> str:
-    """Describe a picture with the omissions of captions, sometimes in another form.
+    """Return a description of a picture with the omissions of captions, possibly in another form.
 
     Args:
-        picture: one or two things.
+        picture: a picture of one or two things.
         rng: the generator of the draws.
-        otherwise: probability of another form.
+        otherwise: the probability of another form.
     """
     drop, form, relation = rng.random(3), rng.random(2) < otherwise, None
     if len(picture.things) == 2 and rng.random() < 0.5:
@@ -129,7 +129,7 @@ def describe(picture: Picture, rng: np.random.Generator, otherwise: float) -> st
 
 
 def train(settings: ThingsSettings) -> VisionTextDualEncoderModel:
-    """Train from another model's weights; progress on stderr. Returns it in evaluation mode."""
+    """Train another model further with progress on stderr; return it in evaluation mode."""
     import torch
 
     torch.manual_seed(derive(settings.seed, "zoo", "clip-things") % 2**63)
@@ -164,7 +164,7 @@ def train(settings: ThingsSettings) -> VisionTextDualEncoderModel:
 def evaluate_pairs(
     model: VisionTextDualEncoderModel, seed: int, count: int
 ) -> dict[str, dict[str, float]]:
-    """Return text, image and group score on held-out pairs of drawings, by category of edit."""
+    """Return text, image and group scores on held-out pairs of drawings, by category of edit."""
     import torch
 
     world = World(WorldSettings(style="drawing", seed=seed))

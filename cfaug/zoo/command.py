@@ -1,4 +1,4 @@
-"""What the zoo's commands share: ``name=value`` arguments, a fresh folder, the card, exit codes."""
+"""Code shared by the zoo's commands: ``name=value`` arguments, the output folder, the card."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     class Writing(DataclassInstance, Protocol):
-        """Settings that say where to write."""
+        """Settings with an output folder."""
 
         @property
         def out(self) -> str:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Needed(NamedTuple):
-    """A setting without a default: what it is for, and what stands for it in a card."""
+    """A setting without a default: its meaning, and the placeholder for it in a card."""
 
     meaning: str
     placeholder: str
@@ -84,7 +84,7 @@ def read(kind: type[Settings], argv: list[str]) -> Settings:
 
 
 def fresh_folder(out: str) -> Path:
-    """Return the folder ``out``, which is not there yet.
+    """Return the folder ``out`` after checking that it does not exist.
 
     Raises:
         UserError: if it exists.
@@ -104,16 +104,16 @@ def write_card(
     libraries: Collection[str] = ("torch",),
     leave_out: Collection[str] = (),
 ) -> None:
-    """Write ``card.json``: how ``folder`` is rebuilt and what it is; print its metrics as JSON.
+    """Write ``card.json``, with the command and facts about the model; print its metrics as JSON.
 
     Args:
-        folder: what the command made.
-        module: the command, as ``python -m`` takes it.
-        settings: what the command was given; needed ones are paths of the caller's machine and
-            become placeholders.
-        facts: ``metrics`` and whatever else the card tells.
-        libraries: modules whose versions the card tells.
-        leave_out: settings that change nothing of the result.
+        folder: the folder that the command wrote.
+        module: the command's module, for ``python -m``.
+        settings: the settings of the command; settings without a default are paths of the caller's
+            machine and become placeholders.
+        facts: ``metrics`` and further entries of the card.
+        libraries: the modules with versions in the card.
+        leave_out: settings that do not affect the result.
     """
     import torch
 
@@ -139,7 +139,7 @@ def write_card(
 
 
 def facts(model: nn.Module, metrics: Mapping[str, float], seconds: float) -> dict[str, Any]:
-    """Return what a card tells of one trained model: metrics, seconds of training, size."""
+    """Return a card's entries about a trained model: metrics, seconds of training, size."""
     return {
         "metrics": dict(metrics),
         "seconds": round(seconds, 1),
@@ -159,12 +159,12 @@ def make_model(
     """Train one model, write it, evaluate it, and write its ``card.json``; return the exit code.
 
     Args:
-        module: the command, as ``python -m`` takes it.
-        settings: what the command was given; ``out`` must not exist yet.
-        train: returns the trained model; the card says how many seconds it took.
-        save: writes a model to a folder.
-        evaluate: returns the metrics of the model, which was written to the folder.
-        leave_out: settings that change nothing of the result.
+        module: the command's module, for ``python -m``.
+        settings: the settings of the command; the folder ``out`` must not exist yet.
+        train: a function that returns the trained model; the card gives its seconds.
+        save: a function that writes a model to a folder.
+        evaluate: a function that returns the metrics of the model in the folder.
+        leave_out: settings that do not affect the result.
 
     Raises:
         UserError: if the folder exists, before anything is trained.
@@ -181,12 +181,12 @@ def make_model(
 
 
 def save_half(model: PreTrainedModel, processor: SavesItself, folder: Path) -> None:
-    """Write a model as the Hub holds it: float16 safetensors, configuration and processor.
+    """Write a model in the Hub's form: float16 safetensors, configuration and processor.
 
     Args:
-        model: keeps its own type; its parameters are rounded to float16.
-        processor: of its images or texts, or of both.
-        folder: is made if it is missing.
+        model: the model; it keeps its type, with parameters rounded to float16.
+        processor: the processor of its images or texts, or of both.
+        folder: the folder to write into, created if missing.
     """
     import torch
 

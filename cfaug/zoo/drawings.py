@@ -32,7 +32,7 @@ PROMPTS = MappingProxyType(
         "background": tuple(f"a ball {phrase}" for phrase in PLACES.values()),
     }
 )
-"""What zero-shot classification of a drawing asks, by kind and in label order."""
+"""The prompts of zero-shot classification of a drawing, by kind and in label order."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,10 @@ class Drawings:
     """Unbiased scenes.
 
     Attributes:
-        pixels: uint8 (n, 3, 32, 32).
-        factors: factors of each.
-        texts: a caption of each, which may omit the colour and the background.
-        wordings: wording of each caption.
+        pixels: the pictures, uint8 (n, 3, 32, 32).
+        factors: the factors of each scene.
+        texts: a caption of each scene, which may omit the colour and the background.
+        wordings: the wording of each caption.
     """
 
     pixels: NDArray[np.uint8]
@@ -52,17 +52,17 @@ class Drawings:
     wordings: list[Wording]
 
     def labels(self) -> NDArray[np.int64]:
-        """Return each scene's subject, colour and background as numbers, (n, 3)."""
+        """Return the labels of each scene's subject, colour and background, (n, 3)."""
         kinds = CHOICES.items()
         return np.array([[names.index(getattr(f, k)) for k, names in kinds] for f in self.factors])
 
     def stated(self) -> NDArray[np.bool_]:
-        """Return which of the three each caption names, (n, 3)."""
+        """Return whether each caption names the subject, the colour and the background, (n, 3)."""
         return np.array([[True, wording.colour, wording.background] for wording in self.wordings])
 
 
 def draw(seed: int, part: str, count: int) -> Drawings:
-    """Draw ``count`` clean scenes whose factors are independent and uniform."""
+    """Draw ``count`` clean scenes with independent and uniform factors."""
     pixels = np.empty((count, 3, IMAGE_SIZE, IMAGE_SIZE), dtype=np.uint8)
     every, texts, wordings = [], [], []
     for i in range(count):
@@ -79,11 +79,11 @@ def draw(seed: int, part: str, count: int) -> Drawings:
 
 
 def truth(labels: NDArray[np.int64], stated: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return whether caption j is true of image i, (n, n).
+    """Return whether caption j is true for image i, (n, n).
 
     Args:
-        labels: (n, 3), of the images.
-        stated: (n, 3), what the captions of those images name.
+        labels: the labels of the images, (n, 3).
+        stated: whether the captions of those images name each factor, (n, 3).
     """
     return ((labels[:, None] == labels[None]) | ~stated[None]).all(axis=-1)
 
@@ -91,14 +91,14 @@ def truth(labels: NDArray[np.int64], stated: NDArray[np.bool_]) -> NDArray[np.bo
 def jitter(
     pixels: NDArray[np.uint8], rng: np.random.Generator, reach: int = 2
 ) -> NDArray[np.uint8]:
-    """Shift a batch by up to ``reach`` pixels and mirror every other image, at random."""
+    """Shift a batch by up to ``reach`` pixels, and mirror each image with probability one half."""
     moved = shift(pixels, rng, reach)
     mirrored = rng.random(len(moved)) < 0.5
     return np.where(mirrored[:, None, None, None], moved[..., ::-1], moved)
 
 
 def shift(pixels: NDArray[np.uint8], rng: np.random.Generator, reach: int = 2) -> NDArray[np.uint8]:
-    """Shift a batch by up to ``reach`` pixels, at random; left stays left."""
+    """Shift a batch at random by up to ``reach`` pixels, without mirroring."""
     size = pixels.shape[-1]
     padded = np.pad(pixels, ((0, 0), (0, 0), (reach, reach), (reach, reach)), mode="edge")
     top, left = rng.integers(0, 2 * reach + 1, 2)

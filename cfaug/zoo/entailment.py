@@ -37,7 +37,7 @@ from cfaug.zoo.fitting import DrawingSettings, fit
 from cfaug.zoo.model import IMAGE_SIZE
 
 ASKED = len(PLAN[0][1])
-"""Hypotheses about each photo."""
+"""The number of hypotheses about each photo."""
 
 KINDS = {
     "bridgetower": BridgeTowerEntailment,
@@ -48,10 +48,10 @@ KINDS = {
 
 @dataclass(frozen=True, kw_only=True)
 class EntailmentSettings(DrawingSettings):
-    """What the command takes, as ``name=value``.
+    """The settings of the command, given as ``name=value``.
 
-    Attributes: those of :class:`cfaug.zoo.fitting.DrawingSettings` (a batch is of photos), and
-        kind: vilt, bridgetower or flava.
+    Attributes: those of :class:`cfaug.zoo.fitting.DrawingSettings` (batches are of photos), and
+        kind: the architecture: vilt, bridgetower or flava.
         start: the initial encoder, a folder or ``zoo:NAME``.
     """
 
@@ -72,10 +72,10 @@ class AskedDrawings:
     """Photos of ShapeScapes-VE with their hypotheses.
 
     Attributes:
-        pixels: uint8 (photos, 3, 32, 32).
-        texts: the hypotheses, ``ASKED`` of each photo in turn.
-        labels: their places in ``cfaug.types.ENTAILMENT``.
-        hidden: for each hypothesis, what its photo covers, or "".
+        pixels: the photos, uint8 (photos, 3, 32, 32).
+        texts: the hypotheses, ``ASKED`` for each photo in turn.
+        labels: the hypotheses' indices in ``cfaug.types.ENTAILMENT``.
+        hidden: the factor that is covered in each hypothesis's photo, or "".
     """
 
     pixels: NDArray[np.uint8]
@@ -118,7 +118,7 @@ def train(entailer: Any, drawings: AskedDrawings, settings: EntailmentSettings) 
 
 
 def _answer(entailer: Any, pixels: Tensor, texts: list[str]) -> Tensor:
-    """Return probabilities (n * ASKED, 3); the image is read once where the model allows it."""
+    """Return probabilities (n * ASKED, 3); images are encoded only once if the model allows it."""
     if isinstance(entailer, TowerEntailer):
         states = entailer.encode_images(pixels)
         return entailer.entail_encoded(states.repeat_interleave(ASKED, dim=0), texts)
@@ -127,7 +127,7 @@ def _answer(entailer: Any, pixels: Tensor, texts: list[str]) -> Tensor:
 
 
 def evaluate(entailer: Any, drawings: AskedDrawings) -> dict[str, float]:
-    """Return accuracy, by label and by what is covered."""
+    """Return the accuracy overall, by label and by covered factor."""
     with torch.inference_mode():
         answers = _answer(entailer, torch.from_numpy(drawings.pixels), drawings.texts)
         right = answers.argmax(1).numpy() == drawings.labels

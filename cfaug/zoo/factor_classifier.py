@@ -1,11 +1,11 @@
 """The judge of clear 64 px pictures, and its training.
 
-``python -m cfaug.zoo.factor_classifier out=FOLDER seed=0``. A small convolutional network with a
-head for each factor. It replaces the oracle for generated pictures, whose factors are
-unknown. So that generated pictures resemble its training data, it also learns from blurred, noisy
+``python -m cfaug.zoo.factor_classifier out=FOLDER seed=0``. It is a small convolutional network
+with a head for each factor, and replaces the oracle for generated pictures, since their factors are
+unknown. So that its training data resemble generated pictures, it also learns from blurred, noisy
 and re-encoded scenes (``vae=FOLDER``, an autoencoder of ``cfaug.zoo.diffusion``).
-``domains=photo,sketch,...`` trains one that tells the domain as well, which may go on from another
-(``start=zoo:judge``).
+``domains=photo,sketch,...`` trains one that predicts the domain as well, possibly from another
+judge's weights (``start=zoo:judge``).
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ BATCH = 200
 
 @dataclass(frozen=True)
 class JudgeSettings:
-    """What the command takes, as ``name=value``.
+    """The settings of the command, given as ``name=value``.
 
     Attributes:
-        out: folder to write; must not exist yet.
-        vae: folder of an autoencoder whose reconstructions are training data, too; empty for none.
-        seed: of the weights, the scenes and their order.
-        processes: number of processes that draw scenes; changes only the time.
-        scenes: number of distinct training scenes.
-        steps: optimiser steps.
-        batch_size: scenes a step.
-        lr: peak learning rate, then a cosine down to 0.
-        held_out: scenes of the evaluation.
-        domains: domains of the scenes, with commas; with several the judge also tells the domain.
-        start: a judge whose weights are used as far as they fit; empty for none.
+        out: the folder to write; must not exist yet.
+        vae: the folder of an autoencoder whose reconstructions are used, too; may be empty.
+        seed: the seed of the weights, the scenes and their order.
+        processes: the number of processes that draw scenes; affects only the time.
+        scenes: the number of distinct training scenes.
+        steps: the number of optimiser steps.
+        batch_size: the number of scenes in a step.
+        lr: the peak of the learning rate, which falls to 0 by a cosine.
+        held_out: the number of scenes of the evaluation.
+        domains: the domains of the scenes, separated by commas; several are predicted as well.
+        start: a judge whose weights are copied if they fit; may be empty.
     """
 
     out: str
@@ -86,12 +86,12 @@ class JudgeSettings:
 
     @property
     def choices(self) -> Choices:
-        """The values of the factors that the judge tells."""
+        """The values of the factors that the judge predicts."""
         return CHOICES if len(self.domain_names) == 1 else FACTORS
 
 
 def build_network(choices: Choices = CHOICES) -> nn.Module:
-    """Return the network with fresh weights.
+    """Return the network with initial weights.
 
     It maps pictures (n, 3, 64, 64) in [-1, 1] to logits (n, values of all factors together).
     """
@@ -107,17 +107,17 @@ def build_network(choices: Choices = CHOICES) -> nn.Module:
             nn.SiLU(),
         ]
         width = wider
-    # 8 x 8 places are kept apart down to 4 x 4: shape is where things are.
+    # 8 x 8 cells are pooled only to 4 x 4, as shape depends on position.
     layers += [nn.AvgPool2d(2), nn.Flatten(), nn.Linear(16 * width, 64), nn.SiLU()]
     return nn.Sequential(*layers, nn.Linear(64, sum(map(len, choices.values()))))
 
 
 @dataclass(frozen=True)
 class Judge:
-    """Tells subject, colour and background of clear pictures, and maybe their domain.
+    """A classifier of subject, colour and background of clear pictures, and possibly of domains.
 
     Attributes:
-        network: see ``build_network``.
+        network: the network of ``build_network``.
         choices: the possible values of every factor.
     """
 
@@ -125,10 +125,10 @@ class Judge:
     choices: Choices = field(default_factory=lambda: CHOICES)
 
     def probabilities(self, pixels: Pixels) -> dict[str, NDArray[np.float32]]:
-        """Return for every factor the probabilities of its values, (n, values), rows sum to 1.
+        """Return the probabilities of every factor's values, (n, values); rows sum to 1.
 
         Args:
-            pixels: uint8 (n, 3, 64, 64).
+            pixels: the pictures, uint8 (n, 3, 64, 64).
 
         Raises:
             UserError: for pixels of another shape or type.
@@ -194,7 +194,7 @@ def _to_unit(pixels: Pixels) -> Tensor:
 
 
 def _split(logits: Tensor, choices: Choices) -> dict[str, Tensor]:
-    """Cut logits (n, values of all factors) by factor."""
+    """Split logits (n, values of all factors) by factor."""
     sizes = [len(names) for names in choices.values()]
     return dict(zip(choices, logits.split(sizes, dim=1), strict=True))
 
@@ -207,7 +207,7 @@ def _labels(factors: list[Factors], choices: Choices) -> dict[str, NDArray[np.in
 
 
 def _begin(network: nn.Module, start: str, choices: Choices) -> None:
-    """Copy the weights of another judge; in the last layer, the rows of its factors."""
+    """Copy the weights of another judge; in the last layer only the rows of its factors."""
     import torch
 
     other = load_judge(resolve(start))
@@ -223,7 +223,7 @@ def _begin(network: nn.Module, start: str, choices: Choices) -> None:
 
 
 def _worsen(images: Tensor, rng: np.random.Generator) -> Tensor:
-    """Blur some rows, and add to every row noise of its own strength, up to a tenth."""
+    """Blur some pictures, and add noise with a standard deviation of up to 0.2 to each."""
     import torch
     from torch.nn.functional import avg_pool2d, pad
 

@@ -1,7 +1,7 @@
 """The architecture of the tiny captioner and vision-language model: a FastVLM of whole words.
 
-A LLaVA whose vision tower is a convolutional network (Vasu et al., 2025), here a ConvNeXt, and
-whose language model is a Llama, both of stock transformers classes.
+It is a LLaVA with a convolutional vision tower (Vasu et al., 2025), here a ConvNeXt, and a Llama as
+its language model, both of stock transformers classes.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ SPECIAL = ("[PAD]", "[UNK]", END)
 
 
 def build_image_tokenizer(known: Sequence[str], max_length: int) -> PreTrainedTokenizerFast:
-    """Return a tokenizer of whole words, and of one token that stands for a cell of the image.
+    """Return a tokenizer of whole words, with one token for a cell of the image.
 
     Args:
         known: the words.
-        max_length: the most tokens of a text.
+        max_length: the largest number of tokens of a text.
     """
     tokenizer = build_word_tokenizer(SPECIAL, known, max_length, causal=True)
     tokenizer.add_special_tokens({"additional_special_tokens": [IMAGE]})
@@ -36,13 +36,13 @@ def build_fast_vlm(
     text: Mapping[str, Any],
     image_tokens: int,
 ) -> FastVlmForConditionalGeneration:
-    """Return the model with fresh weights, drawn from torch's current generator.
+    """Return the model with initial weights, drawn from torch's current generator.
 
     Args:
-        tokenizer: as ``build_image_tokenizer`` returns it.
+        tokenizer: a tokenizer of ``build_image_tokenizer``.
         vision: the settings of the ConvNeXt.
-        text: the settings of the Llama, but for those that the tokenizer decides.
-        image_tokens: how many tokens stand for an image.
+        text: the settings of the Llama, except those that depend on the tokenizer.
+        image_tokens: the number of tokens of an image.
     """
     from transformers import (
         ConvNextConfig,
@@ -63,7 +63,7 @@ def build_fast_vlm(
     )
     model = FastVlmForConditionalGeneration(
         FastVlmConfig(
-            # The usual 1e-6 makes every block start as the identity: too slow for 2,000 steps.
+            # With the usual 1e-6 every block starts as the identity: too slow for 2,000 steps.
             vision_config=ConvNextConfig(layer_scale_init_value=1.0, **vision),
             text_config=language,
             image_token_index=tokenizer.convert_tokens_to_ids(IMAGE),

@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Rates:
-    """How a tiny model is optimised: settings that every training command takes.
+    """Settings of a tiny model's optimisation, which every training command has.
 
     Attributes:
-        batch_size: examples a step.
-        lr: peak learning rate, reached after ``warmup`` steps, then a cosine down to 0.
-        warmup: steps of linear warm-up.
-        weight_decay: AdamW's, on matrices only.
+        batch_size: the number of examples in a step.
+        lr: the peak of the learning rate, reached after ``warmup`` steps; it then falls to 0 by a
+            cosine.
+        warmup: the number of steps of linear warm-up.
+        weight_decay: AdamW's weight decay, on matrices only.
     """
 
     batch_size: int = 64
@@ -35,10 +36,10 @@ class Rates:
 
 @dataclass(frozen=True, kw_only=True)
 class FittingSettings(Rates):
-    """How a tiny model is optimised, and for how long.
+    """Settings of a tiny model's optimisation and its length.
 
     Attributes: those of :class:`Rates`, and
-        steps: optimiser steps.
+        steps: the number of optimiser steps.
     """
 
     steps: int = 2_500
@@ -49,10 +50,10 @@ class DrawingSettings(FittingSettings):
     """Settings of a tiny model's training on drawings.
 
     Attributes: those of :class:`FittingSettings`, and
-        out: folder to write; must not exist yet.
-        seed: of the weights, the scenes and their order.
-        scenes: number of distinct training scenes.
-        held_out: scenes of the evaluation.
+        out: the folder to write; must not exist yet.
+        seed: the seed of the weights, the scenes and their order.
+        scenes: the number of distinct training scenes.
+        held_out: the number of scenes of the evaluation.
     """
 
     out: str
@@ -67,13 +68,13 @@ def fit(
     settings: FittingSettings,
     what: str = "pre-training",
 ) -> None:
-    """Train ``model`` in place with AdamW, the gradient's norm bounded by 1; progress on stderr.
+    """Train ``model`` in place with AdamW and gradient norms of at most 1; progress on stderr.
 
     Args:
-        model: whose parameters are trained.
-        loss: of a step, a scalar.
-        settings: number of steps and learning rate.
-        what: name of the model, shown beside the bar.
+        model: the model to train.
+        loss: a function that returns the loss of a step, a scalar.
+        settings: the number of steps, the learning rate and the weight decay.
+        what: the name of the model, shown beside the bar.
 
     Raises:
         FloatingPointError: if a loss is not finite.
@@ -101,15 +102,15 @@ def descend(
     steps: int,
     what: str,
 ) -> None:
-    """Train ``model`` in place, the gradient's norm bounded by 1; progress on stderr.
+    """Train ``model`` in place with gradient norms of at most 1; progress on stderr.
 
     Args:
-        model: whose parameters are trained.
-        loss: of a step, a scalar.
-        optimizer: of the model's parameters.
-        scheduler: of the optimizer, advanced after every step.
-        steps: number of steps.
-        what: name of the model, shown beside the bar.
+        model: the model to train.
+        loss: a function that returns the loss of a step, a scalar.
+        optimizer: the optimizer of the model's parameters.
+        scheduler: the optimizer's scheduler, advanced after every step.
+        steps: the number of steps.
+        what: the name of the model, shown beside the bar.
 
     Raises:
         FloatingPointError: if a loss is not finite.

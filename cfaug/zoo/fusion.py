@@ -5,10 +5,9 @@ continue from trained towers as their authors do: ``kind=vilt start=zoo:flava-0`
 ``kind=bridgetower-itm start=zoo:bridgetower-0``.
 
 Towers learn by their own contrastive loss and by a cross-entropy of every image over the names of
-the subjects: that asks for shape, which colour and background nearly always tell apart without.
-Matchers tell an image's caption from one of the batch that is false of it. Drawings are mirrored
-and shifted by up to two pixels. Rebuilding with the seed, threads and versions in ``card.json``
-gives the same metrics.
+the subjects, for which colour and background do not help. Matchers distinguish an image's caption
+from one of the batch that is false for it. Drawings are mirrored and shifted by up to two pixels.
+Rebuilding with the seed, threads and versions in ``card.json`` gives the same metrics.
 """
 
 from __future__ import annotations
@@ -39,14 +38,15 @@ LOG_SCALE_BOUNDS = (0.0, 4.6052)
 
 @dataclass(frozen=True)
 class Kind:
-    """The parts that make one of the models.
+    """The functions that build, save and load one of the models.
 
     Attributes:
-        build: returns the model of transformers, given trained towers if ``start`` names them.
-        processor: returns its processor.
-        wrap: wraps it in our protocol.
-        spec: loads the saved model.
-        start: loads the initial towers; ``None`` for a model that starts anew.
+        build: a function that returns the model of transformers, from trained towers if ``start``
+            loads them.
+        processor: a function that returns the model's processor.
+        wrap: a function that wraps the model in our protocol.
+        spec: a function that loads the saved model.
+        start: a function that loads the initial towers; ``None`` for a model trained from scratch.
     """
 
     build: Callable[..., Any]
@@ -74,10 +74,10 @@ KINDS = {
 
 @dataclass(frozen=True, kw_only=True)
 class FusionSettings(DrawingSettings):
-    """What the command takes, as ``name=value``.
+    """The settings of the command, given as ``name=value``.
 
     Attributes: those of :class:`cfaug.zoo.fitting.DrawingSettings`, and
-        kind: flava, bridgetower, bridgetower-itm or vilt.
+        kind: the architecture: flava, bridgetower, bridgetower-itm or vilt.
         start: the initial towers of a matcher: a bridgetower for bridgetower-itm, a flava for vilt;
             a folder or ``zoo:NAME``.
     """
@@ -98,9 +98,10 @@ def train(settings: FusionSettings, processor: Any, drawings: Drawings) -> Any:
     """Train a model; progress on stderr.
 
     Args:
-        settings: how.
-        processor: of the kind of model; training sets how it pads, which is saved with it.
-        drawings: to train on.
+        settings: the settings of the command.
+        processor: the processor of the kind of model; training sets its padding, which is saved
+            with it.
+        drawings: the training data.
 
     Returns:
         The model of transformers, in evaluation mode.
@@ -121,7 +122,7 @@ def train(settings: FusionSettings, processor: Any, drawings: Drawings) -> Any:
 
 
 def evaluate(kind: str, folder: Path, seed: int, count: int) -> dict[str, float]:
-    """Return metrics of a saved model on held-out drawings: accuracies, or a matcher's areas."""
+    """Return metrics of a saved model on held-out drawings: accuracies, or a matcher's AUCs."""
     drawings, found = draw(seed, "held-out", count), KINDS[kind]
     if found.start is None:
         return zero_shot(found.spec(str(folder)).load(DualEncoder), drawings)

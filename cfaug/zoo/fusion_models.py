@@ -1,8 +1,8 @@
-"""Tiny FLAVA, BridgeTower and ViLT: stock transformers classes at a size two cores can train.
+"""Tiny FLAVA, BridgeTower and ViLT: stock transformers classes at a size for two cores.
 
-Patches are 8 pixels: 16 of them and a summary are all a tower reads. A step of 64 pairs costs
-FLAVA 45 ms of one core, and BridgeTower, with its cross encoder, 120 ms. Every width is 64, the
-least that BridgeTower's vision tower can have (one head a 64).
+Patches are 8 pixels wide, so that a tower reads only 16 of them and a summary token. On one core a
+step of 64 pairs takes FLAVA 45 ms, and BridgeTower, with its cross encoder, 120 ms. Every width is
+64, the smallest of BridgeTower's vision tower (one head for each 64).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PATCH = 8
 DEPTH = 3
 SCALE = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
 WEIGHT_SPREAD = 0.08
-"""The usual 0.02 is for widths of hundreds: a tower of width 64 starts too flat with it."""
+"""The spread of initial weights; the usual 0.02 is for widths of hundreds, too small for 64."""
 
 TOWER: Mapping[str, Any] = {
     "hidden_size": WIDTH,
@@ -47,7 +47,7 @@ PATCHES: Mapping[str, Any] = {"image_size": IMAGE_SIZE, "patch_size": PATCH}
 
 
 def build_flava() -> FlavaModel:
-    """Return a FlavaModel with fresh weights; its multimodal encoder has one layer, unused."""
+    """Return a FlavaModel with initial weights; its multimodal encoder has one unused layer."""
     from transformers import FlavaConfig, FlavaModel
 
     config = FlavaConfig(
@@ -100,14 +100,14 @@ def _bridgetower_config() -> BridgeTowerConfig:
 
 
 def build_bridgetower() -> BridgeTowerForContrastiveLearning:
-    """Return two towers of three layers and a cross encoder of two, with fresh weights."""
+    """Return two towers of three layers and a cross encoder of two, with initial weights."""
     from transformers import BridgeTowerForContrastiveLearning
 
     return BridgeTowerForContrastiveLearning(_bridgetower_config())
 
 
 def build_bridgetower_itm(towers: Any) -> BridgeTowerForImageAndTextRetrieval:
-    """Return a matching head with fresh weights on a trained contrastive model's towers."""
+    """Return a matching head with initial weights on a trained contrastive model's towers."""
     from transformers import BridgeTowerForImageAndTextRetrieval
 
     model = BridgeTowerForImageAndTextRetrieval(_bridgetower_config())
@@ -125,9 +125,9 @@ def bridgetower_processor() -> BridgeTowerProcessor:
 
 
 def build_vilt(flava: Any) -> ViltForImageAndTextRetrieval:
-    """Return a ViLT whose layers and patches are those of a trained FLAVA's image tower.
+    """Return a ViLT with the layers and patches of a trained FLAVA's image tower.
 
-    As its authors start from a trained ViT (Kim et al., 2021, section 3.1).
+    Likewise its authors start from a trained ViT (Kim et al., 2021, section 3.1).
     """
     from transformers import ViltConfig, ViltForImageAndTextRetrieval
 

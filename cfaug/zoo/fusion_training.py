@@ -23,7 +23,7 @@ from cfaug.zoo.fitting import DrawingSettings, fit
 def train_towers(encoder: Encoder, drawings: Drawings, settings: DrawingSettings) -> None:
     """Train a dual encoder in place by its own loss and by the names of the subjects.
 
-    Two examples are not negatives of each other if either caption is true of the other image.
+    Two examples are not negatives of each other if either caption is true for the other image.
     """
     labels, stated = drawings.labels(), drawings.stated()
     order = generator(settings.seed, "zoo", "order")
@@ -46,14 +46,14 @@ def train_towers(encoder: Encoder, drawings: Drawings, settings: DrawingSettings
 
 
 def _false_alone(labels: NDArray[np.int64], stated: NDArray[np.bool_]) -> Tensor:
-    """Return log weights (n, n) that leave out every other pair whose caption is true."""
+    """Return log weights (n, n) that leave out all other pairs with a true caption."""
     true = truth(labels, stated)
     left_out = (true | true.T) & ~np.eye(len(true), dtype=bool)
     return torch.zeros(true.shape).masked_fill(torch.from_numpy(left_out), -torch.inf)
 
 
 def train_matcher(matcher: PairMatcher, drawings: Drawings, settings: DrawingSettings) -> None:
-    """Train a matcher in place to tell a caption from one of the batch that is false."""
+    """Train a matcher in place to distinguish a caption from a false one of the batch."""
     labels, stated = drawings.labels(), drawings.stated()
     order = generator(settings.seed, "zoo", "order")
     right = torch.cat([torch.ones(settings.batch_size), torch.zeros(settings.batch_size)])
@@ -75,13 +75,13 @@ def train_matcher(matcher: PairMatcher, drawings: Drawings, settings: DrawingSet
 def _false_captions(
     labels: NDArray[np.int64], stated: NDArray[np.bool_], rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Draw for each image the place of a caption that is false of it."""
+    """Draw the index of a false caption for each image."""
     false = ~truth(labels, stated)
     return np.array([rng.choice(np.flatnonzero(choices)) for choices in false])
 
 
 def zero_shot(encoder: Encoder, drawings: Drawings) -> dict[str, float]:
-    """Return zero-shot accuracy of subject, colour and background."""
+    """Return the zero-shot accuracy of subject, colour and background."""
     labels = drawings.labels()
     metrics: dict[str, float] = {"n": len(labels)}
     with torch.inference_mode():
@@ -94,10 +94,10 @@ def zero_shot(encoder: Encoder, drawings: Drawings) -> dict[str, float]:
 
 
 def separation(matcher: PairMatcher, drawings: Drawings, seed: int) -> dict[str, float]:
-    """Return how well true captions rank above false ones: areas under the ROC curve.
+    """Return areas under the ROC curve for true captions ranked above false ones.
 
-    ``auc`` is against captions of other drawings, ``KIND_auc`` against the full caption with one
-    factor changed.
+    The false captions of ``auc`` are those of other drawings, and those of ``KIND_auc`` the full
+    caption with one factor changed.
     """
     rng = generator(seed, "zoo", "separation")
     wrong = _false_captions(drawings.labels(), drawings.stated(), rng)
@@ -123,5 +123,5 @@ def _scores(matcher: PairMatcher, pixels: NDArray[np.uint8], texts: list[str]) -
 
 
 def _area(true: NDArray[Any], false: NDArray[Any]) -> float:
-    """Return the share of (true, false) pairs in the right order, ties counted half."""
+    """Return the share of (true, false) pairs in the right order; ties count half."""
     return float(mannwhitneyu(true, false).statistic) / (len(true) * len(false))

@@ -1,9 +1,9 @@
 """The tiny CLIP: stock transformers classes at a size that two cores can train.
 
-The vision tower is a small ConvNeXt (Liu et al., 2022): convolutions learn shape at this size where
-a plain ViT does not, and it has no BatchNorm, so a batch's composition never leaks into its
-features. The text tower is CLIP's own (a post-norm BERT of this size learnt backgrounds only, in
-2,000 steps). Everything loads with plain ``AutoModel.from_pretrained``.
+The vision tower is a small ConvNeXt (Liu et al., 2022): convolutions learn shape at this size,
+unlike a plain ViT, and it has no BatchNorm, so that features do not depend on the rest of a batch.
+The text tower is CLIP's own (a post-norm BERT of this size learnt only backgrounds in 2,000 steps).
+Everything loads with plain ``AutoModel.from_pretrained``.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ def build_processor(
 def build_model(
     known: Sequence[str] = words(), *, max_length: int = MAX_LENGTH, text_layers: int = 1
 ) -> VisionTextDualEncoderModel:
-    """Return the model with fresh weights, drawn from torch's current generator.
+    """Return the model with initial weights, drawn from torch's current generator.
 
     Args:
-        known: the words of its tokenizer.
-        max_length: the most tokens of a text.
-        text_layers: of the text tower.
+        known: the words of the tokenizer.
+        max_length: the largest number of tokens of a text.
+        text_layers: the number of layers of the text tower.
     """
     from transformers import (
         CLIPTextConfig,
@@ -74,9 +74,9 @@ def build_model(
         patch_size=2,
         num_stages=3,
         hidden_sizes=[24, 64, WIDTH],
-        # No block at 16 x 16: it would cost the most and did not clearly learn shape sooner.
+        # No block at 16 x 16: it would take the most time and did not clearly learn shape sooner.
         depths=[0, 2, 1],
-        # The usual 1e-6 makes every block start as the identity: too slow for 2,000 steps.
+        # With the usual 1e-6 every block starts as the identity: too slow for 2,000 steps.
         layer_scale_init_value=1.0,
         hidden_size=WIDTH,
     )
@@ -98,11 +98,11 @@ def build_model(
 
 
 def go_on_from(name: str, model: VisionTextDualEncoderModel) -> VisionTextDualEncoderModel:
-    """Give a model the weights of a trained one with fewer tokens, positions or layers; return it.
+    """Copy a trained model's weights into one with more tokens, positions or layers; return it.
 
     Args:
-        name: of the trained model, whose tokens and positions are the first of the new one's.
-        model: with fresh weights; what the trained one does not have stays as it is.
+        name: the trained model; its tokens and positions are the first of the new one's.
+        model: the model with initial weights; those that the trained one lacks are kept.
     """
     import torch
     from transformers import VisionTextDualEncoderModel

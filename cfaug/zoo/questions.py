@@ -1,7 +1,7 @@
 """Write ShapeScapes-VQA as a question set: ``python -m cfaug.zoo.questions out=FOLDER part=test``.
 
-``FOLDER/questions.jsonl`` is of the form that ``benchmark.data`` reads, ``FOLDER/images`` are the
-pictures. The same settings give the same bytes, and more pairs begin with those of fewer.
+``FOLDER/questions.jsonl`` has the form that ``benchmark.data`` reads, and ``FOLDER/images`` has the
+pictures. The same settings give the same bytes, and a larger set begins with the smaller one.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ from cfaug.zoo.command import read, run
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionSettings:
-    """What the command takes, as ``name=value``.
+    """The settings of the command, given as ``name=value``.
 
     Attributes:
-        out: the folder, empty or not there yet.
-        part: train or test; no scene is in both.
-        pairs: of pictures, five questions each; of every six pairs one is of each category.
-        seed: of the world.
-        image_size: side of the pictures in pixels; small shapes can be told apart from about 64.
+        out: the folder to write, empty or missing.
+        part: ``train`` or ``test``, which have no scene in common.
+        pairs: the number of pairs of pictures, each with five questions; of every six pairs one is
+            of each category.
+        seed: the seed of the world.
+        image_size: the side of the pictures in pixels; small shapes are distinguishable from about
+            64.
         style: a name of ``cfaug.shapescapes.styles.STYLES``.
     """
 
@@ -42,7 +44,7 @@ class QuestionSettings:
 
 
 def main(argv: list[str]) -> int:
-    """Write the questions and the pictures, and say how many."""
+    """Write the questions and the pictures, and print their numbers."""
     given = read(QuestionSettings, argv)
     world = WorldSettings(seed=given.seed, image_size=given.image_size, style=given.style)
     size: dict[str, Any] = {PARTS[given.part]: given.pairs}

@@ -1,4 +1,4 @@
-"""Tokenizers of whole words, as the tiny models have them."""
+"""Tokenizers of whole words for the tiny models."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ END = "<|endoftext|>"
 
 
 LINES = r"\n|\d+\.|\w+|[^\w\s]+"
-"""What is a token where lines count: a line's end, a number with its period, a word, signs."""
+"""The tokens of texts with lines: a line's end, a number with its period, a word, or signs."""
 
 
 def build_word_tokenizer(
@@ -24,14 +24,14 @@ def build_word_tokenizer(
     causal: bool = False,
     lines: bool = False,
 ) -> PreTrainedTokenizerFast:
-    """Return a tokenizer of whole lower-cased words: "[CLS] a cat [SEP]", bare for ``causal``.
+    """Return a tokenizer of whole lower-cased words: "[CLS] a cat [SEP]", or "a cat" if causal.
 
     Args:
-        special: special tokens, which have the first numbers.
-        words: all others, in the order of their numbers.
-        max_length: the most tokens of a text.
-        causal: for a causal model, whose texts begin and end with ``<|endoftext|>``.
-        lines: whether ends of lines are tokens, and a line's number with its period is one.
+        special: the special tokens, which have the first ids.
+        words: all other words, in the order of their ids.
+        max_length: the largest number of tokens of a text.
+        causal: whether the model is causal; its texts begin and end with ``<|endoftext|>``.
+        lines: whether ends of lines, and line numbers with their periods, are tokens.
     """
     from tokenizers import Tokenizer, models, normalizers, processors
     from transformers import PreTrainedTokenizerFast
@@ -66,11 +66,11 @@ def _splitter(lines: bool) -> PreTokenizer:
 
 
 def split_words(texts: Sequence[str], *, lines: bool = False) -> Iterator[str]:
-    """Yield the words of texts, lower-cased, as those tokenizers split them.
+    """Yield the lower-cased words of texts, split like in the tokenizers.
 
     Args:
-        texts: any.
-        lines: as for ``build_word_tokenizer``.
+        texts: the texts to split.
+        lines: whether ends of lines, and line numbers with their periods, are tokens.
     """
     from tokenizers import normalizers
 

@@ -1,10 +1,10 @@
 """Train a tiny vision-language model: ``python -m cfaug.zoo.vlm out=FOLDER questions=basic``.
 
-It answers questions about ShapeScapes gatherings by their likelihood (``model=vlm benchmark=vqa``).
-``questions=basic`` has never been asked "if ..."; ``questions=both start=zoo:vlm-basic-0`` goes on
-from it and is asked both, about the same pictures. Its vision tower is the first one's and has
-seen no text at all. Neither has seen a scene of ``shapescapes_vqa:train`` or
-``shapescapes_vqa:test``.
+It answers questions about ShapeScapes gatherings by ranking options by their likelihood
+(``model=vlm benchmark=vqa``). ``questions=basic`` trains without questions that begin with "if";
+``questions=both start=zoo:vlm-basic-0`` continues from that model with both kinds of questions,
+about the same pictures. The two share their vision tower, which was trained without text. Neither
+has seen a scene of ``shapescapes_vqa:train`` or ``shapescapes_vqa:test``.
 """
 
 from __future__ import annotations
@@ -39,32 +39,34 @@ BOTH = "both"
 QUESTIONS = (BASIC, BOTH)
 
 TRAINING, HELD_OUT = "vqa-training", "vqa-held-out"
-"""Names of streams of pairs, apart from those of a world's own parts."""
+"""The names of the streams of pairs, which differ from those of a world's own parts."""
 
 ASKED_AT_ONCE = 50
-"""Pictures that the evaluation asks about together."""
+"""The batch size of the evaluation, in pictures."""
 
 SAID = ("acc_b", "acc_c", "acc_plus", "phi")
-"""What the card says of all questions."""
+"""The metrics over all questions on the card."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class VlmSettings(FittingSettings):
-    """What the command takes, as ``name=value``.
+    """The settings of the command, given as ``name=value``.
 
     Attributes: those of :class:`cfaug.zoo.fitting.FittingSettings`, of the language model, and
-        out: folder to write; must not exist yet.
-        seed: of the weights, the scenes and their order.
-        questions: ``basic``, or ``both``: basic and counterfactual ones.
-        basic_steps: the first steps, of basic questions alone, whatever ``questions`` are.
-        pairs: of pictures, with the same five questions each.
-        alignment: weight of a further loss, which names what is in each cell by the nearest word.
-        start: model that it goes on from, whose vision tower stays as it is; empty starts anew.
-        tower_steps: optimiser steps of the vision tower.
-        tower_batch_size: its pictures a step.
-        tower_lr: its peak learning rate.
-        held_out: pairs of the evaluation.
-        processes: that draw pictures; changes nothing but the time.
+        out: the folder to write; must not exist yet.
+        seed: the seed of the weights, the scenes and their order.
+        questions: ``basic``, or ``both`` basic and counterfactual ones.
+        basic_steps: the number of first steps with only basic questions, also for ``both``.
+        pairs: the number of pairs of pictures; both pictures of a pair have the same five
+            questions.
+        alignment: the weight of a further loss, which names the content of each cell by the
+            nearest word.
+        start: the model to continue from, with its vision tower frozen; empty trains from scratch.
+        tower_steps: the number of optimiser steps of the vision tower.
+        tower_batch_size: the number of pictures in a step of the vision tower.
+        tower_lr: the peak of the vision tower's learning rate.
+        held_out: the number of pairs of the evaluation.
+        processes: the number of processes that draw pictures; affects only the time.
     """
 
     out: str
@@ -95,7 +97,7 @@ class VlmSettings(FittingSettings):
 
 
 def train(settings: VlmSettings) -> FastVlmForConditionalGeneration:
-    """Train a model; progress on stderr. Returns it in evaluation mode."""
+    """Train a model with progress on stderr; return it in evaluation mode."""
     import torch
 
     from cfaug.zoo.vlm_training import Lessons, encode, train_language
@@ -117,7 +119,7 @@ def train(settings: VlmSettings) -> FastVlmForConditionalGeneration:
 def _train_tower(
     model: FastVlmForConditionalGeneration, pictures: Pictures, settings: VlmSettings
 ) -> None:
-    """Train the vision tower in place, and round its weights as they are saved."""
+    """Train the vision tower in place, and round its weights to float16, in which it is saved."""
     from cfaug.zoo.vlm_training import train_tower
 
     how = FittingSettings(
@@ -134,10 +136,10 @@ def _train_tower(
 
 
 def evaluate(folder: Path, seed: int, pairs: int, part: str = HELD_OUT) -> dict[str, float]:
-    """Return how a saved model answers questions about scenes that it has not seen.
+    """Return the accuracy of a saved model on questions about held-out scenes.
 
-    ``acc_b`` is of basic and ``acc_c`` of counterfactual questions, ``acc_plus`` of both together
-    (``cfaug.metrics.answering``); ``acc_b_CATEGORY`` and ``acc_c_CATEGORY`` are of one category.
+    ``acc_b`` is for basic questions, ``acc_c`` for counterfactual ones, ``acc_plus`` for both
+    (``cfaug.metrics.answering``); ``acc_b_CATEGORY`` and ``acc_c_CATEGORY`` are for one category.
     """
     from cfaug.models.vision_language_specs import VisionLanguage
 

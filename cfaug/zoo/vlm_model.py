@@ -1,10 +1,10 @@
 """The tiny vision-language model: stock transformers classes at a size that two cores can train.
 
-A FastVLM (Vasu et al., 2025), a LLaVA whose vision tower is a convolutional network: here a
-ConvNeXt, which learns shape at this size where a plain ViT does not. Its last map has three columns
-and three rows, so that a token stands for a cell of a ShapeScapes gathering: one that straddles
-cells would have to be taken apart by a language model that is smaller than the tower. The language
-model is a Llama of whole words.
+It is a FastVLM (Vasu et al., 2025), a LLaVA with a convolutional vision tower: here a ConvNeXt,
+which learns shape at this size, unlike a plain ViT. The tower's last map has three columns and
+three rows, so that each token represents a cell of a ShapeScapes gathering: tokens that straddle
+cells would have to be separated by the language model, which is smaller than the tower. The
+language model is a Llama of whole words.
 """
 
 from __future__ import annotations
@@ -30,21 +30,22 @@ if TYPE_CHECKING:
 
 PATCH = 3
 CELL = PATCH * 2**3
-"""Pixels of a cell: the last of four stages sees one patch in 8 by 8."""
+"""The side of a cell in pixels: the last of four stages sees one patch in 8 by 8."""
 
 IMAGE_SIZE = SIDE * CELL
 CELLS = SIDE**2
-"""Tokens that stand for a picture."""
+"""The number of tokens of a picture."""
 
 TRANSFORM = ImageTransform(IMAGE_SIZE, (0.5,) * 3, (0.5,) * 3)
 
 WIDTH = 96
 MAX_LENGTH = 192
-"""Tokens: a question of ShapeScapes-VQA has at most 48 with its picture and answer, and another may
-stand before it as an example."""
+"""The largest number of tokens: a question of ShapeScapes-VQA has at most 48 with its picture and
+answer, and another may precede it as an example."""
 
 WEIGHT_SPREAD = 0.06
-"""The usual 0.02 is for widths of thousands: with it, basic questions took twice the steps."""
+"""The spread of initial weights; with the usual 0.02, for widths of thousands, basic questions took
+twice the steps."""
 
 FUNCTION_WORDS = """
 a above added all and another answer are as be below by can color colors could did every
@@ -52,7 +53,7 @@ given half heavier how if in into is left many mirror moved not of ones or other
 picture places removed right roll rotated round seen shape shapes side size sizes swapped
 than the then there thing things to traded turn turned twice two were what which would
 """
-"""All words but those that name attributes of things."""
+"""All words except those that name attributes of things."""
 
 TEMPLATE = (
     "{% for message in messages %}{% if message['role'] == 'user' %}"
@@ -61,18 +62,18 @@ TEMPLATE = (
     "{% else %}{% for part in message['content'] %} {{ part['text'] }}{% endfor %}"
     "<|endoftext|>{% endif %}{% endfor %}"
 )
-"""``<image>What color is the ball? Answer red<|endoftext|>``."""
+"""The chat template, as in ``<image>What color is the ball? Answer red<|endoftext|>``."""
 
 
 def words_of_questions() -> tuple[str, ...]:
-    """Return every word of ShapeScapes-VQA, and the signs."""
+    """Return every word and punctuation mark of ShapeScapes-VQA."""
     plurals = (f"{shape}s" for shape in SHAPES)
     numbers = map(str, range(10))
     return (",", "?", *numbers, *FUNCTION_WORDS.split(), *COLOURS, *SIZES, *SHAPES, *plurals)
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
-    """Return a tokenizer of whole words, and of one token that stands for a cell of the image."""
+    """Return a tokenizer of whole words, with one token for a cell of the image."""
     return build_image_tokenizer(words_of_questions(), MAX_LENGTH)
 
 
@@ -96,13 +97,13 @@ def build_processor() -> LlavaProcessor:
 
 
 def build_model() -> FastVlmForConditionalGeneration:
-    """Return the model with fresh weights, drawn from torch's current generator."""
+    """Return the model with initial weights, drawn from torch's current generator."""
     vision = {
         "image_size": IMAGE_SIZE,
         "patch_size": PATCH,
         "num_stages": 4,
         "hidden_sizes": [24, 48, 96, 96],
-        # No block at 24 x 24: it would cost the most.
+        # No block at 24 x 24: it would take the most time.
         "depths": [0, 2, 2, 1],
         "hidden_size": 96,
     }
@@ -125,7 +126,7 @@ def load(name: str) -> FastVlmForConditionalGeneration:
         name: a folder or ``zoo:NAME``.
 
     Raises:
-        UserError: if there is none.
+        UserError: if there is no such model.
     """
     import torch
     from transformers import FastVlmForConditionalGeneration

@@ -39,20 +39,20 @@ CHUNK = 250
 ATTRIBUTES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"shape": SHAPES, "colour": tuple(COLOURS), "size": tuple(SIZES)}
 )
-"""What the thing in a cell has."""
+"""The possible values of each attribute of a thing."""
 
 EMPTY = -1
-"""Stands for the attributes of an empty cell."""
+"""The value of all attributes of an empty cell."""
 
 
 @dataclass(frozen=True)
 class Pictures:
-    """Pictures of pairs, two and two.
+    """Pictures in pairs, each pair in two successive rows.
 
     Attributes:
-        pixels: uint8 (n, 3, 72, 72), as the model sees them.
-        things: numbers of shape, colour and size in each cell, int64 (n, 9, 3), ``EMPTY`` where
-            there is nothing; cells row by row.
+        pixels: the pictures for the model, uint8 (n, 3, 72, 72).
+        things: the labels of shape, colour and size in each cell, row by row, int64 (n, 9, 3);
+            ``EMPTY`` in empty cells.
     """
 
     pixels: NDArray[np.uint8]
@@ -65,20 +65,20 @@ def world_of(seed: int) -> World:
 
 
 def draw_images(seed: int, part: str, start: int, stop: int) -> list[AskedImage]:
-    """Return the images of some pairs with their questions, two a pair; nothing is rendered.
+    """Return the images of some pairs, two for each, with their questions, without rendering them.
 
     Args:
-        seed: of the world.
-        part: no name of a world's own part, so that none of its scenes are among these.
-        start: first pair.
-        stop: behind the last one.
+        seed: the seed of the world.
+        part: a name that is not one of a world's own parts, so that no scene is in both.
+        start: the first pair.
+        stop: the pair after the last one.
     """
     world = world_of(seed)
     return [one for index in range(start, stop) for one in draw_pair(world, f"zoo-{part}", index)]
 
 
 def draw_pictures(seed: int, part: str, pairs: int, processes: int = 1) -> Pictures:
-    """Draw the pictures of the first pairs of a part; the same whatever the number of processes."""
+    """Draw the pictures of the first pairs of a part, the same for any number of processes."""
     starts = range(0, pairs, CHUNK)
     chunks = [(seed, part, start, min(start + CHUNK, pairs)) for start in starts]
     if processes > 1:
@@ -112,13 +112,14 @@ def _cells(scene: Gathering) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class TokenizedQuestion:
-    """A question and its right answer behind the picture, as the model reads them.
+    """A question and its right answer, in the form that the model reads after the picture.
 
     Attributes:
-        ids: prompt, right answer and the token that ends it.
-        prompt: how many of these are the prompt, at least 1.
-        place: where right and wrong answer differ first, counted from ``prompt``.
-        wrong: the wrong answer's token there.
+        ids: the tokens of the prompt and the right answer, and the one that ends it.
+        prompt: the number of tokens of the prompt, at least 1.
+        place: the index at which the right and the wrong answer first differ, counted from
+            ``prompt``.
+        wrong: the wrong answer's token at that index.
     """
 
     ids: list[int]
@@ -128,19 +129,19 @@ class TokenizedQuestion:
 
     @property
     def right(self) -> int:
-        """The right answer's token where the answers differ."""
+        """The right answer's token at ``place``."""
         return self.ids[self.prompt + self.place]
 
 
 def tokenize_questions(
     images: Sequence[AskedImage], tokenizer: PreTrainedTokenizerFast, *, basic_alone: bool
 ) -> list[list[TokenizedQuestion]]:
-    """Return the questions of each image, the basic one first.
+    """Return the tokenized questions of each image, the basic one first.
 
     Args:
-        images: whose questions have two options each.
-        tokenizer: of the model.
-        basic_alone: leave the counterfactual questions out.
+        images: images with questions that have two options each.
+        tokenizer: the tokenizer of the model.
+        basic_alone: whether to leave out the counterfactual questions.
     """
     asked = [image.questions[: 1 if basic_alone else None] for image in images]
     every = [one for own in asked for one in own]

@@ -1,10 +1,10 @@
 """Training of the tiny vision-language models: first contents of cells, then questions.
 
-The vision tower learns attributes and places of things and sees no text; it then stays as it is,
-so that every picture is encoded once for all steps and questions. The language model learns right
-answers by their likelihood and by its contrast to that of the other option, and both pictures of a
-pair are in one batch: they have the same questions and options, so that a text alone tells nothing.
-Words of a thing and what stands for its cell are aligned throughout: without that, basic questions
+The vision tower learns attributes and places of things and sees no text; it is then frozen, so that
+every picture is encoded once for all steps and questions. The language model learns right answers
+by their likelihood and by its contrast with that of the other option. Both pictures of a pair are
+in one batch: they have the same questions and options, so that a text alone reveals nothing. The
+words for a thing and the token of its cell are aligned throughout; without that, basic questions
 took three times the steps.
 """
 
@@ -29,24 +29,24 @@ if TYPE_CHECKING:
     from transformers import FastVlmForConditionalGeneration, PreTrainedTokenizerFast
 
 BATCH = 100
-"""Pictures encoded at once."""
+"""The number of pictures encoded at once."""
 
 IGNORED = -100
 LOG_SCALE = 2.0
-"""Of the cosines between cells and words, at the start."""
+"""The initial log scale of the cosines between cells and words."""
 
 
 def train_tower(
     tower: nn.Module, width: int, pictures: Pictures, seed: int, settings: FittingSettings
 ) -> None:
-    """Train a vision tower in place to say what is in each cell, and which cell it is.
+    """Train a vision tower in place to predict the content and the position of each cell.
 
     Args:
-        tower: whose last map has a place for each cell.
-        width: of that map.
-        pictures: mirrored and shifted by up to two pixels, at random.
-        seed: of their order.
-        settings: how long and how fast.
+        tower: a tower with one position of its last map for each cell.
+        width: the number of channels of that map.
+        pictures: the training data; they are mirrored and shifted by up to two pixels, at random.
+        seed: the seed of their order.
+        settings: the number of steps and the learning rate.
     """
     sizes = [*(len(values) + 1 for values in ATTRIBUTES.values()), SIDE, SIDE]
     heads = nn.Linear(width, sum(sizes))
@@ -76,7 +76,7 @@ def train_tower(
 def _jitter(
     pixels: NDArray[np.uint8], things: NDArray[np.int64], rng: np.random.Generator, reach: int = 2
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Shift a batch by up to ``reach`` pixels and mirror every other picture, with its cells."""
+    """Shift a batch by up to ``reach`` pixels, and mirror half of its pictures with their cells."""
     size = pixels.shape[-1]
     padded = np.pad(pixels, ((0, 0), (0, 0), (reach, reach), (reach, reach)), mode="edge")
     top, left = rng.integers(0, 2 * reach + 1, 2)
@@ -89,13 +89,13 @@ def _jitter(
 
 
 def encode_batch(tower: Any, pixels: Tensor) -> Tensor:
-    """Return what a tower makes of each cell, as FastVLM hands it on: float (n, 9, width)."""
+    """Return a tower's features of each cell, in FastVLM's order: float (n, 9, width)."""
     found: Tensor = tower(pixels).last_hidden_state
     return found.flatten(2).transpose(1, 2)
 
 
 def encode(tower: nn.Module, pixels: NDArray[np.uint8]) -> Tensor:
-    """Return what a tower in evaluation mode makes of pictures: float32 (n, 9, width)."""
+    """Return the features of pictures from a tower in evaluation mode: float32 (n, 9, width)."""
     with torch.inference_mode():
         parts = [
             encode_batch(tower, TRANSFORM.normalize(torch.from_numpy(pixels[at : at + BATCH])))
@@ -105,14 +105,14 @@ def encode(tower: nn.Module, pixels: NDArray[np.uint8]) -> Tensor:
 
 
 class Lessons:
-    """Encoded pictures of pairs and their questions, and how batches of them are drawn.
+    """Encoded pictures in pairs and their questions, and a method that draws batches of them.
 
     Args:
-        features: of each picture, float32 (2 x pairs, 9, width).
-        things: as ``Pictures`` has them.
-        questions: of each picture, the basic one first.
-        seed: of the order.
-        basic_steps: steps of basic questions alone, before others follow.
+        features: the features of each picture, float32 (2 x pairs, 9, width).
+        things: the labels of each cell, in the form of ``Pictures``.
+        questions: the questions about each picture, the basic one first.
+        seed: the seed of the order.
+        basic_steps: the number of first steps with only basic questions.
     """
 
     def __init__(
@@ -128,13 +128,13 @@ class Lessons:
         self._rng = generator(seed, "zoo", "vlm", "order")
 
     def draw(self, step: int, count: int) -> list[tuple[int, TokenizedQuestion]]:
-        """Draw questions with the numbers of their pictures, two of each pair, or four.
+        """Draw questions with the indices of their pictures, two or four for each pair.
 
-        Where there are more than basic questions, two of a pair's five are asked.
+        If there are more than basic questions, two of a pair's five are drawn.
 
         Args:
-            step: number of the step.
-            count: questions, a multiple of 4.
+            step: the number of the step.
+            count: the number of questions, a multiple of 4.
         """
         asked = len(self.questions[0])
         each = 1 if step < self.basic_steps else min(2, asked)
@@ -151,8 +151,8 @@ class LanguageLoss(nn.Module):
     """The loss of a batch of questions: likelihood, contrast, and alignment of cells and words.
 
     Args:
-        model: whose projector and language model learn.
-        alignment: weight of the last.
+        model: the model; its projector and language model are trained.
+        alignment: the weight of the alignment.
     """
 
     def __init__(self, model: FastVlmForConditionalGeneration, alignment: float) -> None:
@@ -170,15 +170,15 @@ class LanguageLoss(nn.Module):
         """Return the loss, a scalar.
 
         Args:
-            features: of each question's picture, (n, 9, width).
-            things: in its cells, int64 (n, 9, 3).
-            questions: one a picture.
+            features: the features of each question's picture, (n, 9, width).
+            things: the labels of its cells, int64 (n, 9, 3).
+            questions: the questions, one for each picture.
         """
         cells = self.projector(features)
         ids, wanted = _pad(questions)
         words = self.language.get_input_embeddings()(ids)
         hidden = self.language(inputs_embeds=torch.cat([cells, words], dim=1)).last_hidden_state
-        # A token is told where the one before it stands; behind the last there is nothing.
+        # A token is predicted at the position of the one before it, and none after the last.
         told = self.head(hidden[:, CELLS:-1][wanted[:, 1:] != IGNORED])
         likelihood = F.cross_entropy(told, wanted[wanted != IGNORED])
         return likelihood + self._contrast(hidden, questions) + self.alignment * self._align(
@@ -186,7 +186,7 @@ class LanguageLoss(nn.Module):
         )  # fmt: skip
 
     def _contrast(self, hidden: Tensor, questions: Sequence[TokenizedQuestion]) -> Tensor:
-        """Tell the right answer from the other option where they differ first."""
+        """Return the cross-entropy of the right option at the token where they first differ."""
         rows = torch.arange(len(questions))
         before = torch.tensor([CELLS + one.prompt + one.place - 1 for one in questions])
         told = self.head(hidden[rows, before])
@@ -194,7 +194,7 @@ class LanguageLoss(nn.Module):
         return F.cross_entropy(told.gather(1, pair), torch.zeros(len(rows), dtype=torch.int64))
 
     def _align(self, cells: Tensor, things: Tensor) -> Tensor:
-        """Name what is in each cell by the nearest word."""
+        """Return the cross-entropy of the words for each cell's content, by their cosines."""
         taken = things[..., 0] != EMPTY
         shown, names = F.normalize(cells[taken], dim=-1), things[taken]
         known = self.language.get_input_embeddings().weight
@@ -208,7 +208,7 @@ class LanguageLoss(nn.Module):
 
 
 def _word_tokens(tokenizer: PreTrainedTokenizerFast) -> Iterator[tuple[int, Tensor]]:
-    """Yield the tokens that name the values of each attribute, with its column; plurals, too."""
+    """Yield the tokens of each attribute's values, and of their plurals, with its column."""
     for column, values in enumerate(ATTRIBUTES.values()):
         yield column, torch.tensor(tokenizer.convert_tokens_to_ids(list(values)))
     plurals = [f"{one}s" for one in SHAPES]
@@ -216,7 +216,7 @@ def _word_tokens(tokenizer: PreTrainedTokenizerFast) -> Iterator[tuple[int, Tens
 
 
 def _pad(questions: Sequence[TokenizedQuestion]) -> tuple[Tensor, Tensor]:
-    """Return tokens, 0 on the right where there are none, and those of the answers alone."""
+    """Return tokens, padded with 0 on the right, and targets, which are those of the answers."""
     longest = max(len(one.ids) for one in questions)
     ids = torch.zeros((len(questions), longest), dtype=torch.int64)
     wanted = torch.full_like(ids, IGNORED)
@@ -232,13 +232,13 @@ def train_language(
     settings: FittingSettings,
     alignment: float,
 ) -> None:
-    """Train projector and language model in place; the vision tower stays as it is.
+    """Train projector and language model in place; the vision tower is not changed.
 
     Args:
-        model: whose tower encoded the lessons.
-        lessons: the questions.
-        settings: number of steps and learning rate; batches are of questions.
-        alignment: weight of the alignment of cells and words.
+        model: the model whose vision tower encoded the lessons.
+        lessons: the encoded pictures and their questions.
+        settings: the number of steps and the learning rate; the batch size counts questions.
+        alignment: the weight of the alignment of cells and words.
     """
     criterion = LanguageLoss(model, alignment)
     things = torch.from_numpy(lessons.things)

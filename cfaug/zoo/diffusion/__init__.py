@@ -1,1 +1,1 @@
-"""The tiny Stable Diffusion: stock diffusers classes that two cores can train from nothing."""
+"""The tiny Stable Diffusion: stock diffusers classes that two cores can train from scratch."""

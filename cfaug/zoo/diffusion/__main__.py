@@ -1,9 +1,9 @@
 """Train the tiny Stable Diffusion: ``python -m cfaug.zoo.diffusion out=FOLDER seed=0``.
 
-An autoencoder, its decoder refined, then UNet and text encoder together on cached latents of clear
-scenes whose factors are independent and uniform. ``work=FOLDER`` keeps what an interrupted run
-needs to resume. Rebuilding with the settings, threads and versions in ``card.json`` gives the same
-metrics.
+It trains an autoencoder, refines its decoder, and trains UNet and text encoder together on cached
+latents of clear scenes with independent and uniform factors. ``work=FOLDER`` stores the state from
+which an interrupted run resumes. Rebuilding with the settings, threads and versions in
+``card.json`` gives the same metrics.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def _vae(path: Path, train: Callable[[], AutoencoderKL]) -> tuple[AutoencoderKL, float]:
-    """Load the stage's autoencoder from ``path``, or train and keep it; and seconds it took."""
+    """Load a stage's autoencoder from ``path``, or train and keep it; return it and its seconds."""
     from diffusers import AutoencoderKL
 
     if not path.exists():
@@ -49,7 +49,7 @@ def _vae(path: Path, train: Callable[[], AutoencoderKL]) -> tuple[AutoencoderKL,
 def autoencoder(
     settings: DiffusionSettings, pixels: Pixels, work: Path
 ) -> tuple[AutoencoderKL, float]:
-    """Return the trained autoencoder, and the seconds its two stages took."""
+    """Return the trained autoencoder, and the seconds of its two stages."""
     from cfaug.zoo.diffusion.vae import refine_decoder, train_vae
 
     rough, first = _vae(work / "vae", lambda: train_vae(pixels, settings))
@@ -65,7 +65,7 @@ def autoencoder(
 def denoiser(
     settings: DiffusionSettings, vae: AutoencoderKL, scenes: Scenes, work: Path
 ) -> Denoiser:
-    """Return UNet and text encoder, trained; a whole pipeline in ``work`` at every save."""
+    """Return the trained UNet and text encoder; write a pipeline to ``work`` at every save."""
     from cfaug.zoo.diffusion.pipeline import assemble, save
     from cfaug.zoo.diffusion.unet import train_denoiser
     from cfaug.zoo.diffusion.vae import encode
@@ -79,7 +79,7 @@ def denoiser(
 
 
 def build(settings: DiffusionSettings, work: Path, folder: Path) -> dict[str, float]:
-    """Train what ``work`` does not have yet, write the pipeline; return the stages' seconds."""
+    """Train the stages that ``work`` lacks, write the pipeline; return the stages' seconds."""
     from cfaug.zoo.diffusion.pipeline import assemble, save
 
     started = time.perf_counter()
@@ -125,7 +125,7 @@ def main(argv: list[str]) -> int:
 def evaluate_all(
     settings: DiffusionSettings, folder: Path, seconds: dict[str, float]
 ) -> dict[str, Any]:
-    """Load the pipeline in ``folder`` as a user would; return its metrics, seconds and sizes."""
+    """Load the pipeline from ``folder``, like a user; return its metrics, seconds and sizes."""
     from cfaug.zoo.diffusion.evaluation import evaluate
     from cfaug.zoo.diffusion.pipeline import load
 

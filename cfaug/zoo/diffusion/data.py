@@ -1,7 +1,7 @@
 """The training scenes: unbiased, drawn once by several processes, kept as uint8.
 
 A generator that was trained without the bias of the tested world can break that bias even if a
-caption does not ask for it, which is why generated pairs can score above the oracle's.
+caption does not mention it. That is why generated pairs can score above the oracle's.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Scenes:
 
 
 def scene_at(seed: int, part: str, index: int, domains: Sequence[str] = (PHOTO,)) -> Scene:
-    """Return scene ``index`` of ``part``, its factors independent and uniform."""
+    """Return scene ``index`` of ``part``, with independent and uniform factors."""
     rng = generator(seed, "zoo", part, index)
     chosen = {kind: names[int(rng.integers(len(names)))] for kind, names in CHOICES.items()}
     domain = domains[int(rng.integers(len(domains)))]
@@ -62,15 +62,15 @@ def draw(
     domains: Sequence[str] = (PHOTO,),
     processes: int = 1,
 ) -> Scenes:
-    """Draw ``count`` scenes; the same whatever the number of processes.
+    """Draw ``count`` scenes, the same for any number of processes.
 
     Args:
-        seed: of all scenes.
-        part: their purpose; parts have no scene in common.
-        count: number of scenes.
+        seed: the seed of all scenes.
+        part: the name of their purpose; parts have no scene in common.
+        count: the number of scenes.
         style: a name of ``cfaug.shapescapes.styles.STYLES``.
-        domains: domains of the scenes, drawn uniformly.
-        processes: number of processes that draw.
+        domains: the domains of the scenes, drawn uniformly.
+        processes: the number of processes that draw.
     """
     starts = range(0, count, CHUNK)
     chunks = [(seed, part, style, domains, start, min(start + CHUNK, count)) for start in starts]
@@ -84,7 +84,7 @@ def draw(
 
 
 def wordings(seed: int, step: int, factors: list[Factors], full_every: int) -> list[str]:
-    """Return captions of a step's scenes; every ``full_every`` steps they are complete."""
+    """Return captions of a step's scenes, complete in every ``full_every``-th step."""
     rng = generator(seed, "zoo", "wordings", step)
     drawn = [draw_wording(rng, drop_colour=0.3, drop_background=0.5) for _ in factors]
     if step % full_every == 0:

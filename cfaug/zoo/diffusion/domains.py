@@ -2,7 +2,7 @@
 
 It continues from ``zoo:diffusion``, which knows only photos: the tokenizer gets the words of the
 domains, UNet and text encoder are trained on scenes in every domain, and the decoder is refined on
-them. The encoder stays the same, so latents of photos mean the same to both models.
+them. The encoder is not changed, so both models have the same latents for photos.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ LEFT_OUT = ("work", "processes", "save_every", "vae_steps", "drawings", "kl")
 
 @dataclass(frozen=True)
 class DomainSettings(DiffusionSettings):
-    """What the command takes, as ``name=value``.
+    """The settings of the command, given as ``name=value``.
 
-    Attributes: those of :class:`cfaug.zoo.diffusion.settings.DiffusionSettings`, of which
-        ``vae_steps``, ``drawings`` and ``kl`` are without effect, and
-        start: the pipeline whose training goes on.
+    Attributes: those of :class:`cfaug.zoo.diffusion.settings.DiffusionSettings` (``vae_steps``,
+        ``drawings`` and ``kl`` have no effect), and
+        start: the pipeline to train further.
     """
 
     start: str = "zoo:diffusion"
@@ -103,7 +103,7 @@ def _train(
 def _refined(
     settings: DomainSettings, vae: AutoencoderKL, scenes: Scenes, work: Path
 ) -> AutoencoderKL:
-    """Return the autoencoder with its decoder refined, kept in ``work``."""
+    """Return the autoencoder with a refined decoder, and store it in ``work``."""
     from diffusers import AutoencoderKL
 
     from cfaug.zoo.diffusion.vae import refine_decoder
@@ -113,13 +113,13 @@ def _refined(
         refine_decoder(vae, scenes.pixels, settings)
         vae.save_pretrained(path)
     found = from_folder(AutoencoderKL, path, low_cpu_mem_usage=False)
-    found.register_to_config(_name_or_path="")  # where it lay is nobody's business
+    found.register_to_config(_name_or_path="")  # the path of this machine is not published
     refined: AutoencoderKL = found.eval().requires_grad_(False)
     return refined
 
 
 def build(settings: DomainSettings, work: Path, folder: Path) -> dict[str, float]:
-    """Train what ``work`` does not hold yet, write the pipeline; return seconds of the stages."""
+    """Train the stages that ``work`` lacks, write the pipeline; return the stages' seconds."""
     from cfaug.zoo.diffusion.pipeline import assemble, load, save
 
     start = load(resolve(settings.start))
@@ -159,7 +159,7 @@ def main(argv: list[str]) -> int:
 def evaluate_all(
     settings: DomainSettings, folder: Path, seconds: dict[str, float]
 ) -> dict[str, Any]:
-    """Load the pipeline in ``folder`` as a user would; return its metrics, seconds and sizes."""
+    """Load the pipeline from ``folder``, like a user; return its metrics, seconds and sizes."""
     from cfaug.zoo.diffusion.pipeline import load
 
     pipeline = load(folder)
@@ -174,11 +174,11 @@ def evaluate_all(
 
 
 def evaluate(pipeline: StableDiffusionPipeline, seed: int, count: int) -> dict[str, float]:
-    """Return how well the autoencoder keeps each domain, and how faithful drawn pictures are.
+    """Return the autoencoder's reconstruction of each domain, and the pictures' faithfulness.
 
-    ``psnr_DOMAIN_db`` is of the autoencoder, on held-out scenes. ``faithful_`` is the share of
-    generated pictures in which the domains' judge sees what the caption says, of a factor or all;
-    captions are held-out, independent and uniform; 20 DDIM steps, guidance 3.
+    ``psnr_DOMAIN_db`` is the autoencoder's on held-out scenes. ``faithful_`` is the share of
+    generated pictures whose factor, or all factors, the domains' judge finds to be those of the
+    caption. Captions are held out, independent and uniform; 20 DDIM steps, guidance 3.
     """
     from cfaug.zoo.diffusion.pipeline import generate
     from cfaug.zoo.diffusion.vae import psnr, reconstruct

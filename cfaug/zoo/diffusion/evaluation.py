@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def evaluate_vae(vae: AutoencoderKL, seed: int, count: int) -> dict[str, float]:
-    """Return PSNR in dB of held-out scenes and drawings, and the grid peaks of the scenes."""
+    """Return the PSNR in dB of held-out scenes and drawings, and the scenes' grid peaks."""
     metrics: dict[str, float] = {}
     for style in ("clear", "drawing"):
         true = draw(seed, "held-out", count, style).pixels
@@ -34,7 +34,7 @@ def evaluate_faithfulness(
 ) -> dict[str, float]:
     """Return the share of generated pictures that match their captions, by the shipped judge.
 
-    Captions are in full, their factors independent and uniform; 20 DDIM steps, guidance 3.
+    Captions name all factors, which are independent and uniform; 20 DDIM steps, guidance 3.
     """
     factors = [scene_at(seed, "faithfulness", i).factors for i in range(count)]
     prompts = [caption(f, Wording()) for f in factors]

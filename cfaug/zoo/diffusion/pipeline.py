@@ -1,4 +1,4 @@
-"""The finished pipeline: assembled, written, read, and used to draw pictures."""
+"""The finished pipeline: its assembly, saving, loading, and the generation of pictures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BATCH = 32
 
 
 def assemble(vae: AutoencoderKL, denoiser: Denoiser) -> StableDiffusionPipeline:
-    """Return a stock StableDiffusionPipeline of these parts, with no safety checker."""
+    """Return a stock StableDiffusionPipeline of these parts, without a safety checker."""
     from diffusers import StableDiffusionPipeline
 
     return StableDiffusionPipeline(
@@ -35,7 +35,7 @@ def assemble(vae: AutoencoderKL, denoiser: Denoiser) -> StableDiffusionPipeline:
 
 
 def save(pipeline: StableDiffusionPipeline, folder: Path) -> None:
-    """Write it as the Hub holds Stable Diffusion, float16 safetensors; the modules stay float32."""
+    """Write a pipeline in the Hub's form, float16 safetensors; its modules stay float32."""
     import torch
 
     parts = (pipeline.vae, pipeline.unet, pipeline.text_encoder)
@@ -49,7 +49,7 @@ def save(pipeline: StableDiffusionPipeline, folder: Path) -> None:
 
 
 def load(folder: Path) -> StableDiffusionPipeline:
-    """Read it in float32, without progress bars, part by part; its index is ignored."""
+    """Load a pipeline in float32, part by part, without progress bars; its index is ignored."""
     import torch
     from diffusers import (
         AutoencoderKL,
@@ -84,14 +84,14 @@ def generate(
     steps: int = 20,
     guidance: float = 3.0,
 ) -> Pixels:
-    """Draw a picture of every prompt by DDIM (Song et al., 2021), uint8 (n, 3, 64, 64).
+    """Generate a picture for every prompt by DDIM (Song et al., 2021), uint8 (n, 3, 64, 64).
 
     Args:
-        pipeline: from ``load`` or ``assemble``.
-        prompts: captions.
-        seed: seed of the noise; a picture depends on it and its place in the list.
-        steps: steps of the sampler.
-        guidance: scale of classifier-free guidance (Ho & Salimans, 2022).
+        pipeline: a pipeline from ``load`` or ``assemble``.
+        prompts: the captions.
+        seed: the seed of the noise; a picture depends on it and on its place in the list.
+        steps: the number of steps of the sampler.
+        guidance: the scale of classifier-free guidance (Ho & Salimans, 2022).
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""What ``python -m cfaug.zoo.diffusion`` takes, as ``name=value``."""
+"""The settings of ``python -m cfaug.zoo.diffusion``, given as ``name=value``."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class DiffusionSettings:
-    """How the autoencoder, the text encoder and the UNet are trained.
+    """Settings of the training of the autoencoder, the text encoder and the UNet.
 
     Attributes:
-        out: folder to write; must not exist yet.
-        work: folder with the state of an interrupted run; empty keeps none.
-        seed: of the weights, the scenes and their order.
-        processes: that draw scenes; changes nothing but the time.
-        scenes: number of distinct clear training scenes.
-        drawings: clean drawings that the autoencoder sees besides.
-        vae_steps: optimiser steps of the autoencoder.
-        decoder_steps: further steps of its decoder alone, on the latents it then has.
-        decoder_rounds: number of rounds of ``decoder_steps``.
-        vae_batch: scenes a step of the autoencoder.
-        vae_lr: their peak learning rate.
-        kl: weight of the mean Kullback-Leibler divergence of a latent number.
-        steps: optimiser steps of the UNet and the text encoder.
-        batch_size: scenes a step of theirs.
-        lr: their peak learning rate.
-        focus_from: step from which the noise levels in the middle are drawn more often.
-        decay: of the exponential moving average of their weights.
-        drop_text: probability that a caption is replaced by "", for guidance without a classifier.
-        full_every: every so many batches, captions name subject, colour and background.
-        save_every: steps between two states in ``work``.
-        held_out: scenes of the evaluation, and images generated for it.
+        out: the folder to write; must not exist yet.
+        work: the folder with the state of an interrupted run; empty keeps none.
+        seed: the seed of the weights, the scenes and their order.
+        processes: the number of processes that draw scenes; affects only the time.
+        scenes: the number of distinct clear training scenes.
+        drawings: the number of clean drawings that the autoencoder is also trained on.
+        vae_steps: the number of optimiser steps of the autoencoder.
+        decoder_steps: the number of further steps of its decoder alone, on fixed latents.
+        decoder_rounds: the number of rounds of ``decoder_steps``.
+        vae_batch: the number of scenes in a step of the autoencoder.
+        vae_lr: the peak of the autoencoder's learning rate.
+        kl: the weight of the mean Kullback-Leibler divergence per latent value.
+        steps: the number of optimiser steps of the UNet and the text encoder.
+        batch_size: the number of scenes in a step of the UNet and the text encoder.
+        lr: the peak of their learning rate.
+        focus_from: the step from which intermediate noise levels are drawn more often.
+        decay: the decay of the exponential moving average of their weights.
+        drop_text: the probability that a caption is replaced by "", for classifier-free guidance.
+        full_every: the period, in batches, at which captions name subject, colour and background.
+        save_every: the number of steps between saved states in ``work``.
+        held_out: the number of scenes of the evaluation, and of images generated for it.
     """
 
     out: str

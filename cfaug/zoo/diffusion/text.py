@@ -1,4 +1,4 @@
-"""The text side: CLIP's tokenizer and text encoder (Radford et al., 2021) at a tiny size."""
+"""CLIP's tokenizer and text encoder (Radford et al., 2021) at a tiny size."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ WIDTH = 64
 
 
 def build_tokenizer(known: Sequence[str] | None = None) -> CLIPTokenizer:
-    """Return a tokenizer for which every word of a caption is one token.
+    """Return a tokenizer with one token for every word of a caption.
 
-    Any other text falls into characters, but for an end that one of our words has too.
+    Any other text is split into characters, except for an end that one of our words has too.
 
     Args:
         known: the words; ``None`` is those of captions of photos. Words that follow those change
-            the numbers of the start and the end of a text only.
+            only the ids of the start and the end of a text.
     """
     from transformers import CLIPTokenizer
 
@@ -31,7 +31,7 @@ def build_tokenizer(known: Sequence[str] | None = None) -> CLIPTokenizer:
     names = [*printable, *(f"{character}</w>" for character in printable)]
     merges: list[tuple[str, str]] = []
     for word in words() if known is None else known:
-        # From the end, where "</w>" marks it: so no other word's merges can come in between.
+        # From the end, which "</w>" marks, so that no other word's merges interfere.
         suffix = f"{word[-1]}</w>"
         for character in reversed(word[:-1]):
             merges.append((character, suffix))
@@ -43,7 +43,7 @@ def build_tokenizer(known: Sequence[str] | None = None) -> CLIPTokenizer:
 
 
 def build_text_encoder(tokenizer: CLIPTokenizer) -> CLIPTextModel:
-    """Return the text encoder with fresh weights, drawn from torch's current generator."""
+    """Return the text encoder with initial weights, drawn from torch's current generator."""
     from transformers import CLIPTextConfig, CLIPTextModel
 
     return CLIPTextModel(
@@ -63,7 +63,7 @@ def build_text_encoder(tokenizer: CLIPTokenizer) -> CLIPTextModel:
 
 
 def tokenize(tokenizer: CLIPTokenizer, texts: list[str]) -> Tensor:
-    """Return token ids (n, 24), padded and cut as StableDiffusionPipeline does."""
+    """Return token ids (n, 24), padded and truncated like in StableDiffusionPipeline."""
     ids: Tensor = tokenizer(
         texts, padding="max_length", max_length=MAX_LENGTH, truncation=True, return_tensors="pt"
     ).input_ids

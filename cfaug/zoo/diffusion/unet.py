@@ -30,9 +30,9 @@ WARMUP = 200
 
 
 def build_unet() -> UNet2DConditionModel:
-    """Return the UNet with fresh weights: 32, 64 and 112 wide at 16 x 16, 8 x 8 and 4 x 4.
+    """Return the UNet with initial weights: 32, 64 and 112 wide at 16 x 16, 8 x 8 and 4 x 4.
 
-    Self- and cross-attention at 16 x 16 and 8 x 8: prompt-to-prompt acts through them.
+    It has self- and cross-attention, which prompt-to-prompt needs, at 16 x 16 and 8 x 8.
     """
     from diffusers import UNet2DConditionModel
 
@@ -46,7 +46,7 @@ def build_unet() -> UNet2DConditionModel:
         layers_per_block=1,
         norm_num_groups=8,
         cross_attention_dim=WIDTH,
-        # By diffusers' well-known misnomer, the number of heads.
+        # diffusers' misnomer for the number of heads.
         attention_head_dim=2,
     )
 
@@ -75,16 +75,16 @@ class Denoiser:
     tokenizer: CLIPTokenizer
 
     def parts(self) -> dict[str, nn.Module]:
-        """Return the modules with weights, by the names a pipeline gives them."""
+        """Return the modules with weights, by their names in a pipeline."""
         return {"unet": self.unet, "text_encoder": self.text_encoder}
 
 
 def build_denoiser(seed: int, known: Sequence[str] | None = None) -> Denoiser:
-    """Return fresh modules whose weights depend on ``seed`` alone.
+    """Return modules with initial weights that depend only on ``seed``.
 
     Args:
-        seed: of the weights.
-        known: words that are one token; ``None`` is those of captions of photos.
+        seed: the seed of the weights.
+        known: the words that are one token; ``None`` is those of captions of photos.
     """
     import torch
 
@@ -94,7 +94,7 @@ def build_denoiser(seed: int, known: Sequence[str] | None = None) -> Denoiser:
 
 
 class Average:
-    """The exponential moving average of weights, which is what is shipped."""
+    """The exponential moving average of weights; the shipped weights are averages."""
 
     def __init__(self, denoiser: Denoiser) -> None:
         self.weights = {
@@ -103,7 +103,7 @@ class Average:
         }
 
     def update(self, denoiser: Denoiser, decay: float) -> None:
-        """Move a little towards the current weights."""
+        """Move the averages towards the current weights."""
         for name, part in denoiser.parts().items():
             for key, value in part.state_dict().items():
                 mean = self.weights[name][key]
@@ -111,7 +111,7 @@ class Average:
                     mean.lerp_(value, 1 - decay)
 
     def denoiser(self, like: Denoiser) -> Denoiser:
-        """Return modules in evaluation mode that hold the averages."""
+        """Return modules in evaluation mode with the averaged weights."""
         found = deepcopy(like)
         found.unet.set_default_attn_processor()
         for name, part in found.parts().items():
@@ -130,16 +130,17 @@ def train_denoiser(
 ) -> Denoiser:
     """Train UNet and text encoder on cached latents; resume from ``work`` if it has a state.
 
-    A step's scenes, captions and noise depend only on the seed and the step, so an interrupted run
-    sees the same data.
+    A step's scenes, captions and noise depend only on the seed and the step, so that an interrupted
+    run sees the same data.
 
     Args:
-        moments: posteriors of the scenes, (n, 2 x channels, 16, 16), as ``vae.encode`` gives them.
+        moments: the posteriors of the scenes from ``vae.encode``, (n, 2 x channels, 16, 16).
         scale: the autoencoder's scaling factor.
-        factors: of the scenes.
-        settings: of the command.
-        on_save: called with the averaged modules and the step, every ``save_every`` steps.
-        start: modules to train in place; ``None`` draws fresh ones from the settings' seed.
+        factors: the factors of the scenes.
+        settings: the settings of the command.
+        on_save: a function that is called with the averaged modules and the step, every
+            ``save_every`` steps.
+        start: the modules to train in place; ``None`` draws initial ones from the settings' seed.
 
     Raises:
         FloatingPointError: if the loss is not finite.
@@ -148,7 +149,7 @@ def train_denoiser(
     from diffusers.models.attention_processor import AttnProcessor
 
     denoiser = start or build_denoiser(settings.seed)
-    # Fused attention is several times slower backwards in bfloat16.
+    # The backward pass of fused attention is several times slower in bfloat16.
     denoiser.unet.set_attn_processor(AttnProcessor())
     parts = [part.train().requires_grad_(True) for part in denoiser.parts().values()]
     weights = [p for part in parts for p in part.parameters()]
@@ -188,7 +189,7 @@ def _loss(
     settings: DiffusionSettings,
     step: int,
 ) -> Tensor:
-    """Return the mean squared error of v (Salimans & Ho, 2022) at a step's scenes and times."""
+    """Return the mean squared error of v (Salimans & Ho, 2022) for a step's scenes and times."""
     import torch
 
     rng = generator(settings.seed, "zoo", "unet", step)

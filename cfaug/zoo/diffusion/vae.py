@@ -25,7 +25,7 @@ ENCODE_BATCH = 64
 
 
 def build_vae() -> AutoencoderKL:
-    """Return the autoencoder with fresh weights, drawn from torch's current generator."""
+    """Return the autoencoder with initial weights, drawn from torch's current generator."""
     from diffusers import AutoencoderKL
 
     return AutoencoderKL(
@@ -39,7 +39,7 @@ def build_vae() -> AutoencoderKL:
         latent_channels=CHANNELS,
         mid_block_add_attention=False,
         sample_size=IMAGE_SIZE,
-        # Narrow enough for float16, so nothing needs to be upcast.
+        # The range fits float16, so no upcast is needed.
         force_upcast=False,
     )
 
@@ -59,18 +59,18 @@ def to_pixels(images: Tensor) -> Pixels:
 
 
 def one_cycle(step: int, steps: int, warmup: int) -> float:
-    """Return the factor on the learning rate: a linear rise, then a cosine down to 0."""
+    """Return the factor of the learning rate: a linear rise, then a cosine down to 0."""
     if step < warmup:
         return (step + 1) / warmup
     return float(0.5 * (1 + np.cos(np.pi * (step - warmup) / max(1, steps - warmup))))
 
 
 def train_vae(pixels: Pixels, settings: DiffusionSettings) -> AutoencoderKL:
-    """Train from scratch on ``pixels`` (n, 3, 64, 64); returns it in evaluation mode, scaled.
+    """Train on ``pixels`` (n, 3, 64, 64); return the scaled autoencoder in evaluation mode.
 
-    The loss is L1 + 2 L2 of the pixels in [-1, 1], and ``kl`` times the *mean* divergence of a
-    latent number: it gives the latents noise of a few per cent, so that the decoder forgives the
-    small errors of a sampler. (Rombach et al. weigh the sum over an image's latents by 1e-6.)
+    The loss is L1 + 2 L2 of the pixels in [-1, 1], and ``kl`` times the *mean* divergence per
+    latent value: it gives the latents noise of a few per cent, so that the decoder tolerates the
+    small errors of a sampler. (Rombach et al. weight the sum over an image's latents by 1e-6.)
 
     Raises:
         FloatingPointError: if the loss is not finite.
@@ -95,7 +95,7 @@ def train_vae(pixels: Pixels, settings: DiffusionSettings) -> AutoencoderKL:
 def refine_decoder(vae: AutoencoderKL, pixels: Pixels, settings: DiffusionSettings) -> None:
     """Train the decoder further on the mean squared error, with fixed latents.
 
-    Stable Diffusion's decoders were refined so too (its ft-MSE). There are ``decoder_rounds``
+    Stable Diffusion's decoders were refined likewise (its ft-MSE). There are ``decoder_rounds``
     rounds, each with its own rise and fall of the learning rate (Loshchilov & Hutter, 2017).
     Nothing else in the pipeline depends on the decoder, so this may happen before, during or after
     the denoiser's training.
@@ -130,7 +130,7 @@ def _fit(
     steps: int,
     name: str,
 ) -> None:
-    """Minimise a loss of batches; bfloat16 where autocast allows it, weights float32."""
+    """Minimise a loss over batches, in bfloat16 where autocast allows it, with float32 weights."""
     import torch
 
     optimizer = torch.optim.AdamW(
@@ -158,10 +158,10 @@ def _fit(
 
 
 def standardise(vae: AutoencoderKL, pixels: Pixels) -> AutoencoderKL:
-    """Give the latents of ``pixels`` mean 0 a channel and, once scaled, deviation 1 over all.
+    """Give the latents of ``pixels`` mean 0 per channel and, once scaled, overall deviation 1.
 
-    StableDiffusionPipeline knows a ``scaling_factor`` and no shift, so the mean is moved into the
-    biases of the two 1 x 1 convolutions around the latents, which changes no reconstruction.
+    StableDiffusionPipeline has a ``scaling_factor`` but no shift, so the mean is moved into the
+    biases of the two 1 x 1 convolutions around the latents, which leaves reconstructions unchanged.
     """
     import torch
 
@@ -200,17 +200,17 @@ def reconstruct(vae: AutoencoderKL, pixels: Pixels) -> Pixels:
 
 
 def psnr(shown: Pixels, true: Pixels) -> float:
-    """Return the peak signal-to-noise ratio in dB, of the mean squared error over all images."""
+    """Return the peak signal-to-noise ratio in dB, from the mean squared error over all images."""
     error = shown.astype(np.float64) - true
     return float(10 * np.log10(255**2 / np.mean(error**2)))
 
 
 def grid_peaks(shown: Pixels, true: Pixels) -> dict[str, float]:
-    """Return how far the error's spectrum rises at the periods of a patch grid.
+    """Return the peaks of the error's spectrum at the periods of a patch grid.
 
     The error's rows and columns are windowed (Hann) and transformed; their mean power at 1/4 and
-    1/2 cycles a pixel is divided by the median of its neighbours up to four bins away, and the
-    worse of rows and columns returned. 1 is no grid at all; a codec of 4 x 4 patches has tens.
+    1/2 cycles per pixel is divided by the median of the bins two to five away, and the larger ratio
+    of rows and columns is returned. 1 means no grid; a codec of 4 x 4 patches has tens.
     """
     error = shown.astype(np.float64) - true
     side = error.shape[-1]
@@ -219,7 +219,7 @@ def grid_peaks(shown: Pixels, true: Pixels) -> dict[str, float]:
     for lines in (error, error.swapaxes(2, 3)):
         power = _power(lines * window)
         for name, centre in (("1/4", side // 4), ("1/2", side // 2)):
-            # The window spreads a line over its two neighbours: they are not background.
+            # The window spreads a line over its two neighbours, so they are not background.
             near = [b for b in range(centre - 5, centre + 6) if abs(b - centre) > 1 and b in power]
             ratio = power[centre] / np.median([power[b] for b in near])
             worst[name] = max(worst[name], float(ratio))

@@ -1,1 +1,1 @@
-"""The tiny language models of real captions: how they are trained, in minutes on one core."""
+"""The tiny language models of real captions, and their training, in minutes on one core."""

@@ -57,7 +57,7 @@ def build(settings: LanguageSettings, corpus: Corpus, folder: Path) -> dict[str,
 
 
 def _time(work: Callable[[], _Model]) -> tuple[_Model, float]:
-    """Return the result and the processor time in seconds: others may share the core."""
+    """Return the result and the processor time in seconds, as others may share the core."""
     started = time.process_time()
     model = work()
     return model, round(time.process_time() - started, 1)

@@ -1,4 +1,4 @@
-"""The captions a language model is trained on: read, split by image, as word numbers."""
+"""The captions that a language model is trained on: read, split by image, and tokenized."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 LONGEST = 32
-"""Most tokens of a training text; 1 in 300 captions is longer and is cut."""
+"""The largest number of tokens of a training text; 1 in 300 captions is longer and truncated."""
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Normalised captions by image, for training and held out."""
+    """Normalised captions by image, of the training and the held-out images."""
 
     training: tuple[tuple[str, ...], ...]
     held_out: tuple[tuple[str, ...], ...]
 
 
 def read(file: Path, held_out: float, seed: int) -> Corpus:
-    """Read JSON lines of ``image_id`` and ``caption``, and hold out a share of the images.
+    """Read JSON Lines of ``image_id`` and ``caption``, and hold out a share of the images.
 
     Raises:
         UserError: if the file cannot be read, naming the line.
@@ -63,12 +63,12 @@ def vocabulary(texts: Sequence[str], min_count: int) -> list[str]:
 
 
 def encode(tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]) -> list[list[int]]:
-    """Return each text's token ids, special tokens included, cut to ``LONGEST``."""
+    """Return each text's token ids, special tokens included, truncated to ``LONGEST``."""
     return list(tokenizer(list(texts), truncation=True, max_length=LONGEST)["input_ids"])
 
 
 def pad(rows: Sequence[Sequence[int]], fill: int) -> NDArray[np.int64]:
-    """Return ids (rows, longest), short rows filled up on the right."""
+    """Return ids (rows, longest), with short rows padded on the right."""
     ids = np.full((len(rows), max(map(len, rows))), fill, dtype=np.int64)
     for i, row in enumerate(rows):
         ids[i, : len(row)] = row
@@ -78,10 +78,10 @@ def pad(rows: Sequence[Sequence[int]], fill: int) -> NDArray[np.int64]:
 def batches(
     lengths: Sequence[int], batch_size: int, rng: np.random.Generator, window: int = 32
 ) -> Iterator[NDArray[np.int64]]:
-    """Yield every row once: batches of texts of like length, in random order.
+    """Yield every row once, in batches of texts of similar length, in random order.
 
     Rows are shuffled, sorted by length within windows of ``window`` batches, and the batches of a
-    window shuffled: half the padding of plain shuffling, and no batch is the same twice.
+    window are shuffled: this halves the padding of plain shuffling, and batches do not recur.
     """
     order = rng.permutation(len(lengths))
     size = np.asarray(lengths)

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     )
 
 ROWS = 256
-"""Texts of one forward pass."""
+"""The number of texts of one forward pass."""
 
 
 def evaluate_masked(
     model: BertForMaskedLM, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]
 ) -> dict[str, float]:
-    """Hide each known word in turn: how often it is the most probable, and among the first ten."""
+    """Return the top-1 and top-10 accuracy for each known word, masked one at a time."""
     import torch
 
     hidden = [
@@ -59,7 +59,7 @@ def evaluate_masked(
 def evaluate_causal(
     model: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]
 ) -> dict[str, float]:
-    """Return the perplexity of the captions, a token, the end of the caption left out."""
+    """Return the captions' perplexity per token, without the token that ends a caption."""
     import torch
     from torch.nn import functional
 
@@ -80,10 +80,11 @@ def evaluate_causal(
 def evaluate_sentence(
     model: BertModel, tokenizer: PreTrainedTokenizerFast, groups: Sequence[Sequence[str]]
 ) -> dict[str, float]:
-    """Ask each image's first caption for another of the same image, among all the other captions.
+    """Return metrics of the retrieval of captions of the same image by each first caption.
 
-    ``sentence_recall1`` counts first captions whose nearest other caption speaks of the same image;
-    ``sentence_positive`` and ``sentence_negative`` are mean cosines within and across images.
+    ``sentence_recall1`` is the share of first captions whose nearest other caption has the same
+    image; ``sentence_positive`` and ``sentence_negative`` are mean cosines within and across
+    images.
     """
     import torch
 

@@ -21,22 +21,22 @@ WIDTH = 128
 
 
 def build_tokenizer(words: Sequence[str], *, causal: bool = False) -> PreTrainedTokenizerFast:
-    """Return a tokenizer of whole lower-cased words: "[CLS] a cat [SEP]", bare for ``causal``."""
+    """Return a tokenizer of whole lower-cased words: "[CLS] a cat [SEP]", or "a cat" if causal."""
     return build_word_tokenizer(SPECIAL, words, MAX_LENGTH, causal=causal)
 
 
 def build_masked(words: int) -> BertForMaskedLM:
-    """Return a BERT of two layers with fresh weights, drawn from torch's current generator."""
+    """Return a BERT of two layers with initial weights, drawn from torch's current generator."""
     from transformers import BertConfig, BertForMaskedLM
 
     return BertForMaskedLM(BertConfig(num_hidden_layers=2, **_bert(words)))
 
 
 def build_sentence(words: int) -> BertModel:
-    """Return a BERT of one narrow layer without a pooler: its sentence is the mean of its tokens.
+    """Return a BERT of one narrow layer without a pooler; a sentence is the mean of its tokens.
 
-    It reads every candidate of every caption, so it costs the most: a feed-forward layer of a
-    quarter of the usual width halves that, and tells captions of one image apart as well.
+    It reads every candidate for every caption and so takes the most time: a feed-forward layer of a
+    quarter of the usual width halves that, and is as good at recognising captions of one image.
     """
     from transformers import BertConfig, BertModel
 
@@ -57,7 +57,7 @@ def _bert(words: int) -> dict[str, int]:
 
 
 def build_causal(words: int) -> GPT2LMHeadModel:
-    """Return a GPT-2 of two layers with fresh weights, drawn from torch's current generator."""
+    """Return a GPT-2 of two layers with initial weights, drawn from torch's current generator."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     end = SPECIAL.index(END)

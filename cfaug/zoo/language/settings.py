@@ -1,4 +1,4 @@
-"""What the training command takes."""
+"""The settings of the training command."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from cfaug.zoo.fitting import Rates
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageSettings(Rates):
-    """What the command takes, as ``name=value``.
+    """The settings of the command, given as ``name=value``.
 
     Attributes: those of :class:`cfaug.zoo.fitting.Rates`, and
-        out: folder to write, with ``masked``, ``causal`` and ``sentence`` in it; must not exist.
-        captions: JSON lines with ``image_id`` and ``caption``, such as MS-COCO's.
-        seed: of the split, the weights, the masks and the order.
-        min_count: a word seen less often in training is unknown.
-        held_out: share of the images that no model is trained on.
-        mask_share: share of the words hidden from the masked model.
-        masked_epochs: passes of the masked model over the captions.
-        causal_epochs: passes of the causal model.
-        sentence_steps: steps of the sentence encoder, each on two captions of a batch of images.
-        temperature: of the sentence encoder's contrastive loss, on cosines.
+        out: the folder to write ``masked``, ``causal`` and ``sentence`` into; must not exist.
+        captions: a JSON Lines file with ``image_id`` and ``caption``, such as MS-COCO's.
+        seed: the seed of the split, the weights, the masks and the order.
+        min_count: the smallest count of a word in the training captions; rarer ones are unknown.
+        held_out: the share of the images that no model is trained on.
+        mask_share: the share of the words that are masked.
+        masked_epochs: the masked model's number of passes over the captions.
+        causal_epochs: the causal model's number of passes over the captions.
+        sentence_steps: the sentence encoder's number of steps, each on two captions of each image
+            of a batch.
+        temperature: the temperature of the sentence encoder's contrastive loss on cosines.
     """
 
     out: str

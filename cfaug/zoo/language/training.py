@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 Batch = TypeVar("Batch")
 PAD, MASK = SPECIAL.index("[PAD]"), SPECIAL.index("[MASK]")
 IGNORED = -100
-"""The target that torch's cross entropy leaves out."""
+"""The target that torch's cross-entropy ignores."""
 
 
 def train_masked(
     settings: LanguageSettings, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]
 ) -> BertForMaskedLM:
-    """Train a masked language model (Devlin et al., 2019); every hidden word is a ``[MASK]``.
+    """Train a masked language model (Devlin et al., 2019); every chosen word becomes ``[MASK]``.
 
-    BERT's random and kept words are left out: an editor asks about masks only.
+    BERT's random and unchanged words are left out, as an editor only fills masks.
     """
     rows = encode(tokenizer, texts)
     rng = generator(settings.seed, "zoo", "language", "masked")
@@ -61,9 +61,9 @@ def train_masked(
 
 
 def mask(ids: np.ndarray, share: float, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-    """Hide a share of the words, at least one a row: ids and targets, both int64 (rows, longest).
+    """Mask a share of the words, at least one in each row.
 
-    Targets are ``IGNORED`` where nothing is hidden.
+    Returns ids and targets, both int64 (rows, longest); targets are ``IGNORED`` at other words.
     """
     import torch
 
@@ -77,7 +77,7 @@ def mask(ids: np.ndarray, share: float, rng: np.random.Generator) -> tuple[Tenso
 def train_causal(
     settings: LanguageSettings, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]
 ) -> GPT2LMHeadModel:
-    """Train a causal language model; each caption stands between two ``<|endoftext|>``."""
+    """Train a causal language model; each caption is between two ``<|endoftext|>``."""
     end = SPECIAL.index("<|endoftext|>")
     rows = [[end, *row, end] for row in encode(tokenizer, texts)]
     rng = generator(settings.seed, "zoo", "language", "causal")
@@ -109,7 +109,7 @@ def train_sentence(
     tokenizer: PreTrainedTokenizerFast,
     groups: Sequence[Sequence[str]],
 ) -> BertModel:
-    """Train a sentence encoder: two captions of one image belong together, others do not.
+    """Train a sentence encoder, with two captions of one image as a positive pair.
 
     The loss is the symmetric contrastive one of CLIP, on cosines (sentence-transformers' multiple
     negatives ranking; Henderson et al., 2017).
@@ -156,7 +156,7 @@ def embed(model: PreTrainedModel, ids: Tensor) -> Tensor:
 def _passes(
     rows: Sequence[Sequence[int]], epochs: int, batch_size: int, rng: np.random.Generator
 ) -> Iterator[np.ndarray]:
-    """Yield padded batches of ids (rows, longest): every row once an epoch."""
+    """Yield padded batches of ids (rows, longest), with every row once in an epoch."""
     for _ in range(epochs):
         for chosen in batches([len(row) for row in rows], batch_size, rng):
             yield pad([rows[i] for i in chosen], PAD)
@@ -180,7 +180,7 @@ def _optimise(
     steps: int,
     what: str,
 ) -> None:
-    """Train on a stream of batches, one a step."""
+    """Train on a stream of batches, one for each step."""
     model.train()
     given = iter(stream)
     rates = {one.name: getattr(settings, one.name) for one in fields(Rates)}

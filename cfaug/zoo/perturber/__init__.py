@@ -1,1 +1,1 @@
-"""The tiny perturber of the embedded world: its rows, its base model, how it is tuned."""
+"""The tiny perturber of the embedded world: its training rows, its base model, its tuning."""

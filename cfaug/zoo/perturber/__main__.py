@@ -1,8 +1,8 @@
 """Train the tiny perturber: ``python -m cfaug.zoo.perturber out=FOLDER seed=0``.
 
-A base model that knows lists of the embedded world's captions, in ``FOLDER/base``, and the same
-tuned on edited captions by what ``python train.py experiment=lance_perturber`` runs. Rebuilding
-with the seed, threads and versions in ``card.json`` gives the same metrics.
+It writes a base model of lists of the embedded world's captions into ``FOLDER/base``, and the same
+model tuned on edited captions by the code of ``python train.py experiment=lance_perturber``.
+Rebuilding with the seed, threads and versions in ``card.json`` gives the same metrics.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cfaug.zoo.perturber.rows import draw_answers
 from cfaug.zoo.perturber.settings import PerturberSettings
 
 VALIDATION = 0.1
-"""Share of the captions of the rows by whose loss the weights are chosen."""
+"""The share of the rows' captions that are held out to choose the weights."""
 
 
 def tune(settings: PerturberSettings, base: Path, folder: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The base model: a LLaMA of two layers that knows lists of captions, and nothing of edits."""
+"""The base model: a LLaMA of two layers trained on lists of captions, without any edits."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ SPECIAL = ("[PAD]", "[UNK]", END)
 MAX_LENGTH = 256
 WIDTH = 64
 LISTED = 5
-"""Captions of a list."""
+"""The number of captions of a list, besides the first."""
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
-    """Return a tokenizer of whole words, numbers of lines and line ends, for all that is asked."""
+    """Return a tokenizer of all words of captions and prompts, line numbers and line ends."""
     scenes = (scene for side in split_scenes(0, 0) for scene in side)
     said = [text for scene in scenes for text in captions_of(scene)]
     prompts = [EditFormat.short().prompt(name, "") for name in EditFormat.short().prompts]
@@ -37,11 +37,11 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def build_model(vocabulary: int) -> LlamaForCausalLM:
-    """Return the model with fresh weights, drawn from torch's current generator.
+    """Return the model with initial weights, drawn from torch's current generator.
 
-    An answer is mostly copied from the caption, one line after the other. Rotary positions that
-    turn fast enough for such short texts, and a wide start, learn that in some 200 steps; a GPT-2
-    of the same size had not after 2,000.
+    An answer is mostly copied from the caption, line by line. Rotary positions with frequencies for
+    such short texts, and widely spread initial weights, learn that in some 200 steps; a GPT-2 of
+    the same size had not learnt it after 2,000.
     """
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -59,7 +59,7 @@ def build_model(vocabulary: int) -> LlamaForCausalLM:
 def lists(settings: PerturberSettings) -> Iterator[str]:
     """Yield endless lists of captions that differ in one thing: subject, colour, place or frame.
 
-    The lists never say what differs, so the model learns nothing about prompts. They have no
+    The lists do not name the difference, so the model learns nothing about prompts. They contain no
     held-out scenes.
     """
     training, _ = split_scenes(settings.held_out, settings.seed)
@@ -83,7 +83,7 @@ def lists(settings: PerturberSettings) -> Iterator[str]:
 
 
 def train_base(settings: PerturberSettings, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
-    """Train on lists; each stands between two ``<|endoftext|>``."""
+    """Train on lists, each between two ``<|endoftext|>``."""
     import torch
 
     torch.manual_seed(derive(settings.seed, "zoo", "perturber", "weights") % 2**63)
@@ -107,7 +107,7 @@ def _next_words(
     end = SPECIAL.index(END)
     rows = [[end, *ids, end][:MAX_LENGTH] for ids in tokenizer(list(texts))["input_ids"]]
     ids = torch.from_numpy(pad(rows, 0))
-    # The end is a token to be predicted; what is behind it is not.
+    # The end is a token to be predicted; the padding after it is not.
     lengths = torch.tensor([len(row) for row in rows])
     asked = torch.arange(ids.shape[1] - 1)[None] < (lengths - 1)[:, None]
     shown = ids[:, :-1]

@@ -17,11 +17,11 @@ from cfaug.zoo.perturber.rows import PROMPTS, captions_of, split_scenes
 from cfaug.zoo.perturber.settings import RowSettings
 
 ASKED_FOR = 8
-"""Variations of a caption by a prompt, as the editor asks for them by default."""
+"""The number of variations of a caption by a prompt, the editor's default."""
 
 
 def held_out_captions(settings: RowSettings, count: int) -> list[str]:
-    """Return captions of scenes that are held out, drawn by the settings' seed."""
+    """Return captions of held-out scenes, drawn by the settings' seed."""
     _, held = split_scenes(settings.held_out, settings.seed)
     texts = [text for scene in held for text in captions_of(scene)]
     order = generator(settings.seed, "zoo", "perturber", "tested").permutation(len(texts))
@@ -29,18 +29,18 @@ def held_out_captions(settings: RowSettings, count: int) -> list[str]:
 
 
 def evaluate(folder: Path, captions: Sequence[str], seed: int = 0) -> dict[str, Any]:
-    """Ask a tuned model for variations of captions by every prompt.
+    """Return the quality of a tuned model's variations of captions by every prompt.
 
     Args:
-        folder: of the model.
-        captions: of the world.
-        seed: of what is drawn, as an editor's.
+        folder: the folder of the model.
+        captions: captions of the world.
+        seed: the seed of the sampling, like an editor's.
 
     Returns:
-        By prompt and over ``all``: ``answered``, share of the requests with a variation at all;
-        of the variations, ``parse``, those that are captions of the world, ``kind``, those that are
-        of the kind that was asked for, and ``label``, those that keep the subject; ``edits``,
-        distinct variations a request.
+        By prompt and over ``all``: ``answered``, the share of requests with a variation;
+        ``parse``, ``kind`` and ``label``, the shares of variations that are captions of the world,
+        that are of the requested kind, and that keep the subject; ``edits``, the number of distinct
+        variations per request.
     """
     model = TunedModel(str(folder))
     asked = [

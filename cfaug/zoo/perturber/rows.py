@@ -1,7 +1,7 @@
 """Rows to tune a perturber on: ``python -m cfaug.zoo.perturber.rows out=FILE.jsonl``.
 
-Captions of the embedded world and their edits, from its own vocabulary, one edit a line. A share
-of the scenes is held out: none of their captions is a row's, and no row edits a caption into one.
+The rows are captions of the embedded world and their edits, from its own vocabulary, one edit a
+line. A share of the scenes is held out: no row has or edits a caption into one of theirs.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from cfaug.zoo.command import run
 from cfaug.zoo.perturber.settings import RowSettings
 
 Scene = tuple[str, str | None, str | None]
-"""Subject, colour and place, of which a caption may leave out the latter two."""
+"""Subject, colour and place; a caption may leave out the latter two."""
 
 PROMPTS = tuple(one for one in read_prompts("plain") if one.name in VALUES)
-"""Every prompt but that of objects, which the world has none of."""
+"""All prompts except that of objects, since the world has none."""
 
 
 def split_scenes(share: float, seed: int) -> tuple[list[Scene], list[Scene]]:
-    """Return the scenes that may be trained on, and those that are held out."""
+    """Return the training scenes and the held-out scenes."""
     colours, places = (None, *COLOURS), (None, *PLACES)
     every: list[Scene] = list(itertools.product(SUBJECTS, colours, places))
     order = generator(seed, "zoo", "perturber", "split").permutation(len(every)).tolist()
@@ -52,7 +52,7 @@ def split_scenes(share: float, seed: int) -> tuple[list[Scene], list[Scene]]:
 
 
 def captions_of(scene: Scene) -> list[str]:
-    """Return every caption of a scene: in each frame a photo's, and one in each other domain."""
+    """Return every caption of a scene: one in each frame as a photo, one in each other domain."""
     subject, colour, place = scene
     shown = Factors(subject, colour or "red", place or "beach")
     wording = {"colour": colour is not None, "background": place is not None}
@@ -62,13 +62,13 @@ def captions_of(scene: Scene) -> list[str]:
 
 
 def scene_of(text: str) -> Scene | None:
-    """Return what a caption of the world shows, whatever its domain; ``None`` for another text."""
+    """Return the scene of a caption of the world in any domain; ``None`` for another text."""
     said = parse(text)
     return None if said is None else (said.subject, said.colour, said.background)
 
 
 def draw_answers(settings: RowSettings) -> list[EditAnswer]:
-    """Draw captions and every prompt's edits of them; an edit into a held-out scene is left out.
+    """Draw captions and every prompt's edits of them, without edits into held-out scenes.
 
     Raises:
         UserError: if there are too few captions.
@@ -90,7 +90,7 @@ def draw_answers(settings: RowSettings) -> list[EditAnswer]:
 
 
 def _vary(text: str, settings: RowSettings) -> Iterator[tuple[VariationRequest, tuple[str, ...]]]:
-    """Yield every prompt with all edits of a caption, in an order of their own."""
+    """Yield every prompt with all edits of a caption, in random order."""
     requests = [
         VariationRequest(text, one, len(SUBJECTS), derive(settings.seed, "rows", text, one.name))
         for one in PROMPTS

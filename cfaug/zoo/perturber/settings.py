@@ -1,4 +1,4 @@
-"""What the training command takes."""
+"""The settings of the training command."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from cfaug.zoo.fitting import Rates
 
 @dataclass(frozen=True, kw_only=True)
 class RowSettings:
-    """What the command of the rows takes, as ``name=value``.
+    """The settings of the command that writes rows, given as ``name=value``.
 
     Attributes:
-        out: file to write, JSON lines.
-        seed: of the captions held out, and of those that are drawn.
-        captions: number of captions, without repetitions.
-        variations: most edits of one caption by one prompt.
-        held_out: share of the scenes that occur in no caption and no edit.
+        out: the JSON Lines file to write.
+        seed: the seed of the held-out and the drawn captions.
+        captions: the number of captions, without repetitions.
+        variations: the largest number of edits of one caption by one prompt.
+        held_out: the share of scenes that occur in no caption and no edit.
     """
 
     out: str
@@ -28,19 +28,19 @@ class RowSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class PerturberSettings(Rates):
-    """What the command takes, as ``name=value``.
+    """The settings of the command, given as ``name=value``.
 
     Attributes: those of :class:`cfaug.zoo.fitting.Rates`, for the base model, and
-        out: folder to write, with ``base`` in it; must not exist.
-        seed: of the scenes held out, the weights, the texts and their order.
-        captions: as for the rows.
-        variations: as for the rows.
-        held_out: as for the rows.
-        base_steps: of the base model, on lists of captions.
-        tune_steps: at most, on the rows, by ``cfaug.train``.
-        tune_lr: peak rate of the tuning.
-        tune_batch: answers of a step of the tuning.
-        tested: held-out captions that the card's shares are of.
+        out: the folder to write, with ``base`` in it; must not exist.
+        seed: the seed of the held-out scenes, the weights, the texts and their order.
+        captions: the setting of :class:`RowSettings`.
+        variations: the setting of :class:`RowSettings`.
+        held_out: the setting of :class:`RowSettings`.
+        base_steps: the base model's number of steps on lists of captions.
+        tune_steps: the largest number of steps of the tuning on rows, by ``cfaug.train``.
+        tune_lr: the peak of the tuning's learning rate.
+        tune_batch: the number of answers in a step of the tuning.
+        tested: the number of held-out captions that the card's shares are measured on.
     """
 
     out: str
@@ -60,7 +60,7 @@ class PerturberSettings(Rates):
 
     @property
     def rows(self) -> RowSettings:
-        """Settings of the rows it is tuned on."""
+        """The settings of the rows for the tuning."""
         return RowSettings(
             out=self.out, seed=self.seed, captions=self.captions,
             variations=self.variations, held_out=self.held_out,
