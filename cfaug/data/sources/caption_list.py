@@ -1,4 +1,4 @@
-"""Reads lists of images and captions, or of sets of counterfactuals, beside their images."""
+"""Lists of images and captions, or of sets of counterfactuals, beside their images."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class ListedSet:
     """Adjacent rows: the captions of a photo, or the members of a set.
 
     Attributes:
-        name: its own, of which the key is made.
-        group: of all its rows.
-        where: it is named.
-        members: (image, caption) of each; images are paths relative to the source's folder.
-        negatives: captions that are wrong about a member's image, by the member's number.
-        extra: values of a member's line in other columns, by the member's number.
+        name: the name of the set, from which its key is made.
+        group: the group of all rows.
+        where: the place at which the list names the set, for messages.
+        members: (image, caption) of each member; images are paths relative to the source's folder.
+        negatives: {number of a member: captions that are wrong about its image}.
+        extra: {number of a member: values of its line in other columns}.
         is_set: whether the members are counterfactuals of each other.
     """
 
@@ -43,7 +43,8 @@ class ListedSet:
         """Refuse counterfactuals without a change, and negatives that are right.
 
         Raises:
-            UserError: if one has the original's caption, or repeats another member.
+            UserError: if a counterfactual has the original's caption or repeats another member, or
+                a negative is also a caption.
         """
         for number, texts in self.negatives.items():
             image = self.members[number][0]
@@ -195,7 +196,7 @@ class _Lines:
         self.sets.append(ListedSet(name, group, where, members, negatives, extra, is_set=True))
 
     def _name(self, image: str) -> str:
-        """Name a set after its first image; later sets of the same name are numbered."""
+        """Return the name of a set, its first image's; later sets of the same name are numbered."""
         name = os.path.splitext(image)[0]
         count = self._named[name] = self._named.get(name, 0) + 1
         return name if count == 1 else f"{name}, set {count}"
@@ -204,7 +205,7 @@ class _Lines:
 def with_negatives(
     texts: Sequence[str], columns: Columns, record: Mapping[str, Any], where: str
 ) -> list[tuple[str, tuple[str, ...]]]:
-    """Return each caption with its negatives: one each if the numbers match, otherwise all.
+    """Return each caption with its negatives: one each if the numbers are equal, otherwise all.
 
     Raises:
         UserError: naming ``where``, if one is not text, or equals one of the captions.

@@ -1,4 +1,4 @@
-"""Reads parquet of the Hub with an image and its captions, or a set of pairs, in each row.
+"""Parquet of the Hub with an image and its captions, or a set of pairs, in each row.
 
 A caption may be a text or a list of texts. Adjacent rows with the same image are captions of one
 photo. For a folder with several splits, name ``FOLDER:SPLIT``.
@@ -154,7 +154,7 @@ def split_files(path: Path) -> list[Path]:
 
 
 def _photo(rows: list[Record], number: int) -> CounterfactualSet:
-    """Make a set of the rows of one image, or of the row of one set."""
+    """Make a set from the rows of one image, or from the row of one set."""
     (where, record), columns = rows[0], columns_of(rows[0][1], rows[0][0])
     images = {
         str(i): image_of(record, image, where) for i, (image, _) in enumerate(columns.members)

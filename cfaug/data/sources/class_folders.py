@@ -1,4 +1,4 @@
-"""A folder of images per class: any ImageFolder, and Food-101 by its list of the test split."""
+"""Folders of images by class: any ImageFolder, and Food-101 by its list of the test split."""
 
 from __future__ import annotations
 

@@ -107,8 +107,8 @@ def photos_of(about: Any, file: Path) -> list[Photo]:
     """Return the photos of a JSON with ``images`` and ``annotations``, in the order of ``images``.
 
     Args:
-        about: what the file holds.
-        file: for messages.
+        about: the content of the file.
+        file: the file, for messages.
 
     Raises:
         UserError: naming the entry, for what is missing or broken.

@@ -1,4 +1,4 @@
-"""Recognises the columns of a list by their usual names."""
+"""The columns of a list, recognised by their usual names."""
 
 from __future__ import annotations
 
@@ -50,9 +50,10 @@ class Columns:
         captions: further captions of the first image, such as ``caption_1`` to ``caption_5``.
         negatives: columns of texts that are wrong about the first image and have no image
             themselves.
-        sets: the column of a list of further members, each with an image and a caption.
-        group: names the photo that an example is of.
-        id: names the example.
+        sets: the column of a list of further members, each with an image and a caption; ``None``
+            without one.
+        group: the column that names the photo of an example; ``None`` without one.
+        id: the column that names the example; ``None`` without one.
         unused: every other column.
     """
 
@@ -83,10 +84,10 @@ def one_column(
     """Return the only one of ``names`` that is in ``wanted``, or ``None``.
 
     Args:
-        names: names of the existing columns.
-        wanted: usual names, lower case.
-        what: the column holds, for the message.
-        where: the columns are, for the message.
+        names: the names of the existing columns.
+        wanted: the usual names, in lower case.
+        what: the content of the column, such as ``image``, for the error.
+        where: the place of the columns, for the error.
 
     Raises:
         UserError: if there are several, because the choice is ambiguous.
@@ -131,7 +132,7 @@ def read_columns(names: tuple[str, ...]) -> Columns:
     members of larger sets are numbered, ``image_0, image_1, image_2``.
 
     Args:
-        names: names of the columns that are not null.
+        names: the names of the columns that are not null.
 
     Raises:
         UserError: if a column is missing or ambiguous, or looks like a counterfactual's but has no

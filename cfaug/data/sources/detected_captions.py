@@ -1,4 +1,4 @@
-"""Reads captions with the objects of their photos, as published by the authors of XMAI.
+"""Captions with the objects of their photos, as published by the authors of XMAI.
 
 https://github.com/claws-lab/multimodal-robustness-xmai: a csv with columns ``objects`` and
 ``attributes``, lists of equal length as Python prints them; a text (``hypothesis``, else

@@ -1,4 +1,4 @@
-"""Reads single objects in the formats of COCO and Visual Genome, and their boxes in the image."""
+"""Single objects in the formats of COCO and Visual Genome, and their boxes in the image."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ def read_object(entry: Mapping[str, Any], categories: Mapping[str, str]) -> Dete
     """Return the object in an entry of COCO's annotations or results, or of Visual Genome.
 
     Args:
-        entry: with ``bbox`` and ``category_id``, or with ``names``, ``x``, ``y``, ``w`` and ``h``.
-        categories: COCO's names by number.
+        entry: an entry with ``bbox`` and ``category_id``, or with ``names``, ``x``, ``y``, ``w``
+            and ``h``.
+        categories: {number: name} of COCO's categories.
 
     Raises:
         UserError: if label, score, box or attributes are invalid.

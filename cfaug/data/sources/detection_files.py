@@ -49,8 +49,8 @@ class ImageObjects:
     """The entries of a file for an image.
 
     Attributes:
-        where: place of the entry.
-        found: (place, entry) of each object, as in the file.
+        where: the place of the entry, for messages.
+        found: (place, entry) of each object, in the order of the file.
         size: width and height in pixels, if the file has them.
     """
 
@@ -90,9 +90,10 @@ class DetectionFile:
         """Return the objects of an image, the most certain first, with boxes clipped to the image.
 
         Args:
-            name: name of the image: its id, or its file's name, with or without folder and
+            name: the name of the image: its id, or its file's name, with or without folder and
                 extension.
-            size: its width and height, if the file lacks them; ``None`` leaves boxes unclipped.
+            size: the image's width and height in pixels, if the file lacks them; ``None`` leaves
+                boxes unclipped.
 
         Raises:
             RejectedError: naming the entry, if the file lacks the image, an object's label, score

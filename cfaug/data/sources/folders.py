@@ -22,7 +22,7 @@ IMAGE_FOLDERS = (
 
 
 def walk(path: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
-    """Yield (folder, images, texts) for every folder that ``listed`` yields."""
+    """Yield (folder, images, texts) for every folder that ``list_folders`` yields."""
     for folder, names in list_folders(path):
         images = [name for name in names if name.lower().endswith(IMAGES)]
         yield folder, images, [name for name in names if name.endswith(".txt")]
@@ -104,9 +104,9 @@ def locate(
     """Return the file of an image that a list names, in its folder or in ``images/`` and the like.
 
     Args:
-        path: the folder of the list, absolute.
-        image: as the list names it.
-        where: it does so, for messages.
+        path: the absolute path of the list's folder.
+        image: the name of the image in the list.
+        where: the place of the name, for messages.
         roots: further absolute folders in which a list may name images; no others are searched, so
             that a list from others cannot probe this disk.
         folders: folders below the list's in which the image may be.

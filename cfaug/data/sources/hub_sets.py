@@ -19,7 +19,7 @@ from cfaug.types import CounterfactualSet, Edit, Member
 
 
 def build_pair(rows: list[Record]) -> CounterfactualSet:
-    """Make a set from a row; our own export has the whole set in ``about``."""
+    """Make a set from a row; in our own export, ``about`` has the whole set."""
     ((where, record),) = rows
     if record.get("about"):
         return _read_about([(where, record, i) for i in (0, 1)])
@@ -82,7 +82,7 @@ def rebuild_set(
     """Return the set from which an export was made.
 
     Args:
-        members: in order.
+        members: the members, in order.
         named: the set's ``id`` and ``group``.
         about: the values without their own column.
 

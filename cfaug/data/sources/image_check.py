@@ -68,8 +68,8 @@ def check_images_differ(images: Iterable[tuple[str, Hashable]], where: str) -> N
     """Refuse a counterfactual that shares an image: its caption is wrong about that image.
 
     Args:
-        images: name and digest of each member's image.
-        where: names the set.
+        images: (name, digest) of each member's image.
+        where: the place of the set, for the error.
 
     Raises:
         UserError: naming ``where`` and both images, if two members show the same image.
@@ -91,9 +91,9 @@ def check_image(read: Callable[[int, int], bytes], length: int, where: str) -> D
     It is decoded only if header and end leave doubt.
 
     Args:
-        read: gives (offset, length) bytes of the image.
-        length: of the whole image, in bytes.
-        where: names it.
+        read: a function that returns the image's bytes at (offset, length).
+        length: the length of the whole image, in bytes.
+        where: the place of the image, for messages.
 
     Returns:
         The digest of all its bytes.

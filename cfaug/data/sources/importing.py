@@ -1,4 +1,4 @@
-"""Imports released data into our shards: with ``import_sets``, or by naming the folder.
+"""Imports of released data into our shards: by ``import_sets``, or by naming the folder.
 
 ``data.counterfactual=FOLDER`` imports a folder that cannot be read in place into the cache on first
 use, and reads the shards from then on.

@@ -29,7 +29,7 @@ class LabelList(CaptionList):
     """A csv, tsv or jsonl with a column for the image and one for its class, and no caption.
 
     Args:
-        image_roots: absolute folders in which the list may name images, beside its own.
+        image_roots: absolute folders, besides the list's own, in which it may name images.
     """
 
     kind = "label_list"

@@ -35,11 +35,11 @@ def make_labelled_set(
     """Return a set of one image with its class.
 
     Args:
-        key: of the set.
-        label: the class.
-        image: encoded.
-        kind: where it came from.
-        texts: its captions; if empty, the caption is "a photo of a {c}".
+        key: the key of the set.
+        label: the name of the class.
+        image: the encoded image.
+        kind: the kind of the source, for the set's provenance.
+        texts: the captions; if empty, the caption is "a photo of a {c}".
     """
     return CounterfactualSet(
         key=key,

@@ -1,7 +1,7 @@
-"""Reads lists strictly: csv, tsv, jsonl, and json with a list of records.
+"""Strict reading of lists: csv, tsv, jsonl, and json with a list of records.
 
-Nothing is guessed: a row that does not fit the header, an unclosed quote, and text that is not
-UTF-8 are errors that name the line.
+A row that does not fit the header, an unclosed quote, and text that is not UTF-8 are errors that
+name the line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LISTS = (".csv", ".json", ".jsonl", ".tsv")
 """Extensions of lists."""
 
 LONGEST_LINE = 16 * 2**20
-"""Limit of bytes of one line: a file without line ends is not a list, and is not read into
+"""Maximum size of a line in bytes: a file without line ends is not a list, and is not read into
 memory."""
 
 DELIMITERS = {",": "a comma", "\t": "a tab", ";": "a semicolon", "|": "a bar"}
@@ -37,9 +37,10 @@ def list_records(file: Path, longest_field: int | None = None) -> Iterator[Recor
     of commas, which its header shows. Empty lines are skipped.
 
     Args:
-        file: ``.csv``, ``.tsv``, ``.jsonl`` (a JSON object a line) or ``.json`` (a list of them).
-        longest_field: limit of characters of a field, for fields with an image; ``None`` is
-            ``csv``'s limit, beyond which a quote is probably not closed.
+        file: a ``.csv``, ``.tsv``, ``.jsonl`` (a JSON object a line) or ``.json`` (a list of
+            objects).
+        longest_field: maximum number of characters in a field, for fields with an image; ``None``
+            is ``csv``'s limit, beyond which a quote is probably not closed.
 
     Raises:
         UserError: naming the file and the line, for an invalid one.

@@ -9,7 +9,7 @@ from cfaug.data.sources.lists import require_unicode
 from cfaug.errors import UserError
 
 LONGEST_CELL = 2**20
-"""Limit of characters of a cell: more is not a list of names."""
+"""Maximum number of characters in a cell: a longer one is not a list of names."""
 
 _STRING = r"'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\""
 # Possessive quantifiers (*+, ?+) avoid backtracking: a cell of a million spaces is refused at once.
@@ -34,8 +34,8 @@ def read_texts(cell: object, where: str) -> list[str]:
     Each text is one string literal, and nothing else is allowed between the brackets.
 
     Args:
-        cell: of a record.
-        where: it stands, for errors.
+        cell: the cell: a text, or a list from JSON.
+        where: the place of the cell, for errors.
 
     Raises:
         UserError: naming ``where``, if it is not such a list, or a text is not Unicode.

@@ -37,7 +37,7 @@ SERIES = re.compile(r"\d+\s+(\d+)\s+Name: \w+, dtype: int64")
 """A printed pandas Series of one number: its index, then the number."""
 
 LONGEST_NAME = 1000
-"""Limit of characters of an image's name: a longer cell contains the image itself."""
+"""Maximum number of characters in an image's name: a longer cell is the image itself."""
 
 
 @dataclass(frozen=True)
@@ -45,16 +45,16 @@ class ModifiedCaption:
     """A text and a method's edit of it.
 
     Attributes:
-        key: unique in the file: the photo and the text's number among its texts, otherwise the
-            row's number. The same text has the same key in every file with the same rows.
+        key: the key, unique in the file: the photo and the text's number among its texts, otherwise
+            the row's number. The same text has the same key in every file with the same rows.
         group: the photo: COCO's id, or the name of its file; the premise if no photo is named.
-        original: the text before, as the file has it.
-        modified: the text after, as the file has it; it may be empty, where all words were deleted.
+        original: the text before the change, as in the file.
+        modified: the text after the change, as in the file; empty if all words were deleted.
         label: ``entailment``, ``neutral`` or ``contradiction`` for a hypothesis; ``None`` without
             one.
-        premise: the premise of the hypotheses, if they are hypotheses.
-        image: the name of the photo's file, if it is known.
-        where: place of the row, for messages.
+        premise: the premise of a hypothesis; ``None`` without one.
+        image: the name of the photo's file; ``None`` if unknown.
+        where: the place of the row, for messages.
     """
 
     key: str
@@ -123,7 +123,7 @@ class ModifiedPhotos(PhotoList):
         return (*MODIFIED, HYPOTHESIS, ORIGINAL, PHOTO, FILE, LABEL), tuple(first)
 
     def left_out(self, path: Path) -> tuple[str, ...]:
-        """Return how many rows are duplicates, and how many have an empty text."""
+        """Return phrases with the numbers of duplicated rows and of rows without a text."""
         return tuple(f"{count:,} {what}" for what, count in self._left_out.items() if count)
 
     def rows(self, path: Path) -> Iterator[Row]:

@@ -19,7 +19,7 @@ from cfaug.types import CounterfactualSet
 
 ROWS_AT_ONCE = 16
 PENDING_BYTES = 2 * 2**30
-"""Limit of bytes of images of unfinished sets; more means that the rows of a set are far apart."""
+"""Maximum size, in bytes, of the images of unfinished sets, whose rows may be far apart."""
 
 FEW_ROWS = 4096
 """Number of rows read at once from columns without images."""
@@ -31,17 +31,18 @@ Record = tuple[str, dict[str, Any]]
 
 
 class ParquetImporter:
-    """Reads parquet files, in the folder itself or in its ``data/``, that have certain columns.
+    """An importer of parquet files with certain columns, in the folder itself or its ``data/``.
 
     Args:
-        kind: what the index says of its source.
-        form: what a report calls it.
-        description: for the error that lists the forms.
-        columns: all of them must be there.
-        also: columns that are read where they are there.
-        set_columns: columns that identify a set of several rows; empty if a row is a set.
-        build: makes a set from its rows.
-        path_name: returns a part of a set's name from the path of a row's image, or "".
+        kind: the kind of the source, in its index.
+        form: the name of the form in reports.
+        description: the description of the form, for the error that lists the forms.
+        columns: the columns, all of which must exist.
+        also: further columns that are read if they exist.
+        set_columns: the columns that identify a set of several rows; empty if a row is a set.
+        build: a function that makes a set from its rows.
+        path_name: a function that returns a part of a set's name from the path of a row's image, or
+            ""; ``None`` for no such part.
     """
 
     def __init__(
@@ -165,7 +166,7 @@ def records(
     """Yield (place, row) of every file, in order.
 
     Args:
-        files: to read.
+        files: the files to read.
         columns: columns of a row, all of which must exist, or ``COLUMN.PART`` for a part, if the
             column has it; ``None`` is all columns.
         needed: further columns that must exist.

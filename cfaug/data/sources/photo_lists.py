@@ -33,9 +33,9 @@ class PhotoText:
     """A text about a photo.
 
     Attributes:
-        text: as one line.
-        label: its class, where it has one.
-        extra: what else the list says, JSON.
+        text: the text, as one line.
+        label: the class of the text; ``None`` without one.
+        extra: {name: value}, further values of the list, JSON.
         edited: whether it is an edit of the previous text.
     """
 
@@ -49,7 +49,7 @@ class PhotoList:
     """A reader of one form of such lists; a subclass recognises the form and yields the rows.
 
     Args:
-        image_roots: absolute folders in which photos may lie, beside the list's own.
+        image_roots: absolute folders, besides the list's own, in which photos may lie.
     """
 
     kind: str
@@ -68,7 +68,7 @@ class PhotoList:
         raise NotImplementedError
 
     def left_out(self, path: Path) -> tuple[str, ...]:
-        """Return phrases on content of the list that is not read; called after ``rows``."""
+        """Return phrases about content of the list that is not read; called after ``rows``."""
         raise NotImplementedError
 
     def columns(self, path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -121,7 +121,7 @@ class PhotoList:
         return files[0]
 
     def home(self, path: Path) -> Path:
-        """Return the folder in which photos are searched: the list's, or the one that was named."""
+        """Return the folder in which photos are searched: the list's, or the named one."""
         if path.is_dir():
             return path
         folder = path.parent
@@ -161,10 +161,10 @@ def find_photo(
     """Return the file of a photo that a list names, in its folder or in a permitted one.
 
     Args:
-        home: the folder of the list, absolute.
-        name: of the photo, as the list has it.
-        where: it stands there, for messages.
-        roots: absolute folders in which photos may lie, beside the list's own.
+        home: the absolute path of the list's folder.
+        name: the name of the photo in the list.
+        where: the place of the name, for messages.
+        roots: absolute folders, besides the list's own, in which photos may lie.
         folders: folders below each of these in which the photo may be.
 
     Raises:
@@ -189,11 +189,11 @@ def rows_of(
     """Check a photo and yield it with each of its texts.
 
     Args:
-        key: of the set.
+        key: the key of the set.
         group: the photo's name in every source.
-        file: of the photo.
-        texts: about it.
-        digest: of the photo, if it was checked before.
+        file: the file of the photo.
+        texts: the texts about the photo.
+        digest: the digest of a photo that was checked before; ``None`` checks it.
     """
     digest, length = digest or file_digest(file), file.stat().st_size
     for number, one in enumerate(texts):

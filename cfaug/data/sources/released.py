@@ -18,7 +18,7 @@ from cfaug.errors import UserError
 from cfaug.types import CounterfactualSet
 
 MAX_BYTES = 64 * 2**20
-"""Limit of one encoded image: far above any photo, far below a decompression bomb."""
+"""Maximum size of an encoded image in bytes: far above any photo, far below a bomb."""
 
 
 class Importer(Protocol):

@@ -16,7 +16,7 @@ NEGATIVES = "negatives"
 """Key in a member's ``extra``: a list of captions that are wrong about its image."""
 
 NAMED_AT_ONCE = 5
-"""Number of culprits that a message names: enough to see a pattern, few enough to read."""
+"""Number of errors that a message names: enough to see a pattern, few enough to read."""
 
 
 class Row(NamedTuple):
@@ -50,7 +50,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Description:
-    """What a reader reads from a folder, and what it leaves out.
+    """The content of a folder that a reader reads, and the content that it leaves out.
 
     Attributes:
         used: the columns that are read, by their names there; empty for a form without columns.
@@ -80,9 +80,9 @@ class Reader(Protocol):
     """A reader of one form of data.
 
     Attributes:
-        kind: its name in an index.
-        form: its name in reports: "112 images read as FORM".
-        description: content of a folder of this form, for the error that lists the forms.
+        kind: the name of the reader in an index.
+        form: the name of the form in reports: "112 images read as FORM".
+        description: the content of a folder of this form, for the error that lists the forms.
     """
 
     kind: str

@@ -39,7 +39,7 @@ class SnliVe(PhotoList):
     without a gold label, and repeated lines, are left out.
 
     Args:
-        image_roots: absolute folders in which photos may lie, beside the list's own.
+        image_roots: absolute folders, besides the list's own, in which photos may lie.
     """
 
     kind = "snli_ve"

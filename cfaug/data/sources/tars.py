@@ -30,12 +30,12 @@ key."""
 
 
 class TarReader:
-    """Reads samples of one folder of tars.
+    """A reader of the samples in a folder of tars.
 
     Args:
-        kind: what the index says of its source.
-        form: what a report calls it.
-        description: what a folder of this form holds, for the error that lists the forms.
+        kind: the kind of the source, in its index.
+        form: the name of the form in reports.
+        description: the content of a folder of this form, for the error that lists the forms.
         lines_are_captions: whether a ``.txt`` has a caption on each line (CLIP_benchmark), not one
             caption.
     """

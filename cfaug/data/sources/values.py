@@ -1,4 +1,4 @@
-"""Checks and normalises keys, captions and other values for all readers."""
+"""Checks and normalisation of keys, captions and other values for all readers."""
 
 from __future__ import annotations
 

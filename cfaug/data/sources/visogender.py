@@ -34,7 +34,7 @@ SINGLE, TWO = "OO", "OP"
 """Contexts: one person with an object, and two people."""
 
 NOTHING = ("", "na", "n/a", "nan", "none", "null")
-"""Values for nothing; the header itself says "Type NA if can't find"."""
+"""Values of an empty cell; the header itself says "Type NA if can't find"."""
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "idx": ("idx",),
@@ -55,19 +55,19 @@ NAMED = 8
 
 @dataclass(frozen=True)
 class Annotation:
-    """One row.
+    """One row of the annotations.
 
     Attributes:
-        idx: name of the row, such as ``OP_17``.
-        context: ``SINGLE`` or ``TWO``.
-        occupation: of the person.
+        idx: the name of the row, such as ``OP_17``.
+        context: the number of people: ``SINGLE`` or ``TWO``.
+        occupation: the occupation of the person.
         other: the object or participant.
         gender: perceived gender of the person at work; "" if not annotated.
         other_gender: perceived gender of the participant; "" for an object, or if not annotated.
         sector: sector of the occupation; "" if the file lacks it.
         specialisation: specialisation within the sector; "" if the file lacks it.
         url: original address of the photo; "" if unknown.
-        where: file and line.
+        where: the file and line of the row, for messages.
     """
 
     idx: str
@@ -83,7 +83,7 @@ class Annotation:
 
     @property
     def is_labelled(self) -> bool:
-        """Whether the gender of everyone to whom a pronoun may refer was annotated."""
+        """Whether the gender of each person to whom a pronoun may refer was annotated."""
         return bool(self.gender) and (self.context == SINGLE or bool(self.other_gender))
 
 
@@ -197,8 +197,8 @@ class VisoGenderPhotos:
     """A folder of photos with VisoGender's annotations, which become columns of its index.
 
     Args:
-        files: the annotations.
-        without_missing: leave out photos that are missing or cannot be read.
+        files: the files of the annotations.
+        without_missing: whether to leave out photos that are missing or cannot be read.
     """
 
     kind = "visogender"
@@ -211,7 +211,7 @@ class VisoGenderPhotos:
         self._unreadable: list[str] = []
 
     def recognises(self, path: Path) -> bool:
-        """Return true: the user names the folder together with the annotations."""
+        """Return ``True``: the user names the folder together with the annotations."""
         return True
 
     def files(self, path: Path) -> list[Path]:
@@ -259,7 +259,7 @@ class VisoGenderPhotos:
             raise UserError(
                 f"{every}: of no photo the gender of everyone was noted: nothing to ask"
             )
-        # Without an address there is no photo anywhere.
+        # A row without an address has no photo anywhere.
         gone = [one.idx for one in asked if one.idx not in photos and one.url]
         if gone and not self.without_missing:
             raise UserError(

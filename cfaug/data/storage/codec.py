@@ -1,4 +1,4 @@
-"""Converts a counterfactual set to the files of a WebDataset shard, and back.
+"""Conversion of a counterfactual set to the files of a WebDataset shard, and back.
 
 Every member is a complete sample, ``<set>_<i>.png .txt .json``, so that open_clip, webdataset,
 Hugging Face datasets and plain tar can read a shard. A shared image is repeated; members that share
@@ -85,15 +85,15 @@ def build_set(
     """Make a set from the content of its members' files.
 
     Args:
-        key: of the set.
-        group: of the set.
-        members: (caption, encoded image, what ``describe_member`` gave) of each, in order.
-        scores: of the set.
-        provenance: of the set.
+        key: the key of the set.
+        group: the group of the set.
+        members: (caption, encoded image, result of ``describe_member``) of each member, in order.
+        scores: {name: score} of the set.
+        provenance: the origin of the set, JSON.
 
     Raises:
-        UserError: if images of one name differ, or a record refuses what it is made of.
-        KeyError, TypeError: if something is missing or of another type.
+        UserError: if images of one name differ, or a value is invalid.
+        KeyError, TypeError: if a value is missing or of another type.
     """
     images: dict[str, bytes] = {}
     found = []

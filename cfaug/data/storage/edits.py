@@ -1,8 +1,8 @@
 """Edited captions on disk, committed by ``generate.py stage=captions`` shard by shard.
 
 ``captions/NNNNN.jsonl`` has a line for every caption, edited or not; ``captions/NNNNN.json`` is its
-commit. A line is no record of its own but several, with names left out where an example has one
-text or one proposal, so it is read by hand; its commit's digest says that it is what was written.
+commit. A line joins several records, and leaves names out if an example has one text or one
+proposal, so it is parsed by hand; the digest in the commit verifies it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from cfaug.files import require_regular
 from cfaug.types import Edit, Edited, Example, Proposal, Rejected, SourceImage
 
 FOLDER = "captions"
-"""Their subfolder in a folder of shards."""
+"""The subfolder of edited captions in a folder of shards."""
 
 FindImage = Callable[[str], SourceImage | None]
-"""Returns the source image of an example by its key, ``None`` if there is none."""
+"""A function that returns the source image of an example by its key, or ``None``."""
 
 
 @dataclass(frozen=True)
@@ -69,13 +69,13 @@ def read_edits(
     """Return a shard's examples with the editor's results.
 
     Args:
-        folder: folder of all shards.
-        number: number of this shard.
-        find_image: returns the source image of an example by its key; ``None`` gives handles that
-            only know their digest.
+        folder: the folder of all shards.
+        number: the number of the shard.
+        find_image: a function that returns the source image of an example by its key; ``None``
+            gives images of which only the digest is known.
 
     Raises:
-        UserError: if they were not edited, the file differs from its commit, or the image of an
+        UserError: if the shard was not edited, the file differs from its commit, or the image of an
             example is missing or has changed since it was edited.
     """
     file = folder / FOLDER / f"{number:05d}.jsonl"
@@ -83,10 +83,10 @@ def read_edits(
 
 
 def read_lines(folder: Path, number: int) -> list[dict[str, Any]]:
-    """Return the lines of a shard, if they match their commit.
+    """Return the lines of a shard's edits, after verifying them.
 
     Raises:
-        UserError: if they do not match, or were not edited.
+        UserError: if the lines differ from their commit, or the shard was not edited.
     """
     commit = require_commit(folder, number)
     file = folder / FOLDER / f"{number:05d}.jsonl"

@@ -70,10 +70,10 @@ def write_shard(
     """Write shard ``number`` and commit it; the same arguments give the same bytes.
 
     Args:
-        sets: may be none at all.
-        folder: must exist.
-        number: of the shard.
-        about: JSON that the commit has besides counts and hash.
+        sets: the sets of the shard; may be empty.
+        folder: the folder of all shards, which must exist.
+        number: the number of the shard.
+        about: further fields of the commit, JSON.
         beside: further files of the shard by suffix, such as ``.parquet``, written before the
             commit, which has their hashes.
 
@@ -108,7 +108,7 @@ def write_shard(
 
 @contextmanager
 def disk_errors(folder: Path, what: str, need: int) -> Iterator[None]:
-    """Explain a disk's errors while ``what``, of ``need`` bytes, is written to ``folder``."""
+    """Explain errors of the disk while ``what``, of ``need`` bytes, is written to ``folder``."""
     try:
         yield
     except OSError as error:
@@ -122,7 +122,7 @@ def disk_errors(folder: Path, what: str, need: int) -> Iterator[None]:
 
 
 def _write_tar(files: list[tuple[str, bytes]], handle: BinaryIO) -> tuple[int, str]:
-    """Write a tar and have the disk hold it; return its size and hash as they are read back."""
+    """Write and sync a tar; return its size, and its hash as read back from the disk."""
     # GNU, because POSIX ustar limits names to 100 characters.
     with tarfile.open(fileobj=handle, mode="w", format=tarfile.GNU_FORMAT) as tar:
         for name, content in files:
@@ -169,7 +169,7 @@ def list_complete(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
 
 
 def list_unfinished(folder: Path) -> list[str]:
-    """Return what is still missing in a folder of shards, a phrase each, for a report."""
+    """Return a phrase for each missing part of a folder of shards, for a report."""
     there = {tar.name for tar, _ in list_committed(folder)}
     of = _card(folder).get("of")
     phrases = []

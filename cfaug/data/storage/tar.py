@@ -19,7 +19,7 @@ PICKLES = (".pkl", ".pickle", ".pyd", ".pth", ".pt", ".ckpt", ".joblib", ".bin")
 """Extensions of members that a WebDataset reader might unpickle."""
 
 Sample = dict[str, tuple[int, int]]
-"""``{extension: (offset, length)}`` of the members that share a key."""
+"""{extension: (offset, length)} of the members that share a key."""
 
 
 def scan(tar_file: Path) -> Iterator[tuple[str, Sample]]:

@@ -34,10 +34,10 @@ class ItemPhoto:
     """A photo in a record.
 
     Attributes:
-        names: possible names of its file, of which the first existing one is used; empty for a
-            photo inside a table.
-        data: content of a table's cell: encoded bytes, or a struct of bytes and path.
-        box: the visible part; ``None`` is all.
+        names: possible names of the photo's file, of which the first existing one is used; empty
+            for a photo inside a table.
+        data: the content of a table's cell: encoded bytes, or a struct of bytes and path.
+        box: the visible part of the photo; ``None`` for all of it.
     """
 
     names: tuple[str, ...] = ()
@@ -50,12 +50,12 @@ class Item:
     """One item.
 
     Attributes:
-        name: unique in its source.
-        where: place of its record, for messages.
-        photos: one for a choice, two for a pair.
+        name: the name of the item, unique in its source.
+        where: the place of the item's record, for messages.
+        photos: the photos: one for a choice, two for a pair.
         texts: the captions, each as one line.
         labels: ``true`` or ``false`` for each caption; empty for a pair.
-        group: name of its group; empty is the first photo.
+        group: the name of the item's group; if empty, the first photo names it.
         category: the part of the test; empty if the file names none.
         tags: further fields of the record, as JSON.
         of_members: further fields of each member, as JSON.
@@ -100,13 +100,13 @@ class Item:
 
 @dataclass(frozen=True)
 class Entry:
-    """A record of a list, or several records that belong together.
+    """A record of a list, or several records that form one item.
 
     Attributes:
-        name: of the entry, unique in its file.
-        where: it lies, for messages.
-        fields: by column.
-        category: the category in the file's name, or "".
+        name: the name of the entry, unique in its file.
+        where: the place of the entry, for messages.
+        fields: {column: value}.
+        category: the category in the file's name; empty without one.
     """
 
     name: str
@@ -123,7 +123,7 @@ class Entry:
         return caption(self.fields[self.column(*columns)], f"{self.where}: {self.column(*columns)}")
 
     def column(self, *columns: str) -> str:
-        """Return the value of the first existing one of some columns.
+        """Return the first of some columns that exists.
 
         Raises:
             UserError: naming the entry and its columns, if none exists.
@@ -196,14 +196,14 @@ class ItemForm:
     """One form of released items; a subclass defines its files or columns and reads a record.
 
     Attributes:
-        kind: its name, in an index and as the extra column ``set``.
-        form: what a report calls it.
-        description: what a folder of this form holds.
-        get: where to get its files, and what a folder should contain.
+        kind: the name of the form, in an index and in the extra column ``set``.
+        form: the name of the form in reports.
+        description: the content of a folder of this form, for the error that lists the forms.
+        get: the place to get the files, and the content that the folder needs.
         columns: required columns of a table with images, alternatives separated by ``|``; empty for
             a form that is not a table.
-        folders: below the folder of the lists, in which their photos may lie.
-        beside: folders beside it, or beside that, in which they may lie as well.
+        folders: folders below that of the lists in which their photos may lie.
+        beside: folders beside that of the lists, or beside its parent, in which photos may lie.
         is_choice: whether members include captions that are wrong about their image, so that they
             are not training data.
     """
@@ -249,7 +249,7 @@ class ItemForm:
         """Return whether a table has the columns.
 
         Args:
-            names: names of its columns, each with whether it contains images.
+            names: {name of a column: whether it contains images}.
         """
         return bool(self.columns) and all(
             any(one in names for one in column.split("|")) for column in self.columns
@@ -282,9 +282,9 @@ def named_files(path: Path, names: Mapping[str, str], folders: tuple[str, ...]) 
     """Return the existing ones of some files, in the first folder that has any of them.
 
     Args:
-        path: the source's folder.
-        names: {name used here: name of the file}.
-        folders: folders below it in which the files may be.
+        path: the folder of the source.
+        names: {key of the result: name of the file}.
+        folders: folders below ``path`` in which the files may be.
     """
     for folder in folders:
         found = {

@@ -71,9 +71,9 @@ class ItemList:
     """The reader of one form of items.
 
     Args:
-        form: of the lists.
+        form: the form of the lists.
         image_roots: absolute folders, besides the usual ones, in which photos may be.
-        without_missing: leave out items whose photo is missing or unreadable.
+        without_missing: whether to leave out items whose photo is missing or unreadable.
     """
 
     def __init__(
@@ -182,10 +182,10 @@ def missing_error(path: Path, missing: Sequence[str], count: int, form: ItemForm
     """Return the error for items whose photos are missing or unreadable.
 
     Args:
-        path: of the source.
-        missing: what is wrong with each.
-        count: of all items.
-        form: of the source.
+        path: the folder of the source.
+        missing: a message about each missing photo.
+        count: number of all items.
+        form: the form of the source.
     """
     looked = [
         path,

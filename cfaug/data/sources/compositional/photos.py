@@ -29,9 +29,9 @@ class FoundPhoto:
     """A photo that was found.
 
     Attributes:
-        file: absolute.
-        length: bytes.
-        digest: digest of the visible part.
+        file: the absolute path of the file.
+        length: the size of the file in bytes.
+        digest: the digest of the visible part.
         is_padded: whether the box reaches beyond the photo.
     """
 
@@ -45,8 +45,8 @@ class PhotoFinder:
     """Finds the photos of a source, and checks each once.
 
     Args:
-        path: the source's folder, absolute.
-        form: the form, which defines the folders of photos.
+        path: the absolute path of the source's folder.
+        form: the form of the source, which defines the folders of photos.
         roots: further absolute folders in which photos may be.
     """
 

@@ -28,7 +28,7 @@ class ItemTable:
     """The importer of one form of items.
 
     Args:
-        form: of the tables.
+        form: the form of the tables.
         image_roots: absolute folders in which photos named by a table may be.
     """
 

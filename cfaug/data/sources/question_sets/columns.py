@@ -21,8 +21,8 @@ class ParquetColumn:
     """One column of a parquet file; reading rows in order reads the file once.
 
     Args:
-        file: of parquet.
-        name: of the column.
+        file: the parquet file.
+        name: the name of the column.
     """
 
     file: Path
@@ -81,7 +81,7 @@ class ArrowStream:
     """An Arrow stream written by ``datasets.save_to_disk``, memory-mapped and checked.
 
     Args:
-        file: ``data-00000-of-00003.arrow``.
+        file: the file of the stream, such as ``data-00000-of-00003.arrow``.
     """
 
     def __init__(self, file: Path) -> None:

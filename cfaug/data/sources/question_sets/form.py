@@ -17,12 +17,13 @@ YES_NO = ("yes", "no")
 
 @dataclass(frozen=True)
 class QuestionForm:
-    """One form.
+    """One form of question sets.
 
     Attributes:
-        name: in messages.
-        columns: all of them must be there.
-        read: makes the images of all rows; errors of single rows go to the collector.
+        name: the name of the form in messages.
+        columns: the columns, all of which must exist.
+        read: a function that makes the images of all rows; errors of single rows go to the
+            collector.
         folders: folders beside the list in which its images may be after unpacking.
     """
 
@@ -66,9 +67,9 @@ def split_options(text: str, letters: Sequence[str], mark: str) -> list[str]:
     ['Open', 'Not open']
 
     Args:
-        text: text of the options alone.
-        letters: letters of all possible options; the text has the first ones, at least two.
-        mark: format of a letter, with ``{}`` for the letter.
+        text: the text of the options alone.
+        letters: the letters of all possible options; the text has the first ones, at least two.
+        mark: the format of a letter, with ``{}`` for the letter.
 
     Returns:
         The options; empty if the text is not such a list.

@@ -20,7 +20,7 @@ class FileImage:
     """An image in its own file: a ``cfaug.types.SourceImage``.
 
     Attributes:
-        file: absolute.
+        file: the absolute path of the file.
     """
 
     file: Path
@@ -57,8 +57,8 @@ class EmbeddedImage:
     """An encoded image inside another file: a ``cfaug.types.SourceImage``, loaded on demand.
 
     Attributes:
-        name: its place, for messages; equal only for equal images.
-        load: returns the encoded image.
+        name: the place of the image, for messages; equal only for equal images.
+        load: a function that returns the encoded image.
         drawn: whether the name determines the image, as for one that is rendered by rules.
     """
 
@@ -85,7 +85,7 @@ class Photos:
     """Finds the files of images that a list names.
 
     Attributes:
-        home: absolute folder of the list.
+        home: the absolute path of the list's folder.
         roots: further absolute folders in which images may be.
         folders: folders below ``home`` or a root that are searched as well.
     """
@@ -98,8 +98,8 @@ class Photos:
         """Return an image, which must exist, without reading it.
 
         Args:
-            name: as the list names it.
-            where: it does so, for messages.
+            name: the name of the image in the list.
+            where: the place of the name, for messages.
 
         Raises:
             UserError: naming ``where``, if it is missing, or leads out of the permitted folders.

@@ -47,9 +47,9 @@ def read_question(name: str, kind: str, record: object, where: str) -> AskedQues
 
     Args:
         name: the question's id.
-        kind: of the question.
-        record: ``{q, options, answer, ...}``.
-        where: it stands, for messages.
+        kind: the kind of the question.
+        record: the question in JSON, ``{q, options, answer, ...}``.
+        where: the place of the question, for messages.
 
     Raises:
         UserError: naming the place, if a field is missing or has another type.

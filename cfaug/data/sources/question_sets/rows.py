@@ -33,13 +33,13 @@ Embedded = Callable[[str], SourceImage]
 
 @dataclass(frozen=True)
 class SetRow:
-    """A row.
+    """A row of a question set.
 
     Attributes:
-        where: it stands, for messages.
-        fields: by column; without those that hold images.
-        photos: finds the named files.
-        embedded: returns the image in a column; ``None`` if images are named files.
+        where: the place of the row, for messages.
+        fields: {column: value}, without columns that hold images.
+        photos: the finder of named files.
+        embedded: a function that returns the image in a column; ``None`` if images are named files.
     """
 
     where: str
@@ -74,9 +74,9 @@ class SetTable:
     """A file or folder of rows.
 
     Attributes:
-        source: as it was named.
-        columns: of the first row.
-        read: yields every row, given further folders in which its images may be.
+        source: the file or folder, as the user named it.
+        columns: the columns of the first row.
+        read: a function that yields every row, given further folders in which its images may be.
     """
 
     source: Path
@@ -85,7 +85,7 @@ class SetTable:
 
 
 def open_table(path: Path, roots: Sequence[Path]) -> list[SetTable]:
-    """Return every table that a path may mean: one, except for a folder with several lists.
+    """Return every table at a path: one, except for a folder with several lists.
 
     Args:
         path: a list, a parquet file or an Arrow stream; a folder with any of them; for parquet also
