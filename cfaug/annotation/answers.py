@@ -79,7 +79,7 @@ def read_answers(
     annotator changed an answer, the later file should replace the earlier one.
 
     Args:
-        files: jsonl, csv or tsv with ``key``, ``member``, ``annotator`` and ``field``.
+        files: jsonl, csv or tsv files with ``key``, ``member``, ``annotator`` and ``field``.
         items: all possible images.
         field: the name of the column with the answer, such as ``label``.
         choices: the valid answers.

@@ -165,7 +165,7 @@ def write_questions(
 
     Args:
         questions: the questionnaire to write.
-        file: destination; its folder is created if missing.
+        file: the file to write; its folder is created if missing.
         read_image: a function that returns the encoded image of a row of the source.
         side: longest side of the pictures in pixels.
         annotators: names of the annotators who answer on this page, which asks for their name;

@@ -85,7 +85,8 @@ class Question:
             with a row besides the one for all images; empty for a single row.
         pictures: ``image`` shows only the image, ``set`` all images of its set with their captions,
             and marks the one in question.
-        show_caption: show the image's own caption below it; invalid if captions are offered.
+        show_caption: whether to show the image's own caption below it; invalid if captions are
+            offered.
         accepted_as: wording for accepted images in sentences, after "were".
         field: the name of an answer in the files that annotators download.
         groups: {end of a sentence: outcomes}, sums of outcomes for the report.

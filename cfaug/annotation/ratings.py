@@ -53,7 +53,8 @@ def read_ratings(
     The same answer may be in several files, for example if somebody downloads twice.
 
     Args:
-        files: jsonl, csv or tsv with ``key``, ``member``, ``annotator`` and the form's fields.
+        files: jsonl, csv or tsv files with ``key``, ``member``, ``annotator`` and the form's
+            fields.
         items: all possible images.
         form: the form.
 

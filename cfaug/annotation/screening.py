@@ -17,7 +17,7 @@ def read_known(file: Path, items: Sequence[Item], question: Question) -> dict[in
     """Read known answers: ``{index of the image: label}``.
 
     Args:
-        file: jsonl, csv or tsv with ``key``, ``member`` and the question's field.
+        file: a jsonl, csv or tsv file with ``key``, ``member`` and the question's field.
         items: all possible images.
         question: the question.
 

@@ -48,7 +48,7 @@ def read_truth(file: Path, items: Sequence[Item], question: Question) -> list[st
     """Read an oracle's answer to every image.
 
     Args:
-        file: jsonl with ``key``, ``member`` and ``label``, a line per image.
+        file: a jsonl file with ``key``, ``member`` and ``label``, a line per image.
         items: the images.
         question: the question that the oracle answered.
 

@@ -1,1 +1,1 @@
-"""What is specific to one paper: its mixtures, printed numbers and tables. One folder per paper."""
+"""The parts that belong to one paper, a folder each: mixtures, printed numbers and tables."""

@@ -167,7 +167,7 @@ def choose_family(
 def describe_effect(
     table: Table, columns: Sequence[TrainingColumn], arm: str, baseline: str
 ) -> str:
-    """Say what an arm gains over a baseline, and at what cost.
+    """Describe the gains and costs of an arm relative to a baseline.
 
     A cost is named whenever its interval over seeds excludes 0, even if it is not significant after
     correction, as a correction would hide costs.

@@ -175,7 +175,7 @@ def clip_selection(
         min_clip_image: least cosine of an edited image with the base image (B.1.2).
         min_clip_direction: least directional cosine; ``None`` is no threshold. The paper names no
             such threshold; InstructPix2Pix's code, whose defaults it used, has 0.2.
-        aggregate: aggregate of several edits of a set: the worst (``min``), or the ``mean``.
+        aggregate: the score of several edits of a set: the worst (``min``), or the ``mean``.
         keep: number of candidates of a set to keep, the best first.
 
     Raises:

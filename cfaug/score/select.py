@@ -27,8 +27,8 @@ class Selection:
             checked; ``None`` is no threshold.
         maximise: the score that ranks the accepted candidates; ``None`` keeps those with the lowest
             numbers.
-        aggregate: aggregate of several edits of a set: the worst (``min``), or the ``mean``.
-        rank_aggregate: aggregate of the score that ranks; ``None`` is ``aggregate``. So every edit
+        aggregate: the score of several edits of a set: the worst (``min``), or the ``mean``.
+        rank_aggregate: ``aggregate`` for the score that ranks; ``None`` is the same. So every edit
             can be required to reach the thresholds while sets are ranked by their mean.
         keep: number of candidates to keep, the best first.
         per: the unit from which ``keep`` candidates are kept: a ``set`` (the candidates of one

@@ -139,7 +139,7 @@ def check_file(folder: Path, name: str) -> None:
     """Verify the checksum of one file that ``read_about`` skips, at its first reading.
 
     Raises:
-        DamagedError: if it is not what was written.
+        DamagedError: if the file was changed.
     """
     checks = json.loads((folder / ABOUT).read_text())["checks"]
     try:

@@ -43,8 +43,8 @@ def normalise(text: str) -> str:
 def find_edited_rows(real: Captioned, counterfactual: Captioned) -> Join:
     """Find the real row of every counterfactual set: same group, same words as the first member.
 
-    If several real rows match, as many are taken as there are sets, in file order; several sets
-    made from one real row all find that row.
+    If several real rows match, one is taken per set, in file order; several sets made from one real
+    row all find that row.
 
     Raises:
         UserError: if no real row is found.

@@ -55,7 +55,7 @@ def find_barred(
     counterfactual: Index | None,
     control: Index | None,
 ) -> Barred:
-    """Choose the test sets, and find what they exclude from every source."""
+    """Choose the test sets, and find the rows that they exclude from every source."""
     sources = (real, counterfactual, control)
     chosen: dict[str, tuple[int, Withheld]] = {}
     of = COUNTERFACTUAL if real is None else REAL

@@ -56,7 +56,7 @@ class Coco:
         """Yield the captions of each photo together, photos in the order of ``images``.
 
         Raises:
-            UserError: naming the entry, for what is missing or broken.
+            UserError: naming an entry that is missing or invalid.
         """
         annotations, folder = self._known(path)
         errors = ErrorCollector()
@@ -111,7 +111,7 @@ def photos_of(about: Any, file: Path) -> list[Photo]:
         file: the file, for messages.
 
     Raises:
-        UserError: naming the entry, for what is missing or broken.
+        UserError: naming an entry that is missing or invalid.
     """
     errors = ErrorCollector()
     photos: dict[str, Photo] = {}

@@ -53,7 +53,7 @@ class EntailmentParquet:
         return ":" in path.name and not path.exists() and self.recognises(path)
 
     def describe(self, path: Path) -> Description:
-        """Return which columns are read, and how many rows have no label."""
+        """Return which columns are read, and the number of rows without a label."""
         used = (IMAGE, HYPOTHESIS, LABEL, PREMISE, FILE)
         found = Description.of_columns(used, column_names(split_files(path)[0]))
         left = (f"{self._undecided:,} pairs without a gold label",) if self._undecided else ()
@@ -71,7 +71,7 @@ class EntailmentParquet:
         """Yield the hypotheses of each image together.
 
         Raises:
-            UserError: naming file and row of what is missing or broken.
+            UserError: naming file and row, if a value is missing or invalid.
         """
         files, errors, self._undecided = split_files(path), ErrorCollector(), 0
         classes = class_names_of(open_parquet(files[0]).schema_arrow.metadata or {}, LABEL)

@@ -178,7 +178,7 @@ def _json_list(file: Path) -> Iterator[Record]:
 
 
 def table_records(file: Path, longest_field: int | None = None) -> Iterator[Record]:
-    """Yield every record of a csv or tsv, whatever it is called; see ``list_records``."""
+    """Yield every record of a csv or tsv, whatever its extension; see ``list_records``."""
     lines = (line for _, line in text_lines(file))
     first = next(lines, "")
     delimiter = _delimiter(file, first)

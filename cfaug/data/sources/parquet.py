@@ -142,7 +142,7 @@ def open_parquet(file: Path) -> Any:
 
     try:
         table = pq.ParquetFile(require_regular(file))
-        table.schema_arrow  # noqa: B018  # read here, so that what is wrong with it is told here
+        table.schema_arrow  # noqa: B018  # read here, so that its errors are reported here
         return table
     except (pa.ArrowException, *DAMAGE) as error:
         raise UserError(f"{file} is not readable parquet ({error}); fetch it again") from error

@@ -209,7 +209,7 @@ class OwnShards(TarReader):
         return [tar for tar, _ in list_complete(path)]
 
     def describe(self, path: Path) -> Description:
-        """Return the description by their importer; for other shards, what is not finished."""
+        """Return the importer's description; for other shards, the unfinished ones."""
         file = path / IMPORTED
         if not file.is_file():
             return Description(left_out=tuple(list_unfinished(path)))

@@ -118,7 +118,7 @@ class AlteredSubjects:
         """Return the subjects of the errors as a section of the report.
 
         Args:
-            findings: the answers to which of two captions an image matches.
+            findings: the answers to the question which of two captions an image matches.
             simulated: whether all annotators were simulated; then the paper's numbers are left out.
 
         Raises:
@@ -149,7 +149,7 @@ def count_subjects(
     """Count errors by the altered subjects of their pairs.
 
     Args:
-        findings: the answers to which of two captions an image matches.
+        findings: the answers to the question which of two captions an image matches.
         at_least: smallest number of errors of listed altered subjects.
         related: a function that returns whether one of two nouns is a kind of the other; ``None``
             for no lookup.

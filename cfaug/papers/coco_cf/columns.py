@@ -24,8 +24,8 @@ class Column:
         name: the printed header.
         group: the header printed above adjacent columns of the same group.
         metric: the metric of our results; ``None`` is the mean over the other columns.
-        world: benchmark on the embedded world.
-        folders: benchmark on real data.
+        world: the benchmark on the embedded world.
+        folders: the benchmark on real data.
         world_name: the header for the embedded world, if its benchmark is a different one.
     """
 

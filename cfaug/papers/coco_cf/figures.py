@@ -1,4 +1,4 @@
-"""Figures 2 and 3 of COCO-Counterfactuals: what shared attention preserves, and matching gaps."""
+"""Figures 2 and 3 of COCO-Counterfactuals: effects of shared attention, and matching gaps."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class GainTable:
     def _measure(
         self, runs: Runs, columns: Sequence[Column], place: Place
     ) -> tuple[np.ndarray, np.ndarray, list[str]]:
-        """Return frequencies (D,), gains in points (D, mixtures), and what is missing."""
+        """Return frequencies (D,), gains in points (D, mixtures), and names of missing values."""
         counts = self._counts(runs)
         asked = {str(getattr(column, place)) for column in columns}
         require_one_test(self.name, [(name, runs.arm(name)) for name in self._arms], asked)
@@ -158,7 +158,7 @@ class GainTable:
 
 
 def _describe(frequency: np.ndarray, gains: np.ndarray) -> tuple[str, ...]:
-    """Describe the data of the correlation, or say why there is none."""
+    """Return notes on the data of the correlation, or the reason why there is none."""
     count = len(frequency)
     found = [f"Frequency and gains of {count} data set{'s' * (count > 1)}; two-sided p."]
     if count < 3:

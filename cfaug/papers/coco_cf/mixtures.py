@@ -12,8 +12,8 @@ counterfactual ones in pairs, 25,482 of them validated by people:
 ``data.split=random`` splits as the paper did: single rows of the whole, 80 % to train. A caption's
 counterfactual partner may then be validated on, and the counterfactual share of train is random
 (the paper's 6,939, 20,894 and 27,853 are not 0.8 times the whole's). ``data.split=group``, the
-default, gives train exactly as many rows, of either source their exact share, and keeps groups
-whole: rows are drawn group by group, only the last group is cut, and what is left of it is neither
+default, gives train exactly that many rows, with the exact share of each source, and keeps groups
+whole. Rows are drawn group by group; only the last group is cut, and its remaining rows are neither
 trained nor validated on. So train is exact, and validation may be a few rows short.
 """
 

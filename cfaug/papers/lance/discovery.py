@@ -101,7 +101,7 @@ def find_factor(
 
 @dataclass(frozen=True, kw_only=True)
 class DiscoveryTable(StressTable):
-    """For how many classifiers is the planted factor found, by which edits?
+    """Precision and recall of finding the planted factors of classifiers, by set of edits.
 
     Args:
         models: {planted factor, or ``none``: checkpoints}, as in other tables of answers.

@@ -36,7 +36,7 @@ SHARES = ("changed", "label", "rest", "all")
 
 @dataclass(frozen=True)
 class EditedPicture:
-    """A picture of a joined set, and what it should show.
+    """A picture of a joined set, and the factors that it should show.
 
     Attributes:
         kind: the kind of the edit; ``original`` for the photo itself.

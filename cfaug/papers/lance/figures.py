@@ -1,4 +1,4 @@
-"""Figures 3, 4 and 6 of LANCE: what edits move a model, how real they look, insights by class."""
+"""Figures 3, 4 and 6 of LANCE: sensitivity to edits, realism of images, insights by class."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SENSITIVE = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class SensitivityFigure(StressTable):
-    """How far each kind of edit moves the probability of the true class (Figure 3).
+    """The change of the true class's probability by kind of edit (Figure 3).
 
     Args:
         part: the set of edits.

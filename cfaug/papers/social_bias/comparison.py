@@ -147,7 +147,7 @@ class Compared:
         )
 
     def says(self) -> str:
-        """Return which subjects stand out, and how many are expected to by chance."""
+        """Return a sentence on the subjects that stand out, and their expected number by chance."""
         standing = self.model.standing(self.question, self.subject_type)
         if len(standing) > 1:
             counts = ", ".join(f"{len(one.corrected):,}" for one in standing)

@@ -35,7 +35,7 @@ class Alarms:
     Attributes:
         count: number of alarms.
         tests: number of tests.
-        expected: expected share of alarms if nothing was planted; ``nan`` if unknown.
+        expected: share of alarms to expect if nothing was planted; ``nan`` if unknown.
     """
 
     count: int

@@ -178,7 +178,7 @@ def _bars(
 
 
 def _ranges(means: Mapping[str, Sequence[float]]) -> str:
-    """Say how much the largest mean exceeds the smallest, model by model."""
+    """Return a sentence on how much the largest mean exceeds the smallest, model by model."""
     told = [
         f"{name} {100 * (max(own) / min(own) - 1):.0f} %"
         for name, own in means.items()

@@ -109,7 +109,7 @@ class ItemList:
         return list(found)
 
     def describe(self, path: Path) -> Description:
-        """Return what was left out, and why; called after ``rows``."""
+        """Return the items that were left out, with reasons; called after ``rows``."""
         return Description(left_out=self._left_out.phrases())
 
     def identity(self, path: Path) -> Any:

@@ -54,7 +54,7 @@ class ItemTable:
         return ":" in path.name and not path.exists() and self.recognises(path)
 
     def describe(self, path: Path) -> Description:
-        """Return what was left out, and why; called after ``sets``."""
+        """Return the items that were left out, with reasons; called after ``sets``."""
         return Description(left_out=self._left_out.phrases())
 
     def identity(self, path: Path) -> Any:

@@ -3,7 +3,7 @@
 ``{"id": "1", "image": "1.jpg", "category": "count", "basic": {"q": "How many dogs are there?",
 "options": ["2", "3"], "answer": 0}, "counterfactuals": [{"q": "If one dog left, how many dogs would
 there be?", "presupposition": "one dog left", "options": ["1", "2"], "answer": 0, "source": "human",
-"verified": true}, ...]}``; optional: ``coco_id`` and ``group``, and whatever else is JSON.
+"verified": true}, ...]}``; optional: ``coco_id`` and ``group``, and any other JSON.
 """
 
 from __future__ import annotations
