@@ -54,8 +54,8 @@ class AttributeDetector(SourceBenchmark):
 
     Args:
         data: sets of attribute grids.
-        name: its name in tables, "_attribute_detector" added; ``None`` is the folder's name.
-        batch_size: images or prompts embedded at once.
+        name: the name in tables, ending in "_attribute_detector"; ``None`` takes the folder\'s name.
+        batch_size: number of images or prompts embedded at once.
         without_leaks: leave out sets that the run was trained on; otherwise they are only reported.
         attribute: the attribute to predict; grids without it are skipped.
         template: the prompt of each value, with ``{value}`` and optionally ``{subject}``; "a"

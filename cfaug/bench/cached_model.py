@@ -42,8 +42,8 @@ class _CachedModel(Generic[Model]):
 
     Args:
         load: loads the model.
-        weights: the hash of its weights.
-        settings: the hash of everything else that affects its outputs, known without loading.
+        weights: the hash of the model's weights.
+        settings: the hash of everything else that affects the outputs, known without loading.
         root: the folder of all models' features.
         limit: size of ``root`` in bytes above which the least recently used models are deleted;
             this model never is.
@@ -206,7 +206,7 @@ def model_key(
 
     Args:
         model: the loaded model.
-        weights: the hash of its weights.
+        weights: the hash of the model's weights.
         settings: the hash of everything else, including the files beside the weights: equal weights
             give different embeddings with a different activation, which no tensor shows.
     """

@@ -18,7 +18,7 @@ class LeakAware(Protocol):
     """A benchmark that knows which of its images the run was trained on.
 
     Attributes:
-        leaks: the images found; ``None`` if the training data are unknown, as for a checkpoint.
+        leaks: the images that the run was trained on; ``None`` if its training data are unknown.
     """
 
     leaks: Leaks | None
@@ -51,7 +51,7 @@ class AlsoAsks(Protocol):
     """A benchmark that can also be run on models of protocols other than ``needs``.
 
     Attributes:
-        also_asks: these protocols, in order of preference; ``run`` takes such a model as it is.
+        also_asks: the other protocols, in order of preference; ``run`` takes their models as well.
     """
 
     also_asks: tuple[type, ...]

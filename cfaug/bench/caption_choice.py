@@ -77,8 +77,8 @@ class CaptionChoice(ItemSource):
 
     Args:
         data: sets of captions of one image, labelled "true" and "false".
-        name: its name in tables, "_choice" added; ``None`` is the folder's name.
-        batch_size: images, captions, pairs or questions that go through the model together.
+        name: the name in tables, ending in "_choice"; ``None`` takes the folder\'s name.
+        batch_size: number of images, captions, pairs or questions given to the model at once.
         without_leaks: leave out items of images that the run was trained on, or whose COCO photo it
             was trained on; otherwise they are only reported.
         images: the folder of the photos that are named in lists; ``None`` looks in the usual places
@@ -86,7 +86,7 @@ class CaptionChoice(ItemSource):
         missing: whether items whose photo is missing or unreadable are refused or skipped.
         form: the name of the test, if a folder holds several, such as ``aro_relation``; ``None``
             recognises it.
-        ties: how a tie between a true and a false caption counts: ``miss``, ``half`` or ``hit``.
+        ties: the value of a tie between a true and a false caption: ``miss``, ``half`` or ``hit``.
         groups: {group: categories}, for averages over groups such as replace, swap and add.
         at_least: smallest number of items with which a category counts in averages and is shown.
         drop: categories that are neither averaged nor shown.

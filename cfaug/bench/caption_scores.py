@@ -114,7 +114,7 @@ def scorer_of(
     Args:
         model: a dual encoder, a matcher or an answerer, cached or not.
         items: the items to score.
-        batch_size: images, texts, pairs or questions that go through the model together.
+        batch_size: number of images, texts, pairs or questions that go through the model together.
         question: the question to an answerer.
     """
     if isinstance(model, CachedAnswerer):  # an isinstance check would load a cached model
@@ -134,7 +134,7 @@ class EncoderScorer:
     Args:
         encoder: the model, cached or not.
         items: the items to score.
-        batch_size: images or texts embedded at once.
+        batch_size: number of images or texts embedded at once.
     """
 
     def __init__(
@@ -205,7 +205,7 @@ class MatcherScorer:
     Args:
         matcher: the model, cached or not.
         items: the items to score.
-        batch_size: pairs scored at once.
+        batch_size: number of pairs scored at once.
     """
 
     def __init__(
@@ -234,7 +234,7 @@ class AnswererScorer:
     Args:
         answerer: the model, cached or not.
         items: the items to score.
-        batch_size: questions that go to the model together.
+        batch_size: number of questions that go to the model together.
         question: the question to ask.
     """
 

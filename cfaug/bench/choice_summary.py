@@ -35,7 +35,7 @@ def describe_choice(
     Args:
         found: an evaluation by ``benchmark=choice``.
         truth_NK: labels of captions, as for ``cfaug.metrics.caption_choice.choice_hits``.
-        ties: how ties count: ``miss``, ``half`` or ``hit``.
+        ties: the value of ties: ``miss``, ``half`` or ``hit``.
         categories: names of the categories that count in averages.
     """
     values = {(one.metric, *one.by.items()): f"{100 * one.value:.1f} %" for one in found.outcomes}

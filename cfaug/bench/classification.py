@@ -56,8 +56,8 @@ class ZeroShot(SourceBenchmark):
 
     Args:
         data: a labelled source.
-        name: its name in tables, "_classification" added; ``None`` is the folder's name.
-        batch_size: images or prompts embedded at once.
+        name: the name in tables, ending in "_classification"; ``None`` takes the folder\'s name.
+        batch_size: number of images or prompts embedded at once.
         without_leaks: leave out images that the run was trained on, or whose COCO photo it was
             trained on; otherwise they are only reported.
     """
@@ -151,9 +151,9 @@ class Classification(ZeroShot):
     labels themselves, or one line for each label in the labels' sorted order.
 
     Args:
-        data: the folder.
-        name: its name in tables, "_classification" added; ``None`` is the folder's name.
-        batch_size: images or prompts embedded at once.
+        data: a folder of labelled images in one of these forms.
+        name: the name in tables, ending in "_classification"; ``None`` takes the folder\'s name.
+        batch_size: number of images or prompts embedded at once.
         without_leaks: leave out images that the run was trained on, or whose COCO photo it was
             trained on; otherwise they are only reported.
         templates: prompts with ``{c}`` for the class name; ``folder`` takes CLIP_benchmark's

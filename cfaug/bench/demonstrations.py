@@ -118,7 +118,7 @@ def read_demonstrations(file: Path, asked: Sequence[AskedImage]) -> Demonstratio
     """Read a file of solved examples; their images are read but not decoded.
 
     Args:
-        file: the YAML file.
+        file: the YAML file of examples by category.
         asked: the question set, whose images examples may name by key.
 
     Raises:

@@ -43,11 +43,12 @@ class EditClusters:
 
     Args:
         encoder: the model that embeds the texts: a dual encoder, or a sentence encoder.
-        feature: ``abs_diff`` or ``signed_diff``.
+        feature: the feature of an edit, from its texts' embeddings: ``abs_diff`` or
+            ``signed_diff``.
         unit: embed the ``word`` that is replaced and the new one, or each whole ``caption``.
         clusters: largest number of clusters per class; a class has at most one per distinct edit.
         seed: the seed of K-Means.
-        batch_size: texts embedded at once.
+        batch_size: number of texts embedded at once.
 
     Raises:
         UserError: naming what is invalid and the choices.

@@ -122,7 +122,7 @@ def embed_texts(
     Args:
         encoder: the model, cached or not.
         texts: the texts to embed, in any number.
-        batch_size: texts embedded at once.
+        batch_size: number of texts embedded at once.
         normalise: scale embeddings to unit length; otherwise they are as the encoder returns them,
             for callers that need their mean.
     """

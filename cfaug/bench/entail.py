@@ -49,7 +49,7 @@ def entail(model: Entailer | CachedEntailer, claims: Claims, batch_size: int) ->
     Args:
         model: an entailer, cached or not.
         claims: the texts and their photos.
-        batch_size: photos, and pairs of photo and text, that go through the model at once.
+        batch_size: number of photos, and of pairs of photo and text, given to the model at once.
 
     Raises:
         UserError: if an answer is not finite.

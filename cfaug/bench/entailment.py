@@ -77,9 +77,9 @@ class Entailment(TextPairBenchmark):
             ``{METHOD: FOLDER}`` or a list, are compared on the texts that all of them have. Or
             unchanged labelled hypotheses; ``None`` uses what the run's experiment held out
             (``data.holdout``).
-        name: its name in tables, "_entailment" added; ``None`` is the folder's name, or
+        name: the name in tables, ending in "_entailment"; ``None`` takes the folder's name, or
             ``entailment`` for several folders.
-        batch_size: photos, and pairs of photo and text, that go through the model at once.
+        batch_size: number of photos, and of pairs of photo and text, given to the model at once.
         without_leaks: leave out sets of photos that the run was trained on.
         answers: people's answers about the texts, one of the three labels or ``unsure``: a file, or
             ``{METHOD: FILE}`` for several folders; they take precedence over an oracle's.

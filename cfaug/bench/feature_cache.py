@@ -63,7 +63,7 @@ def batch_keys(images: Sequence[bytes], texts: Sequence[bytes], size: int) -> li
     Args:
         images: the images' keys.
         texts: the texts' keys, one for each image.
-        size: pairs per batch; the last batch may be smaller.
+        size: number of pairs per batch; the last batch may be smaller.
     """
     found = []
     for start in range(0, len(images), size):
@@ -88,7 +88,8 @@ class Features:
 
     Args:
         folder: the model's folder, created when something is added.
-        kind: ``image``, ``text``, ``rawtext``, ``score``, ``logit`` or ``answer``.
+        kind: the kind of output: ``image``, ``text``, ``rawtext``, ``score``, ``logit`` or
+            ``answer``.
     """
 
     def __init__(self, folder: Path, kind: Kind) -> None:

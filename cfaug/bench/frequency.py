@@ -70,7 +70,7 @@ def write_label_frequencies(
         folder: the folder of the run's results.
         benchmarks: the benchmarks of the run; those without classes are left out.
         pairs: the run's counterfactual source.
-        compare: ``words`` or ``lemmas``.
+        compare: the comparison with class names, ``words`` or ``lemmas``.
 
     Raises:
         UserError: for an unknown ``compare``, or ``lemmas`` without a WordNet.

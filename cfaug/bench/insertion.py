@@ -82,15 +82,15 @@ class Insertion(WritesModelPage, TextPairBenchmark):
         data: a folder of sets of two texts on one photo; several, ``{METHOD: FOLDER}`` or a list,
             are compared on the captions that all of them have. The original texts and the photos
             are embedded once.
-        name: its name in tables, "_insertion" added; ``None`` is the folder's name, or
+        name: the name in tables, ending in "_insertion"; ``None`` takes the folder's name, or
             ``insertion`` for several folders.
-        batch_size: images or texts embedded at once.
+        batch_size: number of images or texts embedded at once.
         without_leaks: leave out sets of photos that the run was trained on.
         answers: people's answers about the texts (``annotate.question=caption_true``): a file, or
             ``{METHOD: FILE}`` for several folders; they take precedence over an oracle's.
         prefix: words put before every text that the model is given.
-        pairs_per_batch: texts and photos that are ranked together in a batch, in addition to the
-            ranking among all; 1,000 in the paper (section 4.1).
+        pairs_per_batch: number of texts and photos that are ranked together in a batch, in addition
+            to the ranking among all; 1,000 in the paper (section 4.1).
         seed: the seed of the shuffle into batches.
         compat: ``code`` makes and ranks the batches as the released notebook does: see
             ``cfaug.bench.insertion_ranks``; ``None`` has each photo once and drops nothing.

@@ -29,8 +29,8 @@ class ItemSource(SourceBenchmark):
 
     Args:
         data: the folder of the items.
-        name: its name in tables, the kind added; ``None`` is the folder's name.
-        batch_size: images or texts computed at once.
+        name: the name in tables, ending in the kind; ``None`` takes the folder's name.
+        batch_size: number of images or texts computed at once.
         without_leaks: leave out items that show an image that the run was trained on; otherwise
             they are only reported.
         images: the folder of the photos that are named in lists; ``None`` looks in the usual places

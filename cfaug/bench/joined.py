@@ -37,8 +37,8 @@ class JoinedBenchmark(SourceBenchmark):
 
     Args:
         data: shards of photos with their edits; the edits are the set ``edited``.
-        name: its name in tables, its kind added; ``None`` is the folder's name.
-        batch_size: images or texts computed at once.
+        name: the name in tables, ending in the kind; ``None`` takes the folder's name.
+        batch_size: number of images or texts computed at once.
         without_leaks: leave out photos that the run was trained on, with everything made from them.
         random: shards of edits of random words (LANCE-R), the set ``random``; ``None`` omits it.
         more: {name: shards} of further sets, such as the oracle's edits.

@@ -27,7 +27,7 @@ def classify_images(
     Args:
         model: a classifier, cached or not.
         pixels: the images.
-        batch_size: images classified at once.
+        batch_size: number of images classified at once.
 
     Raises:
         UserError: if a logit is not finite.

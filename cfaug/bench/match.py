@@ -51,7 +51,7 @@ def match_pairs(matcher: Matcher | CachedMatcher, asked: Asked, size: int) -> np
     Args:
         matcher: the model, cached or not.
         asked: the pairs.
-        size: pairs scored at once.
+        size: number of pairs scored at once.
 
     Raises:
         UserError: if an image cannot be read, or the model's weights are damaged.

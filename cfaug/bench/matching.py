@@ -37,8 +37,8 @@ class Matching(SourceBenchmark):
 
     Args:
         data: the pairs, each of an original (C_o, I_o^s) and a counterfactual member.
-        name: its name in tables, "_matching" added; ``None`` is the folder's name.
-        batch_size: pairs scored at once.
+        name: the name in tables, ending in "_matching"; ``None`` takes the folder\'s name.
+        batch_size: number of pairs scored at once.
         without_leaks: leave out pairs with an image that the run was trained on, or whose COCO
             photo it was trained on; otherwise they are only reported.
         real: the captions' real photographs (C_o, I_o), for the gaps between random pairs; ``None``

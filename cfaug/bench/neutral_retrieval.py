@@ -49,7 +49,7 @@ class NeutralRetrieval(PhotoQuestion):
 
     Attributes:
         ks: numbers of photos to retrieve, K.
-        zeros: how a gender without any of the K photos counts, see ``cfaug.metrics.skew.Zeros``.
+        zeros: the rule for a gender without any of the K photos, see ``cfaug.metrics.skew.Zeros``.
     """
 
     ks: tuple[int, ...]
@@ -172,7 +172,7 @@ def measure_ranking(
         ranked: number of each photo's gender, the best photo first, integers (photos,).
         counts: number of photos of each gender in the pool, integers (2,).
         k: number of photos to retrieve.
-        zeros: how a gender without any of these photos counts.
+        zeros: the rule for a gender without any of these photos, see ``cfaug.metrics.skew.Zeros``.
     """
     top = count_top(ranked, len(GENDERS), [k])[0]
     share = float(bias(top))

@@ -54,8 +54,8 @@ class PairMatching(ItemSource):
 
     Args:
         data: the pairs.
-        name: its name in tables, "_pairs" added; ``None`` is the folder's name.
-        batch_size: images, captions, pairs or questions that go through the model together.
+        name: the name in tables, ending in "_pairs"; ``None`` takes the folder\'s name.
+        batch_size: number of images, captions, pairs or questions given to the model at once.
         without_leaks: leave out pairs with an image that the run was trained on, or whose COCO
             photo it was trained on; otherwise they are only reported.
         images: the folder of the photos that are named in lists; ``None`` looks in the usual places

@@ -101,8 +101,8 @@ class PhotoQuestion:
         name: the benchmark's name in tables.
         photos: the photos to ask about.
         templates: {referent of the pronoun: template of the caption}.
-        batch_size: images or captions embedded at once.
-        leaks: the photos that the run was trained on; ``None`` if its training is unknown.
+        batch_size: number of images or captions embedded at once.
+        leaks: the photos that the run was trained on; ``None`` if its training data are unknown.
     """
 
     name: str

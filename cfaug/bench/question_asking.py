@@ -58,8 +58,8 @@ class Asker:
 
     Args:
         model: an answerer, cached or not.
-        batch_size: questions that go to the model together; the questions about one image are never
-            divided, even if there are more of them.
+        batch_size: number of questions given to the model at once; the questions about one image
+            are never divided, even if there are more of them.
     """
 
     def __init__(self, model: Answerer | CachedAnswerer, batch_size: int) -> None:
@@ -104,7 +104,7 @@ class Asker:
 
         Args:
             asks: the questions; their options are ignored.
-            max_new_tokens: the most tokens of an answer.
+            max_new_tokens: largest number of tokens of an answer.
 
         Raises:
             UserError: if an image cannot be read.

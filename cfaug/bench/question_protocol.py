@@ -34,7 +34,7 @@ class QuestionProtocol:
         shots: number of examples before a question.
         chain_of_thought: ``one_stage`` shows rationales in examples; ``two_stage`` has the model
             write one before options are ranked.
-        max_new_tokens: the most tokens of a written answer or rationale.
+        max_new_tokens: largest number of tokens of a written answer or rationale.
     """
 
     protocol: Protocol

@@ -33,8 +33,8 @@ class Retrieval(SourceBenchmark):
 
     Args:
         data: a folder in any form ``data.real`` takes, or ``shapescapes:PART``.
-        name: its name in tables, "_retrieval" added; ``None`` is the folder's name.
-        batch_size: images or captions embedded at once.
+        name: the name in tables, ending in "_retrieval"; ``None`` takes the folder\'s name.
+        batch_size: number of images or captions embedded at once.
         without_leaks: leave out images that the run was trained on, or whose COCO photo it was
             trained on; otherwise they are only reported.
         captions_per_image: use only the first captions of each image, this many; ``None`` uses all.

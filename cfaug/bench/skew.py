@@ -79,8 +79,8 @@ class Skew(WritesModelPage, SourceBenchmark):
 
     Args:
         data: sets of attribute grids: shards of ``recipe=social``, SocialCounterfactuals' parquet.
-        name: its name in tables, "_skew" added; ``None`` is the folder's name.
-        batch_size: images or prompts embedded at once.
+        name: the name in tables, ending in "_skew"; ``None`` takes the folder\'s name.
+        batch_size: number of images or prompts embedded at once.
         without_leaks: leave out sets with an image that the run was trained on.
         subjects: ``all``, or ``unseen``: only those whose sets the run's experiment kept out of
             training (``data.counterfactual_holdout``).
@@ -89,8 +89,8 @@ class Skew(WritesModelPage, SourceBenchmark):
             all attributes together, each by itself, and each given each value of another.
         k: the number of images to retrieve, ``labels`` for the number of labels, or a list of such;
             ``None`` is the number of combinations of the grid, as in all figures of the paper.
-        zeros: how a label that is not retrieved counts in MinSkew: ``smooth``, ``neg_inf`` (such a
-            subject has no number), ``drop``, ``one`` or ``ref0``.
+        zeros: the rule of MinSkew for a label that is not retrieved: ``smooth``, ``neg_inf`` (such
+            a subject has no number), ``drop``, ``one`` or ``ref0``.
         alpha: the number that ``smooth`` adds to every count.
         permute: permute labels within ``sets``, the exact null hypothesis of matched sets, or over
             the ``pool``, which treats all images as exchangeable and is computed, not drawn.

@@ -32,14 +32,14 @@ class SourceBenchmark(ABC):
 
     Args:
         data: a folder in any form ``data.real`` takes, or ``shapescapes:PART``.
-        name: its name in tables, the kind added; ``None`` is the folder's name.
-        batch_size: images or texts computed at once.
+        name: the name in tables, ending in the kind; ``None`` takes the folder's name.
+        batch_size: number of images or texts computed at once.
         without_leaks: leave out images that the run was trained on, or whose COCO photo it was
             trained on; otherwise they are only reported.
 
     Attributes:
         kind: the kind of the benchmark, with which its name ends.
-        needs: the protocol of the models that it takes.
+        needs: the protocol of the models that the benchmark takes.
         whole_sets: whether sets are left out whole, as in tests of pairs.
         leaks: the images that the run was trained on; ``None`` where that is unknown.
     """

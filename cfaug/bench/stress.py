@@ -80,8 +80,8 @@ class Stress(JoinedBenchmark):
 
     Args:
         data: shards of photos with their edits; the edits are the set ``edited``.
-        name: its name in tables, "_stress" added; ``None`` is the folder's name.
-        batch_size: images classified at once.
+        name: the name in tables, ending in "_stress"; ``None`` takes the folder\'s name.
+        batch_size: number of images classified at once.
         without_leaks: leave out photos that the run was trained on, with everything made from them.
         random: shards of edits of random words (LANCE-R), the set ``random``; ``None`` omits it.
         more: {name: shards} of further sets, such as the oracle's edits.
@@ -96,7 +96,7 @@ class Stress(JoinedBenchmark):
             ``imagenet`` its 1,000 classes, or a file with a line for each class. A classifier uses
             its own classes.
         templates: templates of a dual encoder's prompts, with ``{c}`` for the class name.
-        clusters: how to group the edits of each class by their differences in text, for insights
+        clusters: the clustering of each class's edits by their differences in text, for insights
             into classes; ``None`` groups equal words.
         page: largest number of edits that ``stress.html`` shows.
         apply: words of a command, shown on the page, that applies one intervention to a whole

@@ -152,7 +152,7 @@ class HeldOut:
     class, as for class folders, where many images share each caption.
 
     Args:
-        batch_size: images or captions embedded at once.
+        batch_size: number of images or captions embedded at once.
         validation: whether to ask a run that held out nothing about the rows it validated on,
             although they differ between arms and selected the run's checkpoint; if false, such a
             run is refused.

@@ -56,9 +56,9 @@ class TextPairBenchmark(SourceBenchmark):
     Args:
         data: a folder of sets of two texts on one photo; several, ``{METHOD: FOLDER}`` or a list,
             are compared on the captions that all of them have.
-        name: its name in tables, its kind added; ``None`` is the folder's name, or just the kind
-            for several folders.
-        batch_size: images or texts computed at once.
+        name: the name in tables, ending in the kind; ``None`` takes the folder's name, or the kind
+            alone for several folders.
+        batch_size: number of images or texts computed at once.
         without_leaks: leave out sets of photos that the run was trained on.
         answers: people's answers about the texts (``labels.jsonl`` of ``annotate=read``): a file,
             or ``{METHOD: FILE}`` for several folders; they take precedence over an oracle's.
@@ -115,7 +115,7 @@ class TextPairBenchmark(SourceBenchmark):
         Args:
             context: the run or checkpoint under test.
             method: the name of the method that changed the texts; may be empty.
-            source: the folder.
+            source: the folder of sets of two texts.
 
         Raises:
             UserError: if the folder has edited captions but no sets made from them.

@@ -44,8 +44,8 @@ class VisoGender:
     Args:
         data: VisoGender's tsv files, one or several.
         images: the folder of the photos, each named by its IDX, in any subfolders.
-        name: its name in tables, "_resolution" and "_retrieval" added.
-        batch_size: images or captions embedded at once.
+        name: the beginning of the names in tables, before "_resolution" and "_retrieval".
+        batch_size: number of images or captions embedded at once.
         without_missing: leave out photos that are missing or cannot be read; otherwise they are an
             error. Many URLs are dead, so nobody has all photos.
         without_leaks: leave out photos that the run was trained on; otherwise they are only
@@ -55,7 +55,7 @@ class VisoGender:
         neutral_choice: offer "their" as a third caption to choose, as the released code does; it is
             never right.
         ks: numbers of photos to retrieve, K.
-        zeros: how a gender without any of the K photos counts, see ``cfaug.metrics.skew.Zeros``;
+        zeros: the rule for a gender without any of the K photos, see ``cfaug.metrics.skew.Zeros``;
             ``one`` is the paper's rule, as if one photo showed it.
 
     Raises:

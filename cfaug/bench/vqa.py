@@ -86,8 +86,8 @@ class VisualQuestions(WritesModelPage):
 
     Args:
         data: a question set in any form that ``cfaug.data.sources.question_sets`` reads.
-        name: its name in tables, "_vqa" added; ``None`` is the file's name. "_icl" is added where
-            solved examples are shown, "_cot" with thoughts, "_written" for written answers.
+        name: the name in tables, to which "_vqa" is added; ``None`` takes the file's name. "_icl"
+            follows for solved examples, "_cot" for thoughts, "_written" for written answers.
         protocol: ``rank`` ranks the options by likelihood; ``write`` reads a written answer.
         reduction: the reduction of an option's token likelihoods: ``token_mean``, ``sum``,
             ``char_norm``, or ``pmi`` against the blind model. With ``pmi``, blind and prior answers
@@ -100,10 +100,10 @@ class VisualQuestions(WritesModelPage):
         shots: number of solved examples before each question.
         chain_of_thought: ``one_stage`` shows rationales in solved examples; ``two_stage`` also has
             the model write one before options are ranked; ``None`` shows no rationales.
-        max_new_tokens: the most tokens of a written answer or rationale.
+        max_new_tokens: largest number of tokens of a written answer or rationale.
         blind: ask the model without the image, too.
         prior: rank the options without a question, too.
-        batch_size: questions that go to the model together.
+        batch_size: number of questions that go to the model together.
         without_leaks: leave out images, or COCO photos of images, about which the run learnt
             questions; otherwise they are only reported.
         page: number of images that ``<name>.html`` shows with their questions; ``None`` writes no

@@ -27,8 +27,8 @@ class WorldClassification(ZeroShot):
 
     Args:
         data: ``shapescapes:PART``, a test, or ``shapescapes:PART@STYLE``.
-        name: its name in tables, "_classification" added.
-        batch_size: images or prompts embedded at once.
+        name: the name in tables, ending in "_classification".
+        batch_size: number of images or prompts embedded at once.
         without_leaks: unused, as the world's tests are drawn separately from its training scenes.
         factor: the factor to predict: ``subject``, ``colour`` or ``background``.
         among: the values to choose from; images with other values are left out. ``None`` uses all.

@@ -24,7 +24,7 @@ class ZeroShotClassifier:
     Args:
         encoder: the dual encoder, cached or not.
         asked: the classes, their names in prompts, and the prompts' templates.
-        batch_size: prompts embedded at once.
+        batch_size: number of prompts embedded at once.
     """
 
     def __init__(

@@ -60,7 +60,7 @@ def initial_checkpoints(finished: Sequence[Tested], root: Path) -> list[Tested]:
     """Return the initial weights of runs, once for each checkpoint, seed and data.
 
     Args:
-        finished: the runs.
+        finished: the finished runs.
         root: the folder of all runs.
 
     Raises:

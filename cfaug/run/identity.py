@@ -129,7 +129,7 @@ def identity(config: Mapping[str, Any], content: Mapping[str, str]) -> dict[str,
 
     Args:
         config: the resolved configuration.
-        content: hash of each index and of the initial weights, by name.
+        content: {name: hash} of each index and of the initial weights.
     """
     left_out = (*NOT_A_RESULT, *REPLACED_BY_CONTENT)
     settings = {
@@ -157,7 +157,7 @@ def what_follows_the_seed(written: Mapping[str, str], data: Mapping[str, Any]) -
     """Return the settings that differ between the seeds of one arm, as they are written.
 
     Args:
-        written: ``${alternate:${seed},[a,b]}`` and the like, by the setting's dotted name.
+        written: {dotted name of a setting: its value as written, ``${alternate:${seed},[a,b]}``}.
         data: the node ``data``; a world without a seed of its own is drawn anew for every seed.
     """
     found = {key: rule for key, rule in written.items() if not _is_under(key, NOT_A_RESULT)}

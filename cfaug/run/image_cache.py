@@ -19,9 +19,9 @@ def shared_pixels(share: bool, mib: int, processes: int) -> KeptPixels | None:
     """Return the image cache that the runs of this process share; ``None`` without one.
 
     Args:
-        share: whether to use one.
-        mib: memory of the caches of all processes together.
-        processes: number of processes.
+        share: whether the runs share an image cache.
+        mib: memory of the caches of all processes together, in MiB.
+        processes: number of processes that run at once.
     """
     return _of_this_process(mib * MIB // processes) if share else None
 

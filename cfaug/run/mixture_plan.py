@@ -51,7 +51,7 @@ def planned_mixture(task: MixtureTask, opened: Opened, content: Mapping[str, str
     Args:
         task: the task to train.
         opened: the open sources of its data.
-        content: hashes of the data, by the name of the setting.
+        content: {setting: hash of its data}.
     """
     data = task.data
     return Planned(

@@ -21,7 +21,7 @@ def check_result_loggers(folders: Sequence[Path]) -> None:
     """Refuse runs whose results go to a logger that is not installed, before they are measured.
 
     Args:
-        folders: of the runs; one whose settings cannot be read is reported by ``hand_over``.
+        folders: the folders of the runs; ``hand_over`` reports one with unreadable settings.
 
     Raises:
         UserError: naming the run, the package and the extra that installs it.

@@ -20,7 +20,7 @@ def write_table(table: Mapping[str, Any], root: Path) -> int:
     """Make one table: print it, write it in every format, and add it to the page of all tables.
 
     Args:
-        table: the node of the table.
+        table: the node of the table, from ``conf/table``.
         root: the folder of all runs.
 
     Raises:

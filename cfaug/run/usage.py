@@ -103,7 +103,7 @@ def _names(conf: Path, group: str, *, nested: bool) -> list[str]:
 
     Args:
         conf: the folder of YAML files.
-        group: a folder of it.
+        group: the name of the group, a folder of ``conf``.
         nested: whether files in folders of the group are options.
     """
     folder = conf / group
@@ -145,7 +145,7 @@ def usage(name: str, examples: str, conf: Path) -> str:
             for one in _names(conf, group, nested=group not in beside)
         ]
         lines.append(f"  {group}: {', '.join(marked)}")
-    lines += ["", "Settings (key=value), as they stand without overrides:"]
+    lines += ["", "Settings (key=value) and their defaults:"]
     for group, option in chosen.items():
         if option is not None:
             lines += [f"{group}:", *_with_nested(conf / group / f"{option}.yaml", conf)]
