@@ -77,7 +77,7 @@ class CaptionChoice(ItemSource):
 
     Args:
         data: sets of captions of one image, labelled "true" and "false".
-        name: the name in tables, ending in "_choice"; ``None`` takes the folder\'s name.
+        name: the name in tables, ending in "_choice"; ``None`` takes the folder's name.
         batch_size: number of images, captions, pairs or questions given to the model at once.
         without_leaks: leave out items of images that the run was trained on, or whose COCO photo it
             was trained on; otherwise they are only reported.

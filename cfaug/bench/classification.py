@@ -56,7 +56,7 @@ class ZeroShot(SourceBenchmark):
 
     Args:
         data: a labelled source.
-        name: the name in tables, ending in "_classification"; ``None`` takes the folder\'s name.
+        name: the name in tables, ending in "_classification"; ``None`` takes the folder's name.
         batch_size: number of images or prompts embedded at once.
         without_leaks: leave out images that the run was trained on, or whose COCO photo it was
             trained on; otherwise they are only reported.
@@ -152,7 +152,7 @@ class Classification(ZeroShot):
 
     Args:
         data: a folder of labelled images in one of these forms.
-        name: the name in tables, ending in "_classification"; ``None`` takes the folder\'s name.
+        name: the name in tables, ending in "_classification"; ``None`` takes the folder's name.
         batch_size: number of images or prompts embedded at once.
         without_leaks: leave out images that the run was trained on, or whose COCO photo it was
             trained on; otherwise they are only reported.

@@ -37,7 +37,7 @@ class Matching(SourceBenchmark):
 
     Args:
         data: the pairs, each of an original (C_o, I_o^s) and a counterfactual member.
-        name: the name in tables, ending in "_matching"; ``None`` takes the folder\'s name.
+        name: the name in tables, ending in "_matching"; ``None`` takes the folder's name.
         batch_size: number of pairs scored at once.
         without_leaks: leave out pairs with an image that the run was trained on, or whose COCO
             photo it was trained on; otherwise they are only reported.

@@ -54,7 +54,7 @@ class PairMatching(ItemSource):
 
     Args:
         data: the pairs.
-        name: the name in tables, ending in "_pairs"; ``None`` takes the folder\'s name.
+        name: the name in tables, ending in "_pairs"; ``None`` takes the folder's name.
         batch_size: number of images, captions, pairs or questions given to the model at once.
         without_leaks: leave out pairs with an image that the run was trained on, or whose COCO
             photo it was trained on; otherwise they are only reported.

@@ -34,7 +34,7 @@ class ImageQuality(JoinedBenchmark):
 
     Args:
         data: shards of photos with their edits; the edits are the set ``edited``.
-        name: the name in tables, ending in "_quality"; ``None`` takes the folder\'s name.
+        name: the name in tables, ending in "_quality"; ``None`` takes the folder's name.
         batch_size: number of images computed at once.
         without_leaks: leave out photos that the run was trained on, with everything made from them.
         random: shards of edits of random words (LANCE-R), the set ``random``; ``None`` omits it.
@@ -145,7 +145,7 @@ class CaptionPerplexity(JoinedBenchmark):
 
     Args:
         data: shards of photos with their edits; the edits are the set ``edited``.
-        name: the name in tables, ending in "_perplexity"; ``None`` takes the folder\'s name.
+        name: the name in tables, ending in "_perplexity"; ``None`` takes the folder's name.
         batch_size: unused, as the language model has its own setting.
         without_leaks: leave out photos that the run was trained on, with everything made from them.
         random: shards of edits of random words (LANCE-R), the set ``random``; ``None`` omits it.

@@ -33,7 +33,7 @@ class Retrieval(SourceBenchmark):
 
     Args:
         data: a folder in any form ``data.real`` takes, or ``shapescapes:PART``.
-        name: the name in tables, ending in "_retrieval"; ``None`` takes the folder\'s name.
+        name: the name in tables, ending in "_retrieval"; ``None`` takes the folder's name.
         batch_size: number of images or captions embedded at once.
         without_leaks: leave out images that the run was trained on, or whose COCO photo it was
             trained on; otherwise they are only reported.

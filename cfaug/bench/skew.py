@@ -79,7 +79,7 @@ class Skew(WritesModelPage, SourceBenchmark):
 
     Args:
         data: sets of attribute grids: shards of ``recipe=social``, SocialCounterfactuals' parquet.
-        name: the name in tables, ending in "_skew"; ``None`` takes the folder\'s name.
+        name: the name in tables, ending in "_skew"; ``None`` takes the folder's name.
         batch_size: number of images or prompts embedded at once.
         without_leaks: leave out sets with an image that the run was trained on.
         subjects: ``all``, or ``unseen``: only those whose sets the run's experiment kept out of

@@ -80,7 +80,7 @@ class Stress(JoinedBenchmark):
 
     Args:
         data: shards of photos with their edits; the edits are the set ``edited``.
-        name: the name in tables, ending in "_stress"; ``None`` takes the folder\'s name.
+        name: the name in tables, ending in "_stress"; ``None`` takes the folder's name.
         batch_size: number of images classified at once.
         without_leaks: leave out photos that the run was trained on, with everything made from them.
         random: shards of edits of random words (LANCE-R), the set ``random``; ``None`` omits it.

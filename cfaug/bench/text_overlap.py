@@ -74,7 +74,7 @@ class TextOverlap(TextPairBenchmark):
         data: sets of two texts, captions that were only edited (``stage=captions``), or a list of
             modified captions (csv, tsv, json, jsonl); several, ``{METHOD: FOLDER}`` or a list, are
             compared on the captions that all of them have.
-        name: the name in tables, ending in "_text_overlap"; ``None`` takes the folder\'s name.
+        name: the name in tables, ending in "_text_overlap"; ``None`` takes the folder's name.
         batch_size: unused, as no model is run.
         without_leaks: leave out sets of photos that a run was trained on, if a run is given.
         answers: people's answers about the texts, a file or ``{METHOD: FILE}``.
