@@ -88,7 +88,8 @@ def test_a_command_gives_a_shard(site, tmp_path):
     [
         ("pipe:echo hello", "is not a tar"),
         ("pipe:true", "nothing came"),
-        ("pipe:cat /nowhere/{0..1}.tar", "could not be read"),
+        ("pipe:cat /nowhere/{0..1}.tar", "could not be read: its program ended with exit code 1"),
+        ("http://127.0.0.1:9/0.tar", "could not be read: the host accepts no connection"),
         ("http://127.0.0.1:9/{a,b}/0.tar", "duplicated shard name: 0.tar"),
     ],
 )
@@ -142,3 +143,31 @@ def test_python_copies_what_its_caller_names(site, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = cfaug.open_source(f"{address}/{{00000..00001}}.tar", {"paths.cache": "cache"})
     assert contents(found) == contents(open_index(folder, tmp_path / "other"))
+
+
+def test_a_truncated_shard_is_named_by_its_address_and_not_kept(site, tmp_path):
+    """A pipe, or a server that states no length, ends early without an error."""
+    folder, _ = site
+    whole = (folder / "00000.tar").read_bytes()
+    for size in (len(whole) // 2 + 100, 512, 1024):
+        source = f"pipe:head -c {size} {folder}/00000.tar"
+        with pytest.raises(UserError, match=rf"^{source} is truncated"):
+            fetch_shards(source, tmp_path / "cache")
+    assert not list(tmp_path.glob("cache/**/*.tar*"))
+
+
+def test_what_the_server_answers_is_said(site, tmp_path):
+    _, address = site
+    with pytest.raises(UserError, match=r"404; copied shards are kept, and the same command"):
+        fetch_shards(f"{address}/{{00000..00002}}.tar", tmp_path / "cache")
+
+
+def test_a_copy_that_was_removed_is_fetched_again(site, tmp_path):
+    folder, address = site
+    source = f"{address}/{{00000..00001}}.tar"
+    copies = fetch_shards(source, tmp_path / "cache")
+    (copies / "00000.tar").unlink()
+    assert find_copies(source, tmp_path / "cache") is None
+    assert fetch_shards(source, tmp_path / "cache") == copies
+    assert Quiet.asked == ["/00000.tar", "/00001.tar", "/00000.tar"]
+    assert (copies / "00000.tar").read_bytes() == (folder / "00000.tar").read_bytes()

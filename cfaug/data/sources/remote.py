@@ -7,11 +7,13 @@ are as exact and restarts as byte-identical as for local shards.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
+from cfaug.data.storage.tar import scan
 from cfaug.errors import UserError, name_some
 from cfaug.files import replace_file, write_json
 from cfaug.locks import hold_lock
@@ -30,6 +32,19 @@ BLOCK = 2**20
 
 SOURCE = "remote.json"
 """The file beside the copies with their addresses. Written last, so that its folder is complete."""
+
+CURL_ENDED = {
+    6: "the host is unknown",
+    7: "the host accepts no connection",
+    18: "the transfer ended before the end of the file",
+    22: "the server answered with an error, such as 404",
+    28: "the connection timed out",
+    35: "no secure connection (TLS) could be made",
+    47: "too many redirections",
+    56: "the connection was lost",
+    60: "the server's certificate is not trusted",
+}
+"""What curl's exit codes mean (its manual, section Exit codes)."""
 
 
 def is_remote(source: str) -> bool:
@@ -60,7 +75,11 @@ def find_copies(source: str, cache: Path) -> Path | None:
         cache: ``paths.cache``.
     """
     folder = _folder(source, cache)
-    return folder if (folder / SOURCE).is_file() else None
+    try:
+        names = json.loads((folder / SOURCE).read_bytes())["shards"]
+    except (OSError, ValueError):
+        return None
+    return folder if all((folder / name).is_file() for name in names) else None
 
 
 def _folder(source: str, cache: Path) -> Path:
@@ -71,15 +90,15 @@ def fetch_shards(source: str, cache: Path) -> Path:
     """Copy the shards of a source into the cache, unless it has them, and return their folder.
 
     Shards copied before an interruption are kept. Shards are identified by their addresses: if
-    their content changes, remove the folder, which the error of a damaged shard names.
+    their content changes, remove the copies, and they are fetched again.
 
     Args:
         source: the addresses, in the form for ``expand``.
         cache: ``paths.cache``.
 
     Raises:
-        UserError: for an address that returns nothing or not a tar, two shards of the same name, or
-            more bytes than the limit.
+        UserError: for an address that returns nothing, not a tar or a truncated one, two shards of
+            the same name, or more bytes than the limit.
     """
     addresses = expand(source)
     names = _name_all(addresses)
@@ -136,29 +155,61 @@ def _copy(address: str, file: Path, limit: int) -> None:
     """Copy one shard, completely or not at all.
 
     Raises:
-        UserError: if it cannot be read, is not a tar, or has more bytes than ``limit``.
+        UserError: if it cannot be read, is not a complete tar, or has more bytes than ``limit``.
     """
     from webdataset import gopen
 
     copied = 0
+    stream: Any = None
+    fresh = file.with_name(f"{file.name}.tmp")  # one name, so that kills leave one file at most
     try:
-        stream: Any = gopen(address, "rb")
-        with stream, replace_file(file) as out:
-            while block := stream.read(BLOCK):
-                copied += len(block)
-                if copied > limit:
-                    raise UserError(
-                        f"{address}: the source has more than the {_limit_bytes() / 2**30:g} GiB "
-                        f"that it may take of the cache; {LIMIT}=GIB raises that"
-                    )
-                _write(out, block, first=copied == len(block), address=address)
+        stream = gopen(address, "rb")
+        with replace_file(file, fresh) as out:
+            with stream:
+                while block := stream.read(BLOCK):
+                    copied += len(block)
+                    if copied > limit:
+                        raise UserError(
+                            f"{address}: the source has more than the "
+                            f"{_limit_bytes() / 2**30:g} GiB that it may take of the cache; "
+                            f"{LIMIT}=GIB raises that"
+                        )
+                    _write(out, block, first=copied == len(block), address=address)
             if not copied:
                 raise UserError(f"{address}: nothing came; is the address right?")
+            out.flush()
+            _check_whole(fresh, address)
     except UserError:
         raise
     except Exception as error:  # from a program, the Hub's client, or the network
-        reason = (str(error) or type(error).__name__).strip().splitlines()[0]
-        raise UserError(f"{address} could not be read: {reason}") from error
+        raise UserError(
+            f"{address} could not be read: {_reason(error, stream, address)}; copied shards are "
+            "kept, and the same command copies the others"
+        ) from error
+
+
+def _check_whole(fresh: Path, address: str) -> None:
+    """Refuse a tar that is truncated or has members that no reader accepts.
+
+    Servers that state no length, and pipes of commands, end early without an error.
+
+    Raises:
+        UserError: naming the address and the member.
+    """
+    try:
+        for _ in scan(fresh):
+            pass
+    except UserError as error:
+        raise UserError(str(error).replace(str(fresh), address)) from error
+
+
+def _reason(error: Exception, stream: Any, address: str) -> str:
+    """Return why a shard could not be read, in a sentence where its program gives a number only."""
+    ended = getattr(getattr(stream, "proc", None), "returncode", None)
+    if not ended:
+        return (str(error) or type(error).__name__).strip().splitlines()[0]
+    known = CURL_ENDED.get(ended) if address.startswith("http") else None
+    return known or f"its program ended with exit code {ended}"
 
 
 def _write(out: IO[bytes], block: bytes, *, first: bool, address: str) -> None:
