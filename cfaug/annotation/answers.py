@@ -134,7 +134,7 @@ def require_list(path: Path) -> Path:
             for number, line in enumerate(iter(lambda: handle.readline(LINE + 1), b""), 1):
                 if len(line) > LINE:
                     raise UserError(
-                        f"{file}, line {number} is longer than {LINE:,} bytes, which no answer is"
+                        f"{file}, line {number} is longer than {LINE:,} bytes: not an answer"
                     )
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror}") from error

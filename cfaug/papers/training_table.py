@@ -117,12 +117,16 @@ class TrainingTable(PaperTable):
         unknown = [arm for arm in self.baselines if arm not in self.arms]
         if unknown or not self.baselines or all(column.cost for column in columns):
             missing = "baselines or a column that is not a cost is missing"
-            what = f"baselines: {unknown[0]!r} is no arm" if unknown else missing
+            what = f"baselines: {unknown[0]!r} is not an arm" if unknown else missing
             raise UserError(f"table={self.name}: {what}; arms are {', '.join(self.arms)}")
         for baseline, compared in self.against.items():
             unknown = [arm for arm in (baseline, *compared) if arm not in self.arms]
             if unknown or baseline not in self.baselines:
-                wrong = f"{unknown[0]!r} is no arm" if unknown else f"{baseline!r} is no baseline"
+                wrong = (
+                    f"{unknown[0]!r} is not an arm"
+                    if unknown
+                    else f"{baseline!r} is not a baseline"
+                )
                 raise UserError(
                     f"table={self.name}: against: {wrong}; arms are {', '.join(self.arms)}, "
                     f"baselines {', '.join(self.baselines)}"

@@ -144,5 +144,5 @@ def _attributes(proposal: Proposal) -> list[dict[str, str]]:
         raise UserError(f"{where} has no attributes to look for: LabelScorer is for data.grid=NAME")
     found = [require_attributes(one.get(ATTRIBUTES), where) for one in proposal.details]
     if len(found) < 2 or any(one.keys() != found[0].keys() for one in found):
-        raise UserError(f"{where} is no grid: its texts have different attributes")
+        raise UserError(f"{where} is not a grid: its texts have different attributes")
     return found

@@ -139,7 +139,7 @@ def test_folders_that_cannot_be_compared_are_refused(folders, tmp_path):
 
     write_shards(pairs(), tmp_path / "pairs")
     other = open_index(tmp_path / "pairs", tmp_path / "cache")
-    with pytest.raises(UserError, match="6 of 6 sets have not one image that both texts share"):
+    with pytest.raises(UserError, match="6 of 6 sets do not have one image that both texts share"):
         ASKED.items_of_two(folders[0], other)
     nothing = write_text_sets(tmp_path / "n" / "clare", "clare", count=2, unchanged=[0, 1])
     with pytest.raises(UserError, match="no photo whose text they changed differently"):

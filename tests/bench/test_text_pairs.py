@@ -65,15 +65,15 @@ def test_what_changes_a_text_changes_the_hash(read):
 
 
 def test_sets_that_are_no_pairs_are_refused(read, tmp_path):
-    with pytest.raises(UserError, match=r"7 of 9 sets have not two members.*photo-1, photo-2"):
+    with pytest.raises(UserError, match=r"7 of 9 sets do not have two members.*photo-1, photo-2"):
         read(joined_sets(), "joined")
     one = text_set(0, "small")
     moved = replace(one.members[1], image_name="1")
     apart = replace(one, members=(one.members[0], moved), images={**one.images, "1": picture(9)})
-    with pytest.raises(UserError, match=r"1 of 2 sets have not one image that both texts share"):
+    with pytest.raises(UserError, match=r"1 of 2 sets do not have one image that both texts share"):
         read([apart, text_set(1)], "apart")
     third = replace(one, members=(*one.members, Member("x", "0", "k", Edit("eda", "", "x"))))
-    with pytest.raises(UserError, match="1 of 1 sets have not two members"):
+    with pytest.raises(UserError, match="1 of 1 sets do not have two members"):
         read([third], "three")
     index = open_index(tmp_path / "apart", tmp_path / "index")
     with pytest.raises(UserError, match="holds no set: generate some"):

@@ -117,7 +117,7 @@ def test_imagenets_synonyms_are_read_as_ids_and_its_test_split_has_no_classes(tm
 
 def test_a_split_without_classes_alone_is_named(tmp_path):
     hub(tmp_path / "set/test-00000-of-00001.parquet", values=(-1, 1))
-    with pytest.raises(UserError, match=r"row 1: -1 is no class"):
+    with pytest.raises(UserError, match=r"row 1: -1 is not a class"):
         open_index(tmp_path / "set", tmp_path / "index")
 
 

@@ -367,7 +367,7 @@ REFUSED: list[tuple[Callable[[Path], None], str]] = [
      r"line 2: a counterfactual says what another member does, 'a dog'"),
     (listed("image_0,caption_0,caption_1", "a.png,a,b"), r"'caption_1' is the caption of a set's"),
     (chat(("human", "<image>?"), ("gpt", "a"), ("human", "b"), ("gpt", "c")),
-     r"\[0\]: the conversation is no caption"),
+     r"\[0\]: the conversation is not a caption"),
 ]  # fmt: skip
 
 

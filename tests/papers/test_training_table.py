@@ -271,7 +271,7 @@ def test_arms_that_were_asked_about_other_subjects_are_no_table(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"baselines": ["rael"]}, "'rael' is no arm"),
+        ({"baselines": ["rael"]}, "'rael' is not an arm"),
         ({"baselines": []}, "is missing"),
         ({"columns": {"x": {"name": "x", "benchmark": "b", "metric": "m"}}}, "is missing"),
         ({"columns": {"x": {"name": "x", "metric": "m"}}}, "benchmark"),
@@ -325,8 +325,8 @@ def test_sentences_are_left_out_where_the_table_says_so(root, document):
 
 @pytest.mark.parametrize(
     ("against", "said"),
-    [({"none": []}, "'none' is no arm"), ({"sets": ["real"]}, "'sets' is no baseline"),
-     ({"real": ["sets", "no"]}, "'no' is no arm")],
+    [({"none": []}, "'none' is not an arm"), ({"sets": ["real"]}, "'sets' is not a baseline"),
+     ({"real": ["sets", "no"]}, "'no' is not an arm")],
 )  # fmt: skip
 def test_what_is_compared_has_to_be_there(root, against, said):
     with pytest.raises(UserError, match=said):

@@ -84,7 +84,7 @@ def test_an_image_of_its_caption_is_found_and_one_of_another_is_not() -> None:
     [
         ([{"a": "0"}, {"b": "1"}], "different attributes"),
         ([{"a": "0", "b": "0"}, {"a": "1", "b": "1"}], "the grid is incomplete"),
-        ([{"a": "0"}], "is no grid"),
+        ([{"a": "0"}], "is not a grid"),
     ],
 )
 def test_what_is_no_grid_is_refused(members, named) -> None:

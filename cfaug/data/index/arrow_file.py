@@ -36,7 +36,7 @@ def read_table(file: Path, types: Collection[Any]) -> pa.Table:
     with pa.memory_map(str(file)) as source:
         content = source.read_buffer()
     if content.size < len(MAGIC) or content[: len(MAGIC)].to_pybytes() != MAGIC:
-        raise ValueError(f"{file.name} is no Arrow file")
+        raise ValueError(f"{file.name} is not an Arrow file")
     stream = content.slice(len(MAGIC))
     try:
         for message in pa.ipc.MessageReader.open_stream(pa.BufferReader(stream)):

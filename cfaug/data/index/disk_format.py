@@ -117,11 +117,11 @@ def read_about(folder: Path) -> About:
         if about["format"] not in READABLE:
             raise DamagedError(f"it is of format {about['format']}, not {FORMAT}")
         if _check_of(about) != about["check"]:
-            raise DamagedError(f"{ABOUT} is not what was written")
+            raise DamagedError(f"{ABOUT} was changed since it was written")
         checks: dict[str, int] = about["checks"]
         for name in (*column_files(), *(file for file in NEGATIVE_FILES if file in checks)):
             if checksum(folder / name) != checks[name]:
-                raise DamagedError(f"{name} is not what was written")
+                raise DamagedError(f"{name} was changed since it was written")
         columns = {name: map_column(folder / f"{name}.npy") for name in NUMBERS}
         words = {name: len(Strings.load(folder, name)) for name in WORDS}
         if any(file in checks for file in NEGATIVE_FILES):
@@ -147,7 +147,7 @@ def check_file(folder: Path, name: str) -> None:
             return
     except (OSError, KeyError) as error:
         raise DamagedError(f"{name} cannot be read: {error!r}") from error
-    raise DamagedError(f"{name} is not what was written")
+    raise DamagedError(f"{name} was changed since it was written")
 
 
 def check_words(folder: Path) -> None:
@@ -162,7 +162,7 @@ def check_words(folder: Path) -> None:
             column = Strings.load(folder, name)
             column.check()
         except (OSError, ValueError, EOFError) as error:
-            raise DamagedError(f"{name} are no texts: {error}") from error
+            raise DamagedError(f"{name} are not texts: {error}") from error
 
 
 def is_current(folder: Path) -> bool:

@@ -194,7 +194,7 @@ def _name(value: Any, classes: list[str] | None, where: str) -> str:
         return value.strip()
     if not isinstance(value, int) or value < 0:
         raise UserError(
-            f"{where}: {value!r} is no class; where the test split has none, leave its "
+            f"{where}: {value!r} is not a class; if the test split has none, leave its "
             "files out of the folder"
         )
     if classes is None:

@@ -200,7 +200,7 @@ def read_modified_captions(file: Path | str) -> ModifiedCaptions:
     """
     path, errors = Path(file).expanduser(), ErrorCollector()
     if path.suffix.lower() not in LISTS:
-        raise UserError(f"{path} is no list of modified captions: choose from {', '.join(LISTS)}")
+        raise UserError(f"{path} is not a list of modified texts: choose from {', '.join(LISTS)}")
     rows: list[ModifiedCaption] = []
     numbers: dict[str, int] = {}
     seen: set[tuple[str, str]] = set()

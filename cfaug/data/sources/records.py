@@ -176,6 +176,6 @@ def _of_chat(given: Record) -> Record:
             rest: Mapping[str, Any] = {k: v for k, v in record.items() if k != "conversations"}
             return where, {**rest, "caption": answer}
     raise UserError(
-        f"{where}: the conversation is no caption: only one request of a human and one answer of "
-        "gpt are read as the caption of an image. Remove longer conversations"
+        f"{where}: the conversation is not a caption: only one request of a human and one answer "
+        "of gpt are read as the caption of an image. Remove longer conversations"
     )

@@ -52,7 +52,7 @@ def require_image(data: bytes, where: str) -> bytes:
         UserError: naming ``where``, if it is too large, truncated, or not a PNG, JPEG or WebP.
     """
     if len(data) > MAX_BYTES:
-        raise UserError(f"{where}: {len(data)} bytes is no image; at most {MAX_BYTES} are read")
+        raise UserError(f"{where}: {len(data)} bytes are too many; at most {MAX_BYTES} are read")
     check_image(lambda at, n: data[at : at + n], len(data), where)
     image_extension(data, where)
     return data

@@ -126,7 +126,7 @@ def one_class_error(source: str, form: str, images: int, label: str) -> UserErro
     return UserError(
         f"{source}: {images:,} images read as {form}, all of one class, {label!r}: each caption "
         f"would be {class_caption(label)!r}, from which nothing can be learned or tested. If "
-        f"{label!r} is no class, the images need captions: captions.csv or captions.jsonl (image, "
-        "caption) beside them, or a .txt beside each image. If it is, name the folder that holds "
-        "the folders of all classes"
+        f"{label!r} is not a class, the images need captions: captions.csv or captions.jsonl "
+        "(image, caption) beside them, or a .txt beside each image. If it is, name the "
+        "folder that holds the folders of all classes"
     )

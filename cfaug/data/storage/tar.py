@@ -49,7 +49,7 @@ def scan(tar_file: Path) -> Iterator[tuple[str, Sample]]:
             _check_end(tar_file, tar.offset)
     except tarfile.TarError as error:
         raise UserError(
-            f"{tar_file} is truncated or no tar ({error}); fetch or make it again"
+            f"{tar_file} is truncated or not a tar ({error}); fetch or make it again"
         ) from error
     except OSError as error:
         raise UserError(f"{tar_file} cannot be read: {error.strerror}") from error

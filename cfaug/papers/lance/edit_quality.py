@@ -128,7 +128,7 @@ def read_pictures(folder: Path, style: str) -> Iterator[EditedPicture]:
         try:
             scene = scene_of(photo.extra)
         except (KeyError, ValueError) as error:
-            raise UserError(f"{folder}: set {one.key!r} is no scene of the world") from error
+            raise UserError(f"{folder}: set {one.key!r} is not a scene of the world") from error
         first = _pixels(one, photo)
         yield EditedPicture("original", None, scene.factors, first, float("nan"))
         for member in others:

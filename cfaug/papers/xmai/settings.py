@@ -43,7 +43,7 @@ def read_settings(folder: str | Path, names: Mapping[str, str]) -> dict[str, flo
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise UserError(f"{folder}: the setting {key}={value!r} is no number")
+            raise UserError(f"{folder}: the setting {key}={value!r} is not a number")
         found[printed] = float(value)
     return found
 

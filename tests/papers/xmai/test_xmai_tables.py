@@ -424,7 +424,7 @@ def test_settings_that_are_no_numbers_or_missing(tmp_path):
     assert read_settings(tmp_path / "nowhere", {"k": "recipe.editor.k"}) is None
     file = folder / "run.json"
     file.write_text(file.read_text().replace("0.7", '"often"'))
-    with pytest.raises(UserError, match=r"recipe.editor.threshold='often' is no number"):
+    with pytest.raises(UserError, match=r"recipe.editor.threshold='often' is not a number"):
         read_settings(folder, {"t": "recipe.editor.threshold"})
 
 

@@ -96,7 +96,7 @@ class PhotoFinder:
             if file not in self._checked:
                 length = file.stat().st_size
                 if length > MAX_BYTES:
-                    raise UserError(f"{file}: {length} bytes is no image; at most {MAX_BYTES}")
+                    raise UserError(f"{file}: {length} bytes are too many; at most {MAX_BYTES}")
                 self._checked[file] = length, file_digest(file)
             length, digest = self._checked[file]
             if photo.box is None:

@@ -46,7 +46,7 @@ class FileImage:
     def _load(self) -> bytes:
         try:
             if (size := require_regular(self.file).stat().st_size) > MAX_BYTES:
-                raise UserError(f"{self.file}: {size} bytes is no image; at most {MAX_BYTES}")
+                raise UserError(f"{self.file}: {size} bytes are too many; at most {MAX_BYTES}")
             return require_image(self.file.read_bytes(), str(self.file))
         except OSError as error:
             raise UserError(f"{self.file} cannot be read: {error.strerror}") from error
