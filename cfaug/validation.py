@@ -56,6 +56,19 @@ class OneOf:
         object.__setattr__(self, "names", tuple(names))
 
 
+@dataclass(frozen=True)
+class Means:
+    """What the values of one alternative of a setting mean, and an example; refusals quote it.
+
+    It is written as in ``Positive | Annotated[None, Means("all cores")]``.
+
+    Attributes:
+        words: in brackets behind the description of the alternative.
+    """
+
+    words: str
+
+
 def check_fields(settings: Any, node: str = "") -> None:
     """Check the fields of a dataclass against their annotations.
 
@@ -145,6 +158,9 @@ def _strict(annotation: Any) -> Any:
     if origin is Annotated and (names := choices_of(annotation)):
         return Literal[names]
     if origin is Annotated:
+        kinds = tuple(kind for kind in kinds if not isinstance(kind, Means))
+        if len(kinds) == 1:
+            return _strict(kinds[0])
         if not all(isinstance(mark, BaseMetadata | GroupedMetadata) for mark in kinds[1:]):
             return Any  # its reader checks the other mark: cfaug.run.setting_types
         # The reader of the base goes last, so that it runs before the bounds are compared.
@@ -215,7 +231,7 @@ def explain_refusal(value: Any, annotation: Any, key: str) -> str:
                 return explain_refusal(one, kind, key + place)
     names = [str(name) for choice in choices for name in choices_of(choice)]
     if names:
-        names += ["null"] if types.NoneType in choices else []
+        names += ["null"] if types.NoneType in map(base_of, choices) else []
         near = difflib.get_close_matches(write_value(value), names, 1)
         hint = f" (did you mean {near[0]}?)" if near else ""
         return f"{key}={write_value(value)}: choose from {', '.join(names)}{hint}"
@@ -263,7 +279,14 @@ def describe_type(annotation: Any) -> str:
 
     >>> [describe_type(one) for one in (Positive, PartialShare, Sequence[str], None)]
     ['a whole number of at least 1', 'a number in [0, 1)', 'a list of texts', 'null']
+    >>> describe_type(Annotated[None, Means("all cores")])
+    'null (all cores)'
     """
+    meaning = "".join(f" ({one.words})" for one in _marks(annotation) if isinstance(one, Means))
+    return _describe_values(annotation) + meaning
+
+
+def _describe_values(annotation: Any) -> str:
     base, marks = base_of(annotation), _marks(annotation)
     simple = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
     if base in simple:

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from cfaug.errors import UserError
 from cfaug.validation import (
     Count,
+    Means,
     OneOf,
     PartialShare,
     Positive,
@@ -60,6 +61,11 @@ def several(is_one, kinds=(list, tuple)):
 
 
 ORACLES = [
+    (
+        Positive | Annotated[None, Means("all")],
+        lambda value: value is None or (is_whole(value) and value > 0),
+    ),
+    (Annotated[Share, Means("such as 0.5")], lambda value: is_number(value) and 0 <= value <= 1),
     (bool, lambda value: value is True or value is False),
     (int, is_whole),
     (float, is_number),

@@ -7,15 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cfaug.errors import UserError
+from cfaug.validation import Means, Share
 from cfaug.weights import sha256_text
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from cfaug.models.specs import ModelSpec
+
+Factor = Annotated[
+    Share,
+    Means("0: the initial weights, 1: the run's own; such as wise_ft=[0,0.25,0.5,0.75,1]"),
+]
+"""The share of the fine-tuned weights in a mixture."""
 
 NAMED = 3
 """Number of differences between two checkpoints that a message names."""

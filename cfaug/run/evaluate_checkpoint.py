@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cfaug.bench.adapters import adapt, loadable_as
 from cfaug.bench.capabilities import (
@@ -26,7 +26,7 @@ from cfaug.report.items import FOLDER, RANKINGS, Items, has_items, write_items
 from cfaug.report.leaks import write_leaks
 from cfaug.report.result_row import Result, name_part
 from cfaug.report.results import RESULTS, answered, append_results
-from cfaug.validation import Weight, check
+from cfaug.validation import Means, Weight, check
 
 if TYPE_CHECKING:
     from cfaug.data.planning.settings import DataSettings
@@ -40,6 +40,9 @@ SHOWN = 24
 """Most results of a benchmark that are printed."""
 
 KeepItems = Literal["new", "all"]
+
+CacheSize = Annotated[Weight, Means("GiB; 0 caches nothing")]
+"""The size of the cache of embeddings and matching scores."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,7 @@ def memory(paths_cache: str | Path, gib: float) -> Memory:
     Raises:
         UserError: if it is not a number of GiB.
     """
-    check(gib, Weight, "feature_cache")
+    check(gib, CacheSize, "feature_cache")
     return Memory(Path(paths_cache).expanduser() / "features", int(gib * GIB))
 
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from annotated_types import MinLen
 
 from cfaug.devices import check_device
 from cfaug.errors import UserError
-from cfaug.run.evaluate_checkpoint import Asking, KeepItems, memory
+from cfaug.models.interpolation import Factor
+from cfaug.run.evaluate_checkpoint import Asking, CacheSize, KeepItems, memory
 from cfaug.run.joined_experiments import join_experiments
 from cfaug.run.names import runs_folder
 from cfaug.run.setting_types import Node, RunPaths
-from cfaug.validation import Share, Weight, check_fields
+from cfaug.run.threads import Threads
+from cfaug.validation import Means, Share, check_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,20 +69,23 @@ class EvaluateSettings:
     model: Node
     data: Node
     device: str
-    feature_cache: Weight
+    feature_cache: CacheSize
     label_frequency: str | None
     evaluate_initial: bool
-    forgetting_threshold: Share | None
+    forgetting_threshold: (
+        Annotated[Share, Means("such as 0.02 for two percentage points")]
+        | Annotated[None, Means("no warning")]
+    )
     tabulate: Literal["asked", "all"]
     paths: RunPaths
     comparison: Node | None = None
     table: Node | None = None
     annotate: Node | None = None
-    threads: int | None = None
+    threads: Threads = None
     compare: Sequence[str] | None = None
     compare_columns: Node | None = None
     items: KeepItems = "new"
-    wise_ft: float | Sequence[float] | None = None
+    wise_ft: Factor | Annotated[Sequence[Factor], MinLen(1)] | None = None
     dry_run: bool = False
     overrides: Sequence[str] = ()
 
@@ -138,3 +145,7 @@ class EvaluateSettings:
                 "wise_ft interpolates finished runs with their initial weights: leave out "
                 "weights=... and model=..., and name runs with name=EXPERIMENT or runs=[FOLDER]"
             )
+        if self.wise_ft is not None:
+            from cfaug.run.wise_ft import check_factors
+
+            check_factors(self.wise_ft)

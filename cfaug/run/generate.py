@@ -25,9 +25,9 @@ from cfaug.run.pages import write_exports, write_pages
 from cfaug.run.parallel import run_at_once
 from cfaug.run.setting_types import Keys, Node
 from cfaug.run.sources import SOURCE
-from cfaug.run.threads import use_threads
+from cfaug.run.threads import Threads, use_threads
 from cfaug.types import Example
-from cfaug.validation import Positive, check
+from cfaug.validation import Means, Positive, check
 from cfaug.world_source import is_world
 
 GRID_OF_WORLD = "shapescapes:grid"
@@ -103,10 +103,10 @@ class GenerateSettings(RunSettings):
     shards: Node
     export: ExportSettings
     paths: GenerationPaths
-    limit: Positive | None
+    limit: Positive | Annotated[None, Means("all")]
     parallel: Positive
     dry_run: bool
-    threads: int | None = None
+    threads: Threads = None
     overrides: Sequence[str] = ()
 
 

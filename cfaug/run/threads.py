@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Annotated
 
-from cfaug.validation import Positive, check
+from cfaug.validation import Means, Positive, check
+
+Threads = Positive | Annotated[None, Means("all cores")]
+"""The number of torch's threads."""
 
 SPINS = "2000"
 """Turns of a waiting thread before it sleeps. A step of the tiny CLIP on two cores, at 100,000,
@@ -25,7 +29,7 @@ def wait_briefly() -> None:
         os.environ.setdefault("KMP_BLOCKTIME", "0")  # of LLVM's and Intel's OpenMP
 
 
-def use_threads(threads: int | None) -> None:
+def use_threads(threads: Threads) -> None:
     """Set the number of torch's threads for this process and its children.
 
     Args:
@@ -35,7 +39,7 @@ def use_threads(threads: int | None) -> None:
     Raises:
         UserError: for a number below 1.
     """
-    check(threads, Positive | None, "threads")
+    check(threads, Threads, "threads")
     if threads is None:
         return
     os.environ["OMP_NUM_THREADS"] = str(threads)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from cfaug.errors import UserError
 from cfaug.run.compose import Config
 from cfaug.run.preset import Preset
 from cfaug.run.setting_types import Node, RunPaths
-from cfaug.validation import Positive, check_fields
+from cfaug.run.threads import Threads
+from cfaug.validation import Means, Positive, check_fields
 
 NOT_OF_A_RUN = ("preset", "by_seed", "overrides")
 """Fields that composition and the command line fill, which are not settings."""
@@ -64,12 +65,12 @@ class TrainSettings:
     overwrite: bool
     part: int = 0
     parts: int = 1
-    parallel: Positive = 1
+    parallel: Annotated[Positive, Means("runs at once")] = 1
     on_error: Literal["continue", "stop"] = "continue"
     share_image_cache: bool = False
-    image_cache_mib: Positive = 4096
+    image_cache_mib: Annotated[Positive, Means("MiB of decoded images")] = 4096
     extend: bool = False
-    threads: int | None = None
+    threads: Threads = None
     tuning: Node | None = None
     loss: Node | None = None
     preset: Preset | None = None

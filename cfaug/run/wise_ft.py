@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from cfaug.errors import UserError
 from cfaug.messages import say
-from cfaug.models.interpolation import Ends, Interpolated
+from cfaug.models.interpolation import Ends, Factor, Interpolated
 from cfaug.papers.wise_ft import interpolated_arm
 from cfaug.report.records import experiment_folder, read_config, read_run, setting_node
 from cfaug.run.build import build
 from cfaug.run.evaluate_checkpoint import Tested
-from cfaug.validation import Share, check
+from cfaug.validation import check, write_value
 
 if TYPE_CHECKING:
     from cfaug.models.specs import ModelSpec
@@ -33,10 +33,13 @@ def check_factors(given: object) -> tuple[float, ...]:
         UserError: for a value that is not a number in [0, 1], or is duplicated.
     """
     found: list[Any] = list(given) if isinstance(given, list | tuple) else [given]
-    check(found, Sequence[Share], "wise_ft")
+    check(found, Sequence[Factor], "wise_ft")
     factors = tuple(map(float, found))
     if not factors or len(set(factors)) < len(factors):
-        raise UserError(f"wise_ft={given}: give one factor or more, each once")
+        raise UserError(
+            f"wise_ft={write_value(given)}: give one factor or more, each once, such as "
+            "wise_ft=[0,0.25,0.5,0.75,1]"
+        )
     return factors
 
 

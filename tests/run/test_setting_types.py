@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict
@@ -196,3 +197,31 @@ def test_an_inherited_argument_is_read_where_it_was_declared():
     from cfaug.models.specs import BridgeTower
 
     assert annotation_of(BridgeTower, "max_length") == Positive | None
+
+
+FACTORS = "number.* from 0 to 1 .*such as wise_ft=\\[0,0.25,0.5,0.75,1\\]"
+
+
+@pytest.mark.parametrize(
+    ("name", "word", "said"),
+    [
+        ("evaluate", "wise_ft=2", FACTORS),
+        ("evaluate", "wise_ft=half", FACTORS),
+        ("evaluate", "wise_ft=[0,x]", rf"wise_ft\[1\]=x .*{FACTORS}"),
+        ("evaluate", "wise_ft=[]", FACTORS),
+        ("evaluate", "wise_ft=[0,0.0]", "wise_ft=.0,0.0.: .* each once, such as wise_ft="),
+        ("evaluate", "threads=0", "at least 1 or null .all cores."),
+        ("train", "threads=many", "at least 1 or null .all cores."),
+        ("train", "parallel=0", "at least 1 .runs at once."),
+        ("train", "image_cache_mib=0", "at least 1 .MiB of decoded images."),
+        ("evaluate", "forgetting_threshold=2", "0 to 1 .such as 0.02 for two .* null .no warning."),
+        ("evaluate", "feature_cache=-1", "at least 0 .GiB; 0 caches nothing."),
+        ("generate", "limit=0", "at least 1 or null .all."),
+    ],
+)
+def test_a_refusal_says_what_the_values_mean(script, tmp_path, capsys, name, word, said):
+    assert script(name)([word, f"paths.shards={tmp_path}"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {word.partition('=')[0]}")
+    assert re.search(said, error), error
+    assert not list(tmp_path.iterdir())
