@@ -28,9 +28,6 @@ from cfaug.protocols import Answerer, Classifier, DualEncoder, Entailer, Matcher
 FORMAT = 2
 """1 had no checksums, and clipped images of more than 8 bits to white."""
 
-PROBE = " ".join(["a photo of two zebras, 3 cafés & one Übung; don't!"] * 40)
-"""Longer than any model reads, with characters that tokenizers treat differently."""
-
 Model = TypeVar("Model", DualEncoder, Matcher, Classifier, Entailer, Answerer)
 
 LIBRARIES = ("torch", "transformers", "open_clip_torch", "tokenizers")
@@ -220,6 +217,8 @@ def model_key(
         "device": next(cast("Any", model).parameters()).device.type,
     }
     if isinstance(model, DualEncoder | Matcher):
+        from cfaug.models.tokens import PROBE  # imports torch, which a loaded model has done
+
         tokens = model.tokenize([PROBE, "a"])
         content["tokens"] = {name: ids.tolist() for name, ids in sorted(tokens.items())}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]

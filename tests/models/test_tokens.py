@@ -92,6 +92,16 @@ def test_a_model_that_knows_few_of_the_words_is_told(tokenizer, capsys, text, wa
     assert capsys.readouterr().err == ""  # the first captions tell
 
 
+def test_a_text_that_only_tells_tokenizers_apart_is_not_taken_for_a_caption(tokenizer, capsys):
+    """An evaluation's first text: no warning is about it, and the captions after it are checked."""
+    say_once.cache_clear()
+    ours = Tokenizer(tokenizer, 16)
+    ours([tokens.PROBE, "a"])
+    assert capsys.readouterr().err == ""
+    ours(["Two bicyclists near a river"])
+    assert "such as 'Two bicyclists near a river'" in capsys.readouterr().err
+
+
 def test_an_unknown_token_that_also_ends_texts_counts_nothing(capsys):
     """CLIP's, whose pieces spell any word."""
     vocabulary = {"a</w>": 0, "<|startoftext|>": 1, "<|endoftext|>": 2}
