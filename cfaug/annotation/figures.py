@@ -94,6 +94,6 @@ def disagreement_matrix(agreement: Agreement, names: Sequence[str]) -> Drawing:
         write(axes, name, (i, 0), up, width=COLUMN, ha="center")
     name_rows(axes, middles, row * len(names))
     axes.set(xlim=(-0.5, len(names) - 0.5), xticks=[])
-    title = "what another annotator says of the same image"
+    title = "answer of another annotator of the same image"
     axes.set_title(title, fontsize=SMALL, color=QUIET, pad=above + 18)
     return Drawing.of(axes, "Disagreement between annotators")

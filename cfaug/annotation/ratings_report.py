@@ -14,9 +14,9 @@ from cfaug.report.page import render, write_page
 FILE = "ratings.html"
 
 HOW = (
-    "Mean ± standard deviation over images, of each image's mean over its annotators. Agreement is "
-    "Krippendorff's alpha over images with several answers, ordinal of scales and nominal of "
-    "checks: 1 is perfect, 0 what chance would give."
+    "Mean ± standard deviation over images of each image's mean over its annotators. Agreement is "
+    "Krippendorff's alpha over images with several answers, ordinal for scales and nominal for "
+    "checks: 1 is perfect agreement, 0 agreement by chance."
 )
 
 

@@ -91,7 +91,7 @@ def text_part() -> Part:
         for row in found["rows"]
     )
     return Part(
-        "What the paper's text says of its tables", ("Of", "Section"), (),
+        "The paper's text against its tables", ("Of", "Section"), (),
         ("text", "tables"), rows, notes=(found["note"], TEXT_NOTE), ours=False,
     )  # fmt: skip
 

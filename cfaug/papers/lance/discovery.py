@@ -169,7 +169,7 @@ class DiscoveryTable(StressTable):
             for printed, own in findings.items()
         )
         return Part(
-            "Ours: what was found, classifier by classifier",
+            "Ours: the factors found, classifier by classifier",
             ("Edits",),
             (),
             tuple(f"planted: {name}" for name in planted),

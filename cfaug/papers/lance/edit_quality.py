@@ -186,7 +186,7 @@ class EditQualityTable(PaperTable):
             for one in measure_edits(read_pictures(folder, self.style), judge)
         ]
         part = Part(
-            title="Ours: pictures by what a judge sees in them",
+            title="Ours: pictures as a judge sees them",
             labels=("Images", "Kind"),
             groups=(),
             columns=("n", "Factor changed", "Label kept", "Rest kept", "All three", "PSNR (dB)"),

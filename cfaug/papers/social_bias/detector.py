@@ -64,7 +64,7 @@ class DetectorTable(ModelsTable):
         )
         names, matrix = matrices[0]
         taken = Part(
-            title=f"{model}: what images were taken for",
+            title=f"{model}: predicted labels of the images",
             labels=(f"{self.attribute}, the truth",),
             groups=(),
             columns=tuple(names),

@@ -100,7 +100,7 @@ class PlantedSkewTable(PaperTable):
             for strength, own in worlds.planted(kind).items():
                 rows.append(self._row(own, sets, kind, f"{strength:g}"))
         return Part(
-            title="Ours: what is found of a planted skew, by its strength",
+            title="Ours: findings by the strength of the planted skew",
             labels=("Labels", "Strength", "Worlds"),
             groups=tuple((f"{name} sets", len(COLUMNS)) for name in sets),
             columns=COLUMNS * len(sets),

@@ -142,7 +142,7 @@ def _bars(
         change = None if reader is None else reader.reader[1] - reader.reader[0]
         groups[printed] = [*bars, (legend[2], change, None, None)]
     return BarPlot(
-        f"{model}: what changed texts do to retrieval, and whose fault it is",
+        f"{model}: effect of changed texts on retrieval",
         "change of MRR", groups, legend,
         note="Lines: 95 % of a bootstrap of photos.", unit="fraction",
     )  # fmt: skip

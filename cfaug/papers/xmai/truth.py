@@ -49,7 +49,7 @@ def texts_part(one: TextPairItems, methods: Mapping[str, str]) -> Part:
         shares = [checks.count(check) / len(checks) for check in CHECKS[1:]]
         rows.append(((printed,), (*cells, *map(value_entry, shares))))
     return Part(
-        "What the oracle says of the texts", ("Method",),
+        "The oracle's judgements of the texts", ("Method",),
         (("", 2), ("share that is true", 1), ("right answer", 3)),
         ("texts", "changed", "inserted words", *CHECKS), tuple(rows), notes=(TEXTS_NOTE,),
     )  # fmt: skip

@@ -140,7 +140,7 @@ def test_the_table_has_every_part_and_figure(asked, tmp_path):
     document = build(given).build(Runs(tmp_path))
     titles = [part.title for part in document.parts]
     assert titles == [
-        "What the oracle says of the texts",
+        "The oracle's judgements of the texts",
         "Ours: CLIP, MRR among all photos",
         "Ours: CLIP and a perfect reader",
         "Ours: Weights of the scores, CLIP",
