@@ -1,1 +1,1 @@
-"""Benchmarks: each asks a question of a model it is handed, and never learns the model's name."""
+"""Benchmarks, each of which evaluates a given model without knowing the model's name."""

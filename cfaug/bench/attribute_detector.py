@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 VALUE, SUBJECT = "{value}", "{subject}"
 TIE = "its prompts are equally similar, as when a model knows no word of them"
 AS_ASKED, LEFT_OUT = "asked", "left_out"
-"""Meanings of people's answers: the image shows what was asked for; it is left out."""
+"""Meanings of people's answers: the image shows the value in its caption; it is left out."""
 
 
 @dataclass
@@ -64,8 +64,8 @@ class AttributeDetector(SourceBenchmark):
             uses ``template``.
         grids: names of the grids to use; ``None`` uses all with the attribute.
         labels: people's answers about the images (``labels.jsonl`` of ``annotate=read``); only
-            these images are used. With ``None`` the truth is what the captions asked for.
-        answers: {people's answer: what the image shows}: a value, ``asked`` or ``left_out``.
+            these images are used. With ``None`` the truth is the value in each caption.
+        answers: {people's answer: its meaning, which is a value, ``asked`` or ``left_out``}.
         invalid: ``refuse`` or ``leave_out`` sets that are incomplete or outside of their grid.
     """
 
@@ -89,7 +89,7 @@ class AttributeDetector(SourceBenchmark):
             )
 
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
-        """Keep what ``run`` asks about."""
+        """Store the data that ``run`` evaluates."""
         self.ask(read_grid_sets(index, rows, self.invalid))
 
     def ask(self, sets: GridSets) -> Self:
@@ -161,7 +161,7 @@ class AttributeDetector(SourceBenchmark):
 
     @property
     def data_hash(self) -> str:
-        """A hash of what was asked, so that a result is not taken for that of another test."""
+        """A hash of the data and settings, so that a result is not taken for another test's."""
         prompts = json.dumps(self.prompts and dict(self.prompts), sort_keys=True, default=list)
         said = "" if self._said is None else self._said.hash
         answers = json.dumps(dict(self.answers), sort_keys=True) if said else ""
@@ -235,7 +235,7 @@ class AttributeDetector(SourceBenchmark):
     def _truth(
         self, names: Sequence[str], asked: Sequence[str]
     ) -> tuple[list[str | None], list[str | None]]:
-        """Return what each image shows, and why images are left out."""
+        """Return the value that each image shows, and the reason for each that is left out."""
         if self._said is None:
             return list(asked), [None] * len(asked)
         truth: list[str | None] = []

@@ -69,7 +69,7 @@ class HasPage(Protocol):
             title: the model's name on the page.
 
         Returns:
-            The page; ``None`` if none was asked for.
+            The page; ``None`` if the benchmark writes no page.
         """
         ...
 

@@ -68,7 +68,7 @@ METRICS = ("accuracy", "ties", "original_accuracy", "brittleness", "text_only",
 """All possible metrics."""
 
 LOWER = frozenset({"brittleness", "ties"})
-"""Metrics of which lower values are better."""
+"""Metrics for which lower values are better."""
 
 
 @dataclass
@@ -111,7 +111,7 @@ class CaptionChoice(ItemSource):
     primary_metrics: ClassVar[tuple[str, ...]] = ("accuracy",)
 
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
-        """Keep what ``run`` asks about."""
+        """Store the data that ``run`` evaluates."""
         self.ask(index, rows, context.features)
 
     def ask(
@@ -153,7 +153,7 @@ class CaptionChoice(ItemSource):
 
     @property
     def data_hash(self) -> str:
-        """A hash of what was asked and how it is counted."""
+        """A hash of the data, and of the settings that change the results."""
         how = [self.ties, self.at_least, {name: list(own) for name, own in self.groups.items()},
                sorted(self.drop), [self._question.question, self._question.answer],
                "" if self._language is None else self._language.identity]  # fmt: skip

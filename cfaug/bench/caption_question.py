@@ -1,4 +1,4 @@
-"""How a model that answers questions is asked whether a caption is true of an image."""
+"""The wording of the question to a model whether a caption is true of an image."""
 
 from __future__ import annotations
 

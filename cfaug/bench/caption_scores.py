@@ -81,7 +81,7 @@ class ScoredItems:
 
 
 class CaptionScorer(Protocol):
-    """One model, asked about some items."""
+    """The scores that one model gives to items."""
 
     def score(self) -> np.ndarray:
         """Return every score, float (items, captions, images); larger is a better match.

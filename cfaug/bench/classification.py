@@ -111,7 +111,7 @@ class ZeroShot(SourceBenchmark):
 
     @property
     def data_hash(self) -> str:
-        """A hash of what was asked, so that a result is not taken for that of another test."""
+        """A hash of the data and settings, so that a result is not taken for another test's."""
         return fingerprint(self._index.hash, self._pixels.rows, self.class_names, self._templates)
 
     def run(self, encoder: DualEncoder | CachedEncoder) -> Evaluation:
@@ -170,7 +170,7 @@ class Classification(ZeroShot):
         return tested_folder(super().source())
 
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
-        """Keep what ``run`` asks about."""
+        """Store the data that ``run`` evaluates."""
         folder = Path(self.source()).expanduser()
         templates = prompt_templates(self.templates, folder)
         file = None if self.classes is None else Path(self.classes).expanduser()

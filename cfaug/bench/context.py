@@ -1,4 +1,4 @@
-"""What a suite knows about the run it tests: how to open data, and what was held out."""
+"""The run under test, as a suite sees it: how to open data, and which rows were held out."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class EvaluationContext:
             raise UserError(
                 f"the run trained on {source} with "
                 f"data.counterfactual_holdout={self.counterfactual_holdout}, so the "
-                f"{share:.0%} of its sets that this test asks about are no test of it; train with "
+                f"{share:.0%} of its sets in this test may be among its training data; train with "
                 f"data.counterfactual_holdout={share}"
             )
         return withhold(self.open(source), share).rows
@@ -146,7 +146,7 @@ class EvaluationContext:
             )
 
     def _trained_on(self, source: str) -> bool:
-        """Return whether the run trained on a source, under whatever path."""
+        """Return whether the run trained on a source, under this or another path."""
         if source in self.trained_on or is_world(source):
             return source in self.trained_on
         content = self.open(source).hash

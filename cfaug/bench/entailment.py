@@ -75,7 +75,7 @@ class Entailment(TextPairBenchmark):
     Args:
         data: a folder of sets of two texts on one photo, whose members are labelled; several,
             ``{METHOD: FOLDER}`` or a list, are compared on the texts that all of them have. Or
-            unchanged labelled hypotheses; ``None`` uses what the run's experiment held out
+            unchanged labelled hypotheses; ``None`` uses the rows that the run's experiment held out
             (``data.holdout``).
         name: the name in tables, ending in "_entailment"; ``None`` takes the folder's name, or
             ``entailment`` for several folders.
@@ -96,7 +96,7 @@ class Entailment(TextPairBenchmark):
     page_files: ClassVar[tuple[str, ...]] = ("entailment.md",)
 
     def open(self, context: EvaluationContext) -> list[Benchmark]:
-        """Open the sources and return the benchmark, alone.
+        """Open the sources and return a list of this benchmark.
 
         Raises:
             UserError: if no source is given and nothing was held out, or a source does not fit.
@@ -164,7 +164,7 @@ class Entailment(TextPairBenchmark):
         return self
 
     def settings_asked(self) -> list[Any]:
-        """Return the settings that change what is asked, for ``data_hash``: the labels."""
+        """Return the settings that change the test, for ``data_hash``: the labels."""
         return [fingerprint(*(list(one.labels) for one in self._pairs))]
 
     def run(self, model: Entailer | CachedEntailer) -> Evaluation:

@@ -10,7 +10,7 @@ damaged is deleted.
 One safetensors file per weights and data set would need no keys. But tests share images: of the
 2,209 of the default suites 560 occur a second time, which separate files would compute and keep
 again, a third more. A key adds 16 bytes to a vector's 256 (tiny CLIP) or 2,048, writing takes 0.1 s
-of 20 s, and a killed evaluation of a slow model resumes with what it had computed.
+of 20 s, and a killed evaluation of a slow model resumes with the batches it had computed.
 """
 
 from __future__ import annotations

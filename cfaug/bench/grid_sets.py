@@ -197,7 +197,7 @@ class _Table:
                 "of SocialCounterfactuals' parquet files"
             )
         if not len(rows):
-            raise UserError(f"{index.source}: no row is asked about")
+            raise UserError(f"{index.source}: no row is selected")
         self.index, self.rows = index, rows
         _, self.first, self.place = np.unique(
             np.asarray(index.sets)[rows], return_index=True, return_inverse=True

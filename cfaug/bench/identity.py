@@ -1,4 +1,4 @@
-"""A hash of what a benchmark asks, so that a result counts only for the same question."""
+"""A hash of a benchmark's data and settings, by which its results are recognised."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ class Insertion(WritesModelPage, TextPairBenchmark):
         return self
 
     def settings_asked(self) -> list[Any]:
-        """Return the settings that change what is asked or measured, for ``data_hash``."""
+        """Return the settings that change the test or its metrics, for ``data_hash``."""
         compared = None if self.sentence_encoder is None else self.sentence_encoder.describe()
         return [self.prefix, self.pairs_per_batch, self.seed, self.compat, self.synonyms, compared]
 

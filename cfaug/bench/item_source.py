@@ -61,7 +61,7 @@ class ItemSource(SourceBenchmark):
         return next((one.get for one in FORMS if one.kind == self.form), "")
 
     def open(self, context: EvaluationContext) -> list[Benchmark]:
-        """Open the items and return the benchmark, alone.
+        """Open the items and return a list of this benchmark.
 
         Raises:
             UserError: if no folder is given, it holds another test or does not fit, or photos are
@@ -73,7 +73,7 @@ class ItemSource(SourceBenchmark):
         reader = self._reader(Path(source).expanduser())
         if reader is not None:
             if context.read is None:
-                raise UserError(f"benchmark={self.kind} cannot be asked here: evaluate.py asks it")
+                raise UserError(f"benchmark={self.kind} cannot be run here: evaluate.py runs it")
             index = context.read(reader, source)
             context = replace(context, open=lambda _: index)
         self._check_form(context.open(source))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cfaug.data.index import Index
 
 IDENTIFYING = ("edit_kind", "edit_before", "edit_after")
-"""Columns of a source that change what is asked or what the items contain."""
+"""Columns of a source that change the test or the content of its items."""
 
 
 @dataclass
@@ -59,7 +59,7 @@ class JoinedBenchmark(SourceBenchmark):
             raise UserError(f"benchmark.more: the name {taken.pop()!r} is taken; choose another")
 
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
-        """Keep what ``run`` asks about."""
+        """Store the data that ``run`` evaluates."""
         others: dict[str, str] = {} if self.random is None else {RANDOM: self.random}
         found = [(EDITED, index, rows)]
         for name, source in {**others, **self.more}.items():
@@ -86,12 +86,12 @@ class JoinedBenchmark(SourceBenchmark):
         """
 
     def settings_asked(self) -> list[Any]:
-        """Return the settings that change what is asked, for ``data_hash``."""
+        """Return the settings that change the test, for ``data_hash``."""
         return []
 
     @property
     def data_hash(self) -> str:
-        """A hash of what was asked, so that a result is not taken for that of another test."""
+        """A hash of the data and settings, so that a result is not taken for another test's."""
         told: list[Any] = [self.control, *self.settings_asked()]
         for one in self._sets:
             columns = [name for name in IDENTIFYING if name in one.index.extra_names]

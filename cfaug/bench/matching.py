@@ -56,7 +56,7 @@ class Matching(SourceBenchmark):
     whole_sets: ClassVar[bool] = True
 
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
-        """Keep what ``run`` asks about."""
+        """Store the data that ``run`` evaluates."""
         self.ask(index, None if self.real is None else context.open(self.real), rows)
 
     def ask(self, pairs: Index, real: Index | None, rows: np.ndarray | None = None) -> Self:
@@ -88,7 +88,7 @@ class Matching(SourceBenchmark):
 
     @property
     def data_hash(self) -> str:
-        """A hash of what was asked, so that a result is not taken for that of another test."""
+        """A hash of the data and settings, so that a result is not taken for another test's."""
         real = "" if self._real is None else self._real.hash
         asked = [] if self._rows is None else [self._rows]
         return fingerprint(self._pairs.hash, real, self.seed, *asked)

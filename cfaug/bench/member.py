@@ -16,7 +16,7 @@ class Member(Protocol):
     """An object that a suite's YAML names and that opens a benchmark: a ``SourceBenchmark``, ..."""
 
     def open(self, context: EvaluationContext) -> list[Benchmark]:
-        """Open what the benchmark needs and return it, alone."""
+        """Open the benchmark's data, and return a list of the benchmark."""
         ...
 
 

@@ -52,7 +52,7 @@ class WritesModelPage:
             title: the model's name on the page.
 
         Returns:
-            The page; ``None`` if none was asked for.
+            The page; ``None`` if the benchmark writes no page.
         """
         if self.page is None:
             return None

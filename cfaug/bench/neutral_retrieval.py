@@ -115,9 +115,7 @@ class NeutralRetrieval(PhotoQuestion):
     def _outcomes(self, items: Mapping[str, Any]) -> list[Outcome]:
         counted = np.array([reason is None for reason in items["left_out"]])
         if not counted.any():
-            raise UserError(
-                f"{self.name}: no occupation can be asked about: {items['left_out'][0]}"
-            )
+            raise UserError(f"{self.name}: no occupation can be evaluated: {items['left_out'][0]}")
         columns = {n: np.array(items[n]) for n in ("context", "asked", "k")}
         columns["pool"] = np.array([name.rpartition("@")[0] for name in items[ITEM]])
         found = []

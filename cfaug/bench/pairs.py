@@ -80,7 +80,7 @@ class PairMatching(ItemSource):
     primary_metrics: ClassVar[tuple[str, ...]] = WINOGROUND
 
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
-        """Keep what ``run`` asks about."""
+        """Store the data that ``run`` evaluates."""
         self.ask(index, rows)
 
     def ask(self, index: Index, rows: np.ndarray | None = None) -> Self:
@@ -117,7 +117,7 @@ class PairMatching(ItemSource):
 
     @property
     def data_hash(self) -> str:
-        """A hash of what was asked, so that a result is not taken for that of another test."""
+        """A hash of the data and settings, so that a result is not taken for another test's."""
         asked = [] if self._asked is None else [self._asked]
         if not (self.details or self.tags):
             return fingerprint(self._index.hash, *asked)

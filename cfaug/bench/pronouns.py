@@ -1,4 +1,4 @@
-"""Photos of people at work, asked about by captions that differ in a pronoun.
+"""Photos of people at work, compared with captions that differ in a pronoun.
 
 The items of ``PronounResolution``, one row per photo and referent of the pronoun:
 
@@ -95,7 +95,7 @@ def fill_template(template: str, about: Mapping[str, str], pronoun: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class PhotoQuestion:
-    """A question about photos, asked by captions with a pronoun.
+    """A benchmark of photos by captions with a pronoun.
 
     Attributes:
         name: the benchmark's name in tables.
@@ -123,7 +123,7 @@ class PhotoQuestion:
 
     @property
     def data_hash(self) -> str:
-        """A hash of what was asked."""
+        """A hash of the photos, the templates and the other settings."""
         told = json.dumps(dict(self.templates), sort_keys=True)
         return fingerprint(self.photos.hash(), self.photos.rows, told, *self.settings)
 

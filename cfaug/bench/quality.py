@@ -1,7 +1,7 @@
-"""How natural are edited images and their captions: LANCE, Figure 4.
+"""How natural are edited images and their captions? LANCE, Figure 4.
 
 ``benchmark=image_quality`` compares sets of images in a model's features (FID, KID), and
-``benchmark=caption_perplexity`` asks a language model about the captions.
+``benchmark=caption_perplexity`` scores captions by a language model.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ImageQuality(JoinedBenchmark):
         return self
 
     def settings_asked(self) -> list[Any]:
-        """Return the settings that change what is asked, for ``data_hash``."""
+        """Return the settings that change the test, for ``data_hash``."""
         return [self.seed]
 
     def run(self, model: FeatureExtractor) -> Evaluation:

@@ -77,7 +77,7 @@ class Retrieval(SourceBenchmark):
         return None
 
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
-        """Keep what ``run`` asks about."""
+        """Store the data that ``run`` evaluates."""
         self.ask(index, rows)
 
     def ask(self, index: Index, rows: np.ndarray | None = None) -> Self:
@@ -106,7 +106,7 @@ class Retrieval(SourceBenchmark):
 
     @property
     def data_hash(self) -> str:
-        """A hash of what was asked, so that a result is not taken for that of another test."""
+        """A hash of the data and settings, so that a result is not taken for another test's."""
         return fingerprint(self._index.hash, self._rows)
 
     def run(self, encoder: DualEncoder | CachedEncoder) -> Evaluation:

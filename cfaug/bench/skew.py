@@ -157,7 +157,7 @@ class Skew(WritesModelPage, SourceBenchmark):
         return context.unseen_rows(source) if self.subjects == "unseen" else None
 
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
-        """Keep what ``run`` asks about."""
+        """Store the data that ``run`` evaluates."""
         self.ask(index, rows)
 
     def ask(self, index: Index, rows: np.ndarray | None = None) -> Skew:
@@ -183,7 +183,7 @@ class Skew(WritesModelPage, SourceBenchmark):
 
     @property
     def data_hash(self) -> str:
-        """A hash of what was asked, so that a result is not taken for that of another test."""
+        """A hash of the data and settings, so that a result is not taken for another test's."""
         asked = [self.labellings, self._how, self.prompts, self.templates, self.invalid]
         about = self._sets.index.hash_with([*TEXTS, ATTRIBUTES])
         return fingerprint(about, self._rows, [str(one) for one in asked])
@@ -192,7 +192,7 @@ class Skew(WritesModelPage, SourceBenchmark):
         """Return the mean of every metric over subjects, and each subject's numbers.
 
         Raises:
-            UserError: if an embedding is zero or not finite, or no subject can be asked about.
+            UserError: if an embedding is zero or not finite, or no subject can be evaluated.
         """
         queries = self._embed_prompts(encoder)
         rows = np.concatenate([grid.rows for grid in self._sets.grids.values()])
@@ -230,7 +230,7 @@ class Skew(WritesModelPage, SourceBenchmark):
 
         Raises:
             UserError: naming an image whose embedding is zero or not finite, or saying why no
-                subject can be asked about.
+                subject can be evaluated.
         """
         found: list[dict[str, Any]] = []
         ranked: list[RankedSubject] = []
@@ -245,7 +245,7 @@ class Skew(WritesModelPage, SourceBenchmark):
         means = outcomes(str(self.name), items)
         if not means:
             reasons = "; ".join(dict.fromkeys(str(row["left_out"]) for row in found))
-            raise UserError(f"{self.name}: no subject can be asked about: {reasons}")
+            raise UserError(f"{self.name}: no subject can be evaluated: {reasons}")
         return Evaluation(means, items, ranking_columns(self._sets, ranked))
 
     def summarise(self, found: Evaluation) -> list[str]:

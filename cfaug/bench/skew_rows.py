@@ -69,7 +69,7 @@ class GridLabels:
         labelling: the attributes that form the labels.
         codes: number of each image's label, int64 (images of the grid,).
         labels: names of the labels.
-        chosen: whether each image is asked about, bool (images of the grid,).
+        chosen: whether each image is part of this labelling, bool (images of the grid,).
     """
 
     labelling: Labelling
@@ -112,7 +112,7 @@ def measure(subject: RankedSubject, by: GridLabels, how: Judging) -> list[dict[s
 
 
 def _reason(images: int, labels: int, k: int) -> str | None:
-    """Say why a subject cannot be asked about; ``None`` if it can."""
+    """Say why a subject cannot be evaluated; ``None`` if it can."""
     if images < 2:
         return "no image" if not images else "one image: there is nothing to rank"
     if labels < 2:

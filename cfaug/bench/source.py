@@ -58,7 +58,7 @@ class SourceBenchmark(ABC):
         check_fields(self, "benchmark")
 
     def open(self, context: EvaluationContext) -> list[Benchmark]:
-        """Open the source and return the benchmark, alone.
+        """Open the source and return a list of this benchmark.
 
         Raises:
             UserError: if no folder is given, or it does not fit.
@@ -93,7 +93,7 @@ class SourceBenchmark(ABC):
 
     @abstractmethod
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> object:
-        """Keep what ``run`` asks about; called once, on a copy of the node.
+        """Store the data that ``run`` evaluates; called once, on a copy of the node.
 
         Args:
             context: the run or checkpoint under test, which opens further sources.

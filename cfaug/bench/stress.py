@@ -138,7 +138,7 @@ class Stress(JoinedBenchmark):
         return Classes(lines, prompt_names(lines), templates)
 
     def settings_asked(self) -> list[Any]:
-        """Return the settings that change what is asked, for ``data_hash``."""
+        """Return the settings that change the test, for ``data_hash``."""
         told: list[Any] = [*self.parts, str(self.restrict), str(self.compat)]
         if self.clusters is not None:
             told += self.clusters.identity()

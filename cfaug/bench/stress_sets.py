@@ -133,7 +133,7 @@ def read_joined(name: str, index: Index, rows: np.ndarray | None, control: str) 
     if bare:
         raise UserError(
             f"{index.source}: {len(bare)} photos have no class, such as {index.key(bare[0])}; a "
-            "classifier is asked about labelled photos"
+            "classifier is tested on labelled photos"
         )
     return found
 

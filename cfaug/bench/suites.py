@@ -35,16 +35,16 @@ class Suite:
     """Benchmarks by name, on the embedded world and on folders of real data.
 
     A member that cannot be opened is an error; it is never skipped silently. A suite may instead
-    report members whose folder is missing, with its layout, and ask the others.
+    report members whose folder is missing, with its layout, and run the others.
 
     Args:
         world: {name: member} for the tests of the run's own world.
         folders: {name: member} for the user's folders.
-        where: the members to ask: ``world``, ``folders``, or ``auto``, which is the world for a run
+        where: the members to run: ``world``, ``folders``, or ``auto``, which is the world for a run
             on the world.
-        only: names of members to ask; ``None`` for all.
+        only: names of members to run; ``None`` for all.
         skip: names of members to leave out.
-        absent: the treatment of members without their folder: ``refuse``, or ``say`` so and ask
+        absent: the treatment of members without their folder: ``refuse``, or ``say`` so and run
             the others; members in ``only`` are always refused.
         layouts: {name: where to get the data and how to lay them out}, for members without a
             ``layout`` of their own.
@@ -107,8 +107,8 @@ class Suite:
         if absent:
             said = "\n".join(f"  {name}: {line}" for name, line in absent.items())
             if not found:
-                raise UserError(f"nothing is left to ask, as all data are missing:\n{said}")
-            say_once(f"{len(absent)} of {len(chosen)} tests are not asked:\n{said}")
+                raise UserError(f"no test is left to run, as all data are missing:\n{said}")
+            say_once(f"{len(absent)} of {len(chosen)} tests are not run:\n{said}")
         return found
 
     def _absent(self, chosen: Mapping[str, Member]) -> dict[str, str]:
@@ -138,8 +138,8 @@ class Suite:
             place = "the embedded world" if on_world else "folders"
             other = "folders" if on_world else "world"
             raise UserError(
-                f"nothing is left to ask on {place}, where there are: {', '.join(members) or '-'}; "
-                f"benchmark.where={other} asks the others"
+                f"no test is left to run on {place}, where there are: {', '.join(members) or '-'}; "
+                f"benchmark.where={other} runs the others"
             )
         return chosen
 
@@ -153,7 +153,7 @@ class HeldOut:
 
     Args:
         batch_size: number of images or captions embedded at once.
-        validation: whether to ask a run that held out nothing about the rows it validated on,
+        validation: whether to test a run that held out nothing on the rows it validated on,
             although they differ between arms and selected the run's checkpoint; if false, such a
             run is refused.
     """
@@ -174,7 +174,7 @@ class HeldOut:
                 raise UserError(
                     "nothing was held out as a test set (data.holdout=0): name one with "
                     "benchmark=retrieval benchmark.data=FOLDER, or train with data.holdout=0.1; "
-                    "benchmark=heldout asks the rows by which the checkpoint was chosen"
+                    "benchmark=heldout uses the rows by which the checkpoint was chosen"
                 )
             _say_what_validation_is()
             found, kind = context.validation(), "validation"

@@ -97,7 +97,7 @@ class TextOverlap(TextPairBenchmark):
         return super().read(context, method, source)
 
     def settings_asked(self) -> list[Any]:
-        """Return the settings that change what is measured, for ``data_hash``."""
+        """Return the settings that change the metrics, for ``data_hash``."""
         return [self.synonyms]
 
     def run(self, model: NoModel) -> Evaluation:

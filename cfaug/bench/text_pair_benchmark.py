@@ -93,7 +93,7 @@ class TextPairBenchmark(SourceBenchmark):
         return [(str(method), folder) for method, folder in found]
 
     def open(self, context: EvaluationContext) -> list[Benchmark]:
-        """Open the folders and return the benchmark, alone.
+        """Open the folders and return a list of this benchmark.
 
         Raises:
             UserError: if no folder is given, one does not fit, or the folders have no captions in
@@ -196,11 +196,11 @@ class TextPairBenchmark(SourceBenchmark):
 
     @abstractmethod
     def settings_asked(self) -> list[Any]:
-        """Return the settings that change what is asked or measured, for ``data_hash``."""
+        """Return the settings that change the test or its metrics, for ``data_hash``."""
 
     @property
     def data_hash(self) -> str:
-        """A hash of what was asked, so that a result is not taken for that of another test."""
+        """A hash of the data and settings, so that a result is not taken for another test's."""
         told: list[Any] = [one.hash for one in self._pairs]
         told += [one.method for one in self._pairs]
         told += self.label_checks.values()

@@ -101,7 +101,7 @@ class VisoGender:
                 "OO_1.jpg"
             )
         if context.read is None:
-            raise UserError("benchmark=visogender cannot be asked here: evaluate.py asks it")
+            raise UserError("benchmark=visogender cannot be run here: evaluate.py runs it")
         lists = [Path(file).expanduser() for file in files]
         index = context.read(VisoGenderPhotos(lists, self.without_missing), self.images)
         own = dataclasses.replace(context, open=lambda _: index)

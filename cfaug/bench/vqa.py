@@ -157,7 +157,7 @@ class VisualQuestions(WritesModelPage):
             )
 
     def open(self, context: EvaluationContext) -> list[Benchmark]:
-        """Open the question set and return the benchmark, alone.
+        """Open the question set and return a list of this benchmark.
 
         Raises:
             UserError: if no set is given, it cannot be read, or nothing is left to ask.
@@ -174,7 +174,7 @@ class VisualQuestions(WritesModelPage):
         return cast("list[Benchmark]", [opened])
 
     def _find_leaks(self, context: EvaluationContext) -> None:
-        """Find images about which the run learnt questions, and leave them out if asked to.
+        """Find images about which the run learnt questions; ``without_leaks`` leaves them out.
 
         Raises:
             UserError: if no other image is left.
@@ -210,7 +210,7 @@ class VisualQuestions(WritesModelPage):
             if one.of_kind(COUNTERFACTUAL) and len(basic) > 1:
                 raise UserError(
                     f"{self.data}: the image {one.key!r} has {len(basic)} basic questions, so its "
-                    "counterfactual ones belong to none: give it one line for each"
+                    "counterfactual ones cannot be assigned: give it one line for each"
                 )
         return images
 
@@ -236,7 +236,7 @@ class VisualQuestions(WritesModelPage):
 
     @cached_property
     def data_hash(self) -> str:
-        """A hash of what is asked, and how."""
+        """A hash of the questions, and of the settings that change the answers."""
         columns = question_columns(self._rows)
         numbers = [str(row.question.answer) for row in self._rows]
         told = [[one.content for one in self._asked_as.shown(name)] for name in self._categories]

@@ -54,7 +54,7 @@ class WorldClassification(ZeroShot):
             )
 
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
-        """Keep what ``run`` asks about."""
+        """Store the data that ``run`` evaluates."""
         said, templates = _language(self.factor)
         values = list(said) if self.among is None else list(self.among)
         shown = _shown(index, said) if self.factor != "subject" else _subjects(index)

@@ -244,7 +244,7 @@ class Read:
     analyses: Mapping[str, Analysis]
 
     def run(self, source: Source) -> None:
-        """Write everything, and print what was found."""
+        """Write all files, and print the findings."""
         from cfaug.annotation.form import Form
 
         if isinstance(self.question, Form):
@@ -351,5 +351,5 @@ def _leave_out_inattentive(findings: Findings) -> Findings:
 
 def _say_failed(failed: Mapping[str, float]) -> None:
     for name, share in failed.items():
-        said = f"{100 * share:.0f} % of the checks of attention answered as asked"
+        said = f"{100 * share:.0f} % of the attention checks answered correctly"
         say(f"annotator {name} is left out: {said}", sys.stdout)

@@ -167,7 +167,7 @@ def evaluate(
         All results of the model, including those of earlier calls.
 
     Raises:
-        UserError: for invalid settings, or a benchmark that cannot be asked.
+        UserError: for invalid settings, or a benchmark that cannot be run.
     """
     from cfaug.run.evaluate import find_checkpoints
 
@@ -234,10 +234,10 @@ def read_run(folder: str | Path) -> Run:
 
 
 def _check_path(value: object, what: str) -> None:
-    """Refuse what is not a path, or is empty.
+    """Refuse a value that is not a path, or is empty.
 
     Raises:
-        UserError: naming the value and what it should be.
+        UserError: naming the value and the expected one.
     """
     if not isinstance(value, str | Path) or not str(value):
         raise UserError(f"{value!r} is invalid: it should be {what}")
@@ -260,7 +260,7 @@ def _evaluate(settings: Settings | None, more: Settings, named: Settings) -> Eva
     """Run ``cfaug evaluate`` and return its settings.
 
     Raises:
-        UserError: for invalid settings, or with the messages of what could not be evaluated.
+        UserError: for invalid settings, or with the messages of evaluations that failed.
     """
     from cfaug.run.evaluate import evaluate as ask
     from cfaug.run.evaluate_settings import EvaluateSettings

@@ -73,7 +73,7 @@ def initial_checkpoints(finished: Sequence[Tested], root: Path) -> list[Tested]:
         name = _own_name(model)
         # A run may be somebody else's: only local weights are used, nothing is downloaded.
         tested = _build_untrained(name, model.on_this_machine(), one.data, one.seed, root)
-        # Arms share a world but not what they held out of their training data.
+        # Arms share a world but not the rows that they held out of their training data.
         found.setdefault((tested.folder, repr(one.data)), tested)
     return list(found.values())
 

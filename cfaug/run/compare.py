@@ -75,7 +75,7 @@ def compare(
     if not rows:
         why = "as no finished run there has results"
         if found.rows:
-            why = "as nothing that was asked now has a result; tabulate=all takes what has one"
+            why = "as no benchmark of this command has a result; tabulate=all takes all with one"
         say(f"{experiment}: no table, {why}")
         return
     tabled = [run for run in found.runs if run.arm in arms_of(rows)]
@@ -209,7 +209,7 @@ def _not_tabled(measured: Sequence[Result], tabled: Sequence[Result]) -> list[st
     if not others:
         return []
     return [
-        f"Only what was asked by the last command is tabled and corrected for; tabulate=all adds "
+        f"Only the last command's benchmarks are tabled and corrected for; tabulate=all adds "
         f"{', '.join(others)}."
     ]
 

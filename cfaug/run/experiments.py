@@ -31,8 +31,7 @@ def compare_all(
 
     Args:
         runs: folders of finished runs.
-        asked: {folder of an experiment: {benchmark that its runs were asked: its primary
-            metrics}}.
+        asked: {folder of an experiment: {benchmark of this command: its primary metrics}}.
         baseline: the arm, or arms, to compare with; ``None`` takes those of ``comparison``.
         samples: returns the first sets of a run's counterfactual source.
         comparison: the baselines of arms, and their labels; ``None`` for the defaults.

@@ -140,7 +140,7 @@ def _print_settings(config: Config) -> None:
 
 
 def report(error: Exception) -> int:
-    """Tell the user what went wrong and return the exit code it means.
+    """Print an error for the user, and return its exit code.
 
     A mistake of the user's is one message; CFAUG_TRACEBACK=1 shows where it was noticed.
     """

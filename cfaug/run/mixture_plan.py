@@ -1,4 +1,4 @@
-"""Planning shared by all trainings on a mixture: open the sources, report what was drawn."""
+"""Planning shared by all trainings on a mixture: open the sources, report the drawn rows."""
 
 from __future__ import annotations
 

@@ -96,6 +96,6 @@ def peak_rss_mib() -> int:
                 return int(line.split()[1]) // 1024
     except OSError:
         pass
-    # Elsewhere than on Linux; there, this figure may be that of the process that started us.
+    # On other systems; on Linux, this figure may be that of the parent process.
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(peak / (1024 * 1024 if sys.platform == "darwin" else 1024))

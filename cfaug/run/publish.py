@@ -14,7 +14,7 @@ from cfaug.run.build import build
 from cfaug.run.extras import check_logger
 
 LOGS_RESULTS = "wandb"
-"""The logger that results are written to as well; the others get curves alone."""
+"""The logger to which results are written as well; the others get only curves."""
 
 
 def check_result_loggers(folders: Sequence[Path]) -> None:

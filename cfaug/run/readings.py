@@ -28,7 +28,7 @@ def describe_sources(data: DataSettings, opened: Opened) -> dict[str, dict[str, 
 
 
 def say_sources(sources: Mapping[str, Mapping[str, Any]]) -> None:
-    """Print a line for each source on stderr, once; none for the parts of the embedded world.
+    """Print a line for each source on stderr, once; no line for parts of the embedded world.
 
     Args:
         sources: {role: the form in which its source was read}, from ``describe_sources``.
@@ -41,7 +41,7 @@ def say_sources(sources: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def say_source(role: str, name: str, index: Index) -> None:
-    """Print a line for one source, once; none for a part of the embedded world."""
+    """Print a line for one source, once; no line for a part of the embedded world."""
     if index.reading is not None and not is_world(name):
         say_once(index.reading.line(role, name))
 

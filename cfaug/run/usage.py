@@ -156,7 +156,7 @@ def usage(name: str, examples: str, conf: Path) -> str:
     lines += [line.removeprefix("  ") for line in _body(root_file)]
     lines += [
         "",
-        "--multirun (-m) runs every combination of key=a,b; --cfg job prints what would run.",
+        "--multirun (-m) runs every combination of key=a,b; --cfg job prints the settings.",
     ]
     return "\n".join(lines)
 

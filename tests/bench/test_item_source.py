@@ -118,7 +118,7 @@ def test_a_suite_asks_what_is_there_and_says_what_is_not(context, tmp_path: Path
     (opened,) = suite(tmp_path, absent="say").open(context)
     assert opened.name == "winoground_pairs"
     said = capsys.readouterr().err
-    assert "1 of 2 tests are not asked:" in said
+    assert "1 of 2 tests are not run:" in said
     assert f"own_pairs: there is no {tmp_path / 'own'}: make it yourself" in said
     with pytest.raises(UserError, match=r"own_pairs: (?s:.*)benchmark\.skip=\[own_pairs\]"):
         suite(tmp_path).open(context)

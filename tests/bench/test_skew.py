@@ -310,9 +310,9 @@ def test_what_cannot_be_asked_says_why(tmp_path, encoder):
     assert items["hue_size/hue/ball@2"]["left_out"] == "one label: there is nothing to compare"
     assert items["hue_size/size|hue=red/ball@2"]["left_out"] is None
     single = Skew(name="s", labellings=["hue|size=big"], k=1).ask(index)
-    with pytest.raises(UserError, match="no subject can be asked about: one image"):
+    with pytest.raises(UserError, match="no subject can be evaluated: one image"):
         single.run(encoder)
-    with pytest.raises(UserError, match="no subject can be asked about: k=99 is more than"):
+    with pytest.raises(UserError, match="no subject can be evaluated: k=99 is more than"):
         Skew(name="s", k=99).ask(index).run(encoder)
 
 

@@ -71,7 +71,7 @@ def test_a_suite_asks_the_world_or_the_folders(context, tmp_path):
     assert asked(replace(suite, only=["b_retrieval"]), context) == ["b_retrieval"]
     assert asked(replace(suite, skip=["b_retrieval"]), context) == ["a_pairs"]
     elsewhere_only = replace(suite, only=["c_retrieval"])
-    with pytest.raises(UserError, match=r"nothing is left.*benchmark\.where=folders"):
+    with pytest.raises(UserError, match=r"no test is left.*benchmark\.where=folders"):
         elsewhere_only.open(context)
     both = Auto(world=suite, own=HeldOut())
     assert asked(both, elsewhere) == ["heldout_retrieval"]

@@ -259,7 +259,7 @@ def test_occupations_that_cannot_be_asked_about_say_why(place, node, people_enco
     assert {o.n for o in evaluation.outcomes} == {1}
     assert not {"6", "7"} & {o.by.get("k") for o in evaluation.outcomes}
     alone = replace(own, ks=(7,)).open(context(tmp_path))[1]
-    with pytest.raises(UserError, match="no occupation can be asked about"):
+    with pytest.raises(UserError, match="no occupation can be evaluated"):
         alone.run(people_encoder)
 
 

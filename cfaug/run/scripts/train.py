@@ -6,7 +6,7 @@ python train.py data=folder data.real=FOLDER data.counterfactual=FOLDER data.cf_
 python train.py --multirun data.cf_ratio=0,0.3,0.6 seed=107,108,109
 python train.py --multirun sweep=sweeps/ratio_curve.yaml
 python train.py --multirun sweep=sweeps/ratio_curve.yaml share_image_cache=true parallel=2
-python train.py --multirun sweep=sweeps/ratio_curve.yaml dry_run=true   # and what is done already
+python train.py --multirun sweep=sweeps/ratio_curve.yaml dry_run=true   # the state of each run
 """
 
 from __future__ import annotations
