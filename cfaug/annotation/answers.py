@@ -87,9 +87,9 @@ def read_answers(
             does.
 
     Raises:
-        UserError: naming file and line of an answer that is invalid: its image or captions are not
-            in the source, it is not among the choices or does not fit the image, or it contradicts
-            an earlier answer of its annotator; or if there are no answers.
+        UserError: if there are no answers; or naming file and line, if an answer is invalid: its
+            image or captions are not in the source, it is not among the choices or does not fit the
+            image, or it contradicts an earlier answer of its annotator.
     """
     places = {item.name: i for i, item in enumerate(items)}
     allowed = tuple(choices)
@@ -124,7 +124,7 @@ def require_list(path: Path) -> Path:
     """Return a file of answers after checking its suffix and the length of its lines.
 
     Raises:
-        UserError: naming the file and the line.
+        UserError: if the suffix is unknown, a line is too long, or the file cannot be read.
     """
     file = path.expanduser()
     if file.suffix not in (".jsonl", ".csv", ".tsv"):
@@ -176,7 +176,7 @@ def check_texts(record: Mapping[str, Any], where: str, item: Item) -> None:
     """Refuse an answer about captions that the image no longer has; a csv may lack their hash.
 
     Raises:
-        UserError: naming the image.
+        UserError: if the captions differ from those of the answer.
     """
     asked = record.get("texts")
     if asked not in (None, "", item.texts_hash):

@@ -59,8 +59,8 @@ def read_ratings(
         form: the form.
 
     Raises:
-        UserError: naming file and line of an answer that is invalid or contradicts an earlier one
-            of its annotator; or if there are no answers.
+        UserError: if there are no answers, or an answer is invalid or contradicts an earlier one of
+            its annotator, naming file and line.
     """
     places = {item.name: i for i, item in enumerate(items)}
     given: dict[tuple[int, str], tuple[Rating, str]] = {}

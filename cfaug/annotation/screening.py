@@ -22,7 +22,7 @@ def read_known(file: Path, items: Sequence[Item], question: Question) -> dict[in
         question: the question.
 
     Raises:
-        UserError: naming file and line of an unknown image or answer, or the file if it is empty.
+        UserError: if an image or answer is unknown, naming file and line, or if the file is empty.
     """
     places = {item.name: i for i, item in enumerate(items)}
     found: dict[int, str] = {}

@@ -164,7 +164,7 @@ class WiseFtTable(PaperTable):
         """Refuse an arm that lacks a result, or whose factors do not have the seeds of factor 0.
 
         Raises:
-            MissingError: naming them.
+            MissingError: if a result is missing or has other seeds than factor 0.
         """
         seeds = set(found[0.0].values(cell))
         lacks = [

@@ -73,7 +73,7 @@ class Selection:
             names: names of all scores of the recipe's scorers.
 
         Raises:
-            UserError: naming the score and the choices.
+            UserError: if no scorer gives a score, naming it and the choices.
         """
         there = list(names)
         for name in self.names:

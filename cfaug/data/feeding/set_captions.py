@@ -79,7 +79,7 @@ def require_neutral(index: Index, setting: str) -> None:
         setting: the setting that needs them, for the error.
 
     Raises:
-        UserError: naming the source and the column.
+        UserError: if the source has no column of neutral prompts.
     """
     if NEUTRAL not in index.extra_names:
         raise UserError(

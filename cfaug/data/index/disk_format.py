@@ -154,7 +154,7 @@ def check_words(folder: Path) -> None:
     """Refuse an index from elsewhere with invalid strings: anyone can compute checksums.
 
     Raises:
-        DamagedError: naming the column.
+        DamagedError: if a column has invalid strings, naming it.
     """
     there = [NEGATIVES] if (folder / NEGATIVE_FILES[0]).is_file() else []
     for name in (*WORDS, *there):

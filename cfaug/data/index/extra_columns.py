@@ -63,7 +63,7 @@ class GrowingExtra:
             where: the place of the row, for messages.
 
         Raises:
-            UserError: naming a row with a text that is not Unicode, possibly some rows later.
+            UserError: if a text is not Unicode, naming its row; possibly some rows later.
         """
         self._rows.append(row)
         self._waiting.append(values)
@@ -94,7 +94,7 @@ class GrowingExtra:
             The names of the columns, and the number of columns left out beyond the limit.
 
         Raises:
-            UserError: as ``add`` does.
+            UserError: if a text is not Unicode, naming its row.
         """
         if self._waiting:
             self._encode()
@@ -204,7 +204,7 @@ def _read_json(text: str, column: str) -> Any:
     """Decode one value, which may be anything in an index from elsewhere.
 
     Raises:
-        UserError: naming the column.
+        UserError: if the value is invalid JSON, naming the column.
     """
     try:
         return json.loads(text)

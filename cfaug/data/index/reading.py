@@ -192,7 +192,7 @@ class Tally:
         """Refuse images of a single class, which are certainly a mistake.
 
         Raises:
-            UserError: naming the class and a remedy.
+            UserError: if all images are of one class, naming it and a remedy.
         """
         if self._rows and self._classes_alone and len(self._labels) == 1:
             raise one_class_error(source, form, self._images, *self._labels)

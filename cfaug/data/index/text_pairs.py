@@ -62,7 +62,7 @@ def refuse_duplicated_keys(source: str, keys: Sequence[str]) -> None:
         keys: the keys of the sets.
 
     Raises:
-        UserError: naming a duplicated key.
+        UserError: if a key is duplicated.
     """
     twice = [key for key, count in Counter(keys).items() if count > 1]
     if twice:

@@ -111,7 +111,7 @@ class CaptionList:
         Photos and sets are in the order in which the list first names them.
 
         Raises:
-            UserError: naming the line, for an invalid one.
+            UserError: if a line is invalid, naming it.
         """
         errors = ErrorCollector()
         for one in self._sets(path):
@@ -208,7 +208,7 @@ def with_negatives(
     """Return each caption with its negatives: one each if the numbers are equal, otherwise all.
 
     Raises:
-        UserError: naming ``where``, if one is not text, or equals one of the captions.
+        UserError: if a negative is not text, or equals one of the captions, naming ``where``.
     """
     if not columns.negatives:
         return [(text, ()) for text in texts]
@@ -228,7 +228,7 @@ def image_name(name: Any, where: str) -> str:
     """Return the file name of an image in a list.
 
     Raises:
-        UserError: naming ``where``, if it is not a file name.
+        UserError: if the value is not a file name, naming ``where``.
     """
     if not isinstance(name, str) or not name.strip():
         raise UserError(f"{where}: the image should be the name of a file, not {name!r}")

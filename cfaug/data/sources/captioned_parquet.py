@@ -78,7 +78,7 @@ class CaptionedParquet:
         """Yield the sets: the captions of each photo, and the members of each set.
 
         Raises:
-            UserError: naming file and row, if something is missing or damaged.
+            UserError: if something is missing or damaged, naming file and row.
         """
         files, errors = split_files(path), ErrorCollector()
         columns = self._columns(files[0])

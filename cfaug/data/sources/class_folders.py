@@ -189,7 +189,7 @@ class Food101:
         """Yield the images of the test split with their classes, in the list's order.
 
         Raises:
-            UserError: naming the line, for a path that leads out of the folder or does not exist.
+            UserError: for a path that leads out of the folder or does not exist, naming the line.
         """
         home, errors = self._known(path), ErrorCollector()
         lines = (home / FOOD_TEST).read_text(encoding="utf-8").splitlines()

@@ -56,7 +56,7 @@ class Coco:
         """Yield the captions of each photo together, photos in the order of ``images``.
 
         Raises:
-            UserError: naming an entry that is missing or invalid.
+            UserError: if an entry is missing or invalid, naming it.
         """
         annotations, folder = self._known(path)
         errors = ErrorCollector()
@@ -111,7 +111,7 @@ def photos_of(about: Any, file: Path) -> list[Photo]:
         file: the file, for messages.
 
     Raises:
-        UserError: naming an entry that is missing or invalid.
+        UserError: if an entry is missing or invalid, naming it.
     """
     errors = ErrorCollector()
     photos: dict[str, Photo] = {}
@@ -155,7 +155,7 @@ def entries(about: Any, name: str, file: Path) -> Iterator[tuple[str, dict[str, 
     """Yield (place, entry) of a list of objects in a JSON file.
 
     Raises:
-        UserError: naming the file, or the entry that is invalid.
+        UserError: if the list is missing, or an entry is invalid, naming it.
     """
     found = about.get(name) if isinstance(about, dict) else None
     if not isinstance(found, list):

@@ -74,8 +74,8 @@ class CocoCounterfactuals:
         The group is the COCO photo, so that no split separates a pair from its photo.
 
         Raises:
-            UserError: naming line and id, for a pair with an image missing or unreadable; all lines
-                are checked before anything is yielded.
+            UserError: if a pair has a missing or unreadable image, naming line and id; all lines
+                are checked before any set is yielded.
         """
         home = self._home(path)
         assert home is not None

@@ -112,7 +112,7 @@ def columns_of(record: Mapping[str, Any], where: str) -> Columns:
     A counterfactual's columns may also be empty, because a csv cannot represent null otherwise.
 
     Raises:
-        UserError: as ``read_columns`` does.
+        UserError: if ``read_columns`` raises one.
     """
     names = tuple(name for name, value in record.items() if value is not None)
     if "" in record.values():

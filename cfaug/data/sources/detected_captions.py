@@ -74,7 +74,7 @@ def read_detected(record: Mapping[str, Any], where: str) -> DetectedCaption:
     """Read a line.
 
     Raises:
-        UserError: naming ``where``, if something is missing or invalid.
+        UserError: if something is missing or invalid, naming ``where``.
     """
     column = next((name for name in TEXTS if name in record), TEXTS[-1])
     extra: dict[str, Any] = {DETECTIONS: _objects(record, where)}
@@ -158,7 +158,7 @@ class DetectedCaptions(PhotoList):
         """Yield the captions of each photo together, photos as the list first names them.
 
         Raises:
-            UserError: naming the line, if something is missing or invalid.
+            UserError: if something is missing or invalid, naming the line.
         """
         errors = ErrorCollector()
         photos: dict[str, tuple[str, DetectedCaption, list[PhotoText]]] = {}
@@ -228,7 +228,7 @@ class EncodedCaptions:
         """Yield the captions of each photo together.
 
         Raises:
-            UserError: naming the line, if something is missing or invalid.
+            UserError: if something is missing or invalid, naming the line.
         """
         errors = ErrorCollector()
         together = groupby(self._list.records(self._list.list_of(path)), lambda r: _photo(r[1]))
@@ -264,7 +264,7 @@ def decode_base64(cell: str, where: str) -> bytes:
     """Return the image in a cell, in either alphabet of base64.
 
     Raises:
-        UserError: naming ``where``, if it is not base64, too large, or not an image.
+        UserError: if the cell is not base64, too large, or not an image, naming ``where``.
     """
     if len(cell) > MAX_BYTES * 4 // 3 + 4:
         raise UserError(f"{where}: an image of {len(cell):,} characters is too large")

@@ -69,8 +69,8 @@ class DetectionFile:
             ``image``, ``image_id``, ``file_name``, ``group`` and ``id`` that a line has.
 
     Raises:
-        UserError: naming the file and the entry, if the format is unknown, an id is duplicated or
-            unknown, or a required field of an object is missing.
+        UserError: if the format is unknown, an id is duplicated or unknown, or a required field of
+            an object is missing, naming the file and the entry.
     """
 
     def __init__(self, file: Path, more: Sequence[Path] = (), column: str | None = None) -> None:
@@ -96,8 +96,8 @@ class DetectionFile:
                 boxes unclipped.
 
         Raises:
-            RejectedError: naming the entry, if the file lacks the image, an object's label, score
-                or box is invalid, or its box is outside the image.
+            RejectedError: if the file lacks the image, an object's label, score or box is invalid,
+                or its box is outside the image, naming the entry.
             UserError: if several images of the file have that name.
         """
         known = self._known(name)

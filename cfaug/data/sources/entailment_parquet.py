@@ -71,7 +71,7 @@ class EntailmentParquet:
         """Yield the hypotheses of each image together.
 
         Raises:
-            UserError: naming file and row, if a value is missing or invalid.
+            UserError: if a value is missing or invalid, naming file and row.
         """
         files, errors, self._undecided = split_files(path), ErrorCollector(), 0
         classes = class_names_of(open_parquet(files[0]).schema_arrow.metadata or {}, LABEL)

@@ -112,7 +112,7 @@ def locate(
         folders: folders below the list's in which the image may be.
 
     Raises:
-        UserError: naming ``where``, if it leads out of the folder or does not exist.
+        UserError: if the image leads out of the folder or does not exist, naming ``where``.
     """
     inside = not PurePath(image).is_absolute() and ".." not in PurePath(image).parts
     targets = [Path(os.path.normpath(path / folder / image)) for folder in folders]
@@ -172,7 +172,7 @@ def sidecar_lines(image: Path) -> list[str]:
     """Return the captions in the text beside an image, one from each line.
 
     Raises:
-        UserError: naming the file that is missing, unreadable or empty.
+        UserError: if the text is missing, unreadable or empty, naming its file.
     """
     file = image.with_suffix(".txt")
     try:

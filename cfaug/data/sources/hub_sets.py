@@ -87,7 +87,7 @@ def rebuild_set(
         about: the values without their own column.
 
     Raises:
-        UserError: naming the row, if something is missing or invalid.
+        UserError: if something is missing or invalid, naming the row.
     """
     where = members[0][0]
     rows = []

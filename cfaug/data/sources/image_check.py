@@ -72,7 +72,7 @@ def check_images_differ(images: Iterable[tuple[str, Hashable]], where: str) -> N
         where: the place of the set, for the error.
 
     Raises:
-        UserError: naming ``where`` and both images, if two members show the same image.
+        UserError: if two members show the same image, naming ``where`` and both images.
     """
     seen: dict[Hashable, str] = {}
     for name, content in images:
@@ -99,8 +99,8 @@ def check_image(read: Callable[[int, int], bytes], length: int, where: str) -> D
         The digest of all its bytes.
 
     Raises:
-        UserError: naming ``where``, if it is not an image, has too many pixels, is truncated, or is
-            shorter than ``length``.
+        UserError: if this is not an image, or one with too many pixels, truncated, or shorter than
+            ``length``, naming ``where``.
     """
     if length == 0:
         raise UserError(f"{where}: the image is empty (0 bytes)")

@@ -39,7 +39,7 @@ def import_sets(folder: str | Path) -> Iterator[CounterfactualSet]:
     ``write_shards(import_sets(folder), shards)`` makes shards of it.
 
     Raises:
-        UserError: naming file and row, if something is missing or damaged; or the known forms.
+        UserError: if the form is unknown, or something is missing or damaged, naming file and row.
     """
     path = Path(folder).expanduser().resolve()
     if not path.is_dir():

@@ -59,7 +59,7 @@ class LabelList(CaptionList):
         """Yield every image with its class.
 
         Raises:
-            UserError: naming the line, for an invalid one.
+            UserError: if a line is invalid, naming it.
         """
         errors, sets = ErrorCollector(), self._sets(path)
         labels = {one.members[0][1] for one in sets}

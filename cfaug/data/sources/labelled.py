@@ -104,7 +104,7 @@ class LabelledParquet:
         """Yield the image of each row.
 
         Raises:
-            UserError: naming file and row of an invalid image or class.
+            UserError: if an image or class is invalid, naming file and row.
         """
         files, errors = _test_files(path), ErrorCollector()
         columns = _columns(files[0])

@@ -43,7 +43,7 @@ def list_records(file: Path, longest_field: int | None = None) -> Iterator[Recor
             is ``csv``'s limit, beyond which a quote is probably not closed.
 
     Raises:
-        UserError: naming the file and the line, for an invalid one.
+        UserError: if a record is invalid, naming the file and the line.
     """
     kind = file.suffix.lower()
     if kind == ".json":
@@ -62,8 +62,8 @@ def text_lines(file: Path) -> Iterator[tuple[str, str]]:
     Lines end at ``\n``; a ``\r`` before it belongs to the end.
 
     Raises:
-        UserError: naming the file and the line, if it is not UTF-8, has a NUL byte, or is too long
-            to be a line; naming the file, if it cannot be read.
+        UserError: if a line is not UTF-8, has a NUL byte or is too long, naming it, or if the file
+            cannot be read.
     """
     try:
         with require_regular(file).open("rb") as handle:
@@ -94,7 +94,7 @@ def _json_object(text: str, where: str) -> dict[str, Any]:
     """Parse a JSON object.
 
     Raises:
-        UserError: naming ``where``, if it is not one, or has a duplicated name.
+        UserError: if the text is not a JSON object, or has a duplicated name.
     """
     record = parse_json(text, where)
     if not isinstance(record, dict):
@@ -106,8 +106,8 @@ def parse_json(text: str | bytes, where: str) -> Any:
     """Parse JSON.
 
     Raises:
-        UserError: naming ``where``, if it is not JSON, an object in it has a duplicated name, or a
-            text in it is not Unicode.
+        UserError: if the text is not JSON, an object in it has a duplicated name, or a text in it
+            is not Unicode.
     """
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def require_unicode(text: str, where: str) -> str:
     r"""Return a text that can be encoded: JSON's ``\ud800`` is a lone surrogate.
 
     Raises:
-        UserError: naming ``where``, if the text has a lone surrogate.
+        UserError: if the text has a lone surrogate, naming ``where``.
     """
     try:
         text.encode()
@@ -148,7 +148,7 @@ def json_lines(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield (place, object) of every line of a jsonl file that is not blank.
 
     Raises:
-        UserError: naming the file and line, for a line that is not a JSON object.
+        UserError: if a line is not a JSON object, naming the file and the line.
     """
     for where, line in text_lines(file):
         if line.strip():
@@ -159,7 +159,7 @@ def json_file(file: Path) -> Any:
     """Parse a file of JSON.
 
     Raises:
-        UserError: naming it, if it cannot be read or is not JSON.
+        UserError: if the file cannot be read or is not JSON.
     """
     try:
         return parse_json(require_regular(file).read_bytes(), str(file))

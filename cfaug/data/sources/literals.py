@@ -38,7 +38,7 @@ def read_texts(cell: object, where: str) -> list[str]:
         where: the place of the cell, for errors.
 
     Raises:
-        UserError: naming ``where``, if it is not such a list, or a text is not Unicode.
+        UserError: if the cell is not such a list, or a text is not Unicode, naming ``where``.
 
     >>> read_texts("['dog', \"dog's tail\", ]", "line 2")
     ['dog', "dog's tail"]

@@ -130,7 +130,7 @@ class ModifiedPhotos(PhotoList):
         """Yield the text and the modified text of each row of the list, in its order.
 
         Raises:
-            UserError: naming the line, if something is missing or invalid.
+            UserError: if something is missing or invalid, naming the line.
         """
         found, errors, empty = read_modified_captions(self.list_of(path)), ErrorCollector(), 0
         digests: dict[Path, Digest] = {}
@@ -195,8 +195,8 @@ def read_modified_captions(file: Path | str) -> ModifiedCaptions:
             is a text, even ``None`` and ``nan``.
 
     Raises:
-        UserError: naming file and line, for missing columns, an empty original, an unknown label,
-            or an ``image_id`` that is neither a number nor a printed Series.
+        UserError: for missing columns, an empty original, an unknown label, or an ``image_id`` that
+            is neither a number nor a printed Series, naming file and line.
     """
     path, errors = Path(file).expanduser(), ErrorCollector()
     if path.suffix.lower() not in LISTS:
@@ -231,7 +231,7 @@ def label_of(record: Mapping[str, Any], where: str) -> str | None:
     """Return a record's label: for a hypothesis one of the three, otherwise any text or ``None``.
 
     Raises:
-        UserError: naming ``where``, if a hypothesis has another label, or the label is not a text.
+        UserError: if a hypothesis has another label, or the label is not a text, naming ``where``.
     """
     if record.get(LABEL) in (None, ""):
         return None
@@ -244,7 +244,7 @@ def photo_of(record: Mapping[str, Any], where: str) -> tuple[str, str] | None:
     """Return the id of a record's photo, from ``image_id``, and COCO's name of its file.
 
     Raises:
-        UserError: naming ``where``, if it is neither a whole number nor a Series of one.
+        UserError: if the id is neither a whole number nor a Series of one, naming ``where``.
     """
     found = record.get(PHOTO)
     if found in (None, ""):

@@ -62,7 +62,7 @@ class PairedFolders:
         """Yield the original and the counterfactual of every pair, by name.
 
         Raises:
-            UserError: naming an image without a partner or a caption.
+            UserError: if an image has no partner or no caption, naming it.
         """
         sides = self._known(path)
         images = [_by_name(side, images_below(side)) for side in sides]

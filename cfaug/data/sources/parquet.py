@@ -83,8 +83,8 @@ class ParquetImporter:
         """Yield every set as soon as its last row is read.
 
         Raises:
-            UserError: naming file and row, if something is missing or damaged; naming the set, if
-                its rows are too far apart.
+            UserError: if something is missing or damaged, naming file and row, or if the rows of a
+                set are too far apart.
         """
         errors = ErrorCollector()
         for rows in self._group_rows(path) if self._set_columns else self._single(path):
@@ -135,7 +135,7 @@ def open_parquet(file: Path) -> Any:
     """Open a parquet file.
 
     Raises:
-        UserError: naming it, if it is not valid parquet.
+        UserError: if the file is not valid parquet, naming it.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -152,7 +152,7 @@ def column_names(file: Path) -> list[str]:
     """Return the columns of a parquet file, in order.
 
     Raises:
-        UserError: naming it, if it cannot be opened.
+        UserError: if the file cannot be opened, naming it.
     """
     with open_parquet(file) as table:
         return list(table.schema_arrow.names)
@@ -172,7 +172,7 @@ def records(
         needed: further columns that must exist.
 
     Raises:
-        UserError: naming a file that cannot be read or lacks a column.
+        UserError: if a file cannot be read or lacks a column, naming it.
     """
     import pyarrow as pa
 
@@ -217,7 +217,7 @@ def image_of(record: dict[str, Any], name: str, where: str) -> bytes:
     """Return the encoded image in a column, after checking it.
 
     Raises:
-        UserError: naming ``where``, if it is missing or not an image.
+        UserError: if the image is missing or invalid, naming ``where``.
     """
     image = record.get(name)
     data = image.get("bytes") if isinstance(image, dict) else image

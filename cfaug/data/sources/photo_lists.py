@@ -146,7 +146,8 @@ class PhotoList:
         """Return the file of a photo that the list names.
 
         Raises:
-            UserError: naming ``where``, if it is missing, or leads out of the permitted folders.
+            UserError: if the photo is missing, or leads out of the permitted folders, naming
+                ``where``.
         """
         return find_photo(self.home(path), name, where, self.image_roots)
 
@@ -168,7 +169,7 @@ def find_photo(
         folders: folders below each of these in which the photo may be.
 
     Raises:
-        UserError: naming ``where``, if it is missing, or leads out of the permitted folders.
+        UserError: if the photo is missing, or leads out of the permitted folders, naming ``where``.
     """
     try:
         return locate(home, name, where, roots, folders)

@@ -107,7 +107,7 @@ class InstructPix2Pix:
         """Yield the sets with images, scores, seeds, p and cfg.
 
         Raises:
-            UserError: naming the folder and seed, for an image that is missing or damaged.
+            UserError: for an image that is missing or damaged, naming the folder and seed.
         """
         errors = ErrorCollector()
         for one in self._sets(path, errors):

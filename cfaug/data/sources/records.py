@@ -106,7 +106,7 @@ def image_records(file: Path) -> Iterator[Record]:
             by name; LLaVA's conversations; or Flickr30k's ``results.csv`` or ``.token``.
 
     Raises:
-        UserError: naming file and line or entry, for an invalid one.
+        UserError: if an entry is invalid, naming file and line.
     """
     kind = file.suffix.lower()
     if kind == ".parquet":

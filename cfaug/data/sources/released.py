@@ -49,7 +49,8 @@ def require_image(data: bytes, where: str) -> bytes:
     """Return an encoded image after checking its size, header and end.
 
     Raises:
-        UserError: naming ``where``, if it is too large, truncated, or not a PNG, JPEG or WebP.
+        UserError: if the image is too large, truncated, or not a PNG, JPEG or WebP, naming
+            ``where``.
     """
     if len(data) > MAX_BYTES:
         raise UserError(f"{where}: {len(data)} bytes are too many; at most {MAX_BYTES} are read")
@@ -62,7 +63,7 @@ def text_field(record: dict[str, Any], name: str, where: str) -> str:
     """Return a text or whole number of a record, as text.
 
     Raises:
-        UserError: naming ``where`` and the existing columns, if it is missing or of another type.
+        UserError: if the field is missing or of another type, naming ``where`` and the columns.
     """
     value = record.get(name)
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":

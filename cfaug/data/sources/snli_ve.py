@@ -102,8 +102,8 @@ class SnliVe(PhotoList):
         """Yield the hypotheses of each photo together, photos as the list first names them.
 
         Raises:
-            UserError: naming the line, for a missing photo, an unknown label, or a pair that is
-                repeated with another text or label.
+            UserError: for a missing photo, an unknown label, or a pair that is repeated with
+                another text or label, naming the line.
         """
         errors = ErrorCollector()
         for name, (where, texts) in self._photos(path).items():

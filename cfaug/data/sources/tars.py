@@ -230,7 +230,7 @@ class OwnShards(TarReader):
         """Refuse a shard that differs from its commit.
 
         Raises:
-            UserError: naming it, if its bytes were changed.
+            UserError: if the bytes of the shard were changed.
         """
         commit = read_commit(tar_file.parent, int(tar_file.stem))
         with require_regular(tar_file).open("rb") as handle:

@@ -59,7 +59,7 @@ def caption(text: object, where: str) -> str:
     """Return a caption as one line.
 
     Raises:
-        UserError: naming ``where``, if it is not text or is empty.
+        UserError: if the caption is not text or is empty, naming ``where``.
     """
     if not isinstance(text, str):
         raise UserError(f"{where}: the caption should be a text, not {text!r}")
@@ -73,7 +73,7 @@ def captions(found: object, where: str) -> list[str]:
     """Return the captions in a field: one, or a list of them, possibly printed in a csv.
 
     Raises:
-        UserError: as ``caption``; an empty list counts as an empty caption.
+        UserError: if ``caption`` raises one; an empty list counts as an empty caption.
     """
     if isinstance(found, str) and LIST_IN_A_CELL.fullmatch(found):
         found = _list_in_a_cell(found, where)
@@ -108,7 +108,7 @@ def entailment_label(label: object, where: str) -> str:
     """Return a label of ``cfaug.types.ENTAILMENT``.
 
     Raises:
-        UserError: naming ``where``, if it is not one of them.
+        UserError: if the label is not one of them, naming ``where``.
 
     >>> entailment_label(" Neutral", "line 1")
     'neutral'

@@ -96,7 +96,7 @@ def read_annotations(files: Sequence[Path]) -> list[Annotation]:
         files: tsv (or csv) files; all rows of a file have one context, determined by its columns.
 
     Raises:
-        UserError: naming file and line, if something is missing, invalid or duplicated.
+        UserError: if something is missing, invalid or duplicated, naming file and line.
     """
     found: dict[str, Annotation] = {}
     errors = ErrorCollector()
@@ -251,7 +251,7 @@ class VisoGenderPhotos:
         """Yield a row for each annotated photo, its caption with the neutral pronoun.
 
         Raises:
-            UserError: naming photos that are missing or cannot be read, unless ``without_missing``.
+            UserError: if photos are missing or cannot be read, unless ``without_missing``.
         """
         photos, asked = find_photos(path), self._asked()
         if not asked:

@@ -117,7 +117,7 @@ def decode_set(samples: Sequence[Mapping[str, bytes]], where: str) -> Counterfac
     """Make a set from its members' files, ``{extension: content}`` each, in order.
 
     Raises:
-        UserError: naming ``where``, if a file is missing or the members contradict each other.
+        UserError: if a file is missing or the members contradict each other, naming ``where``.
     """
     try:
         return _decode(samples)

@@ -163,7 +163,7 @@ def read_all_edits(folder: Path) -> Iterator[tuple[Example, Edited]]:
     """Yield the examples of every shard edited so far, with the editor's results.
 
     Raises:
-        UserError: as ``read_edits``.
+        UserError: if ``read_edits`` raises one.
     """
     for number in committed_captions(folder):
         yield from read_edits(folder, number)

@@ -152,8 +152,8 @@ def list_complete(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
     """Return ``list_committed``, after checking that no shard lacks its commit.
 
     Raises:
-        UserError: as ``list_committed``; or if ``card.json`` counts a shard without a commit, which
-            would be left out.
+        UserError: if ``list_committed`` raises one, or ``card.json`` counts a shard without a
+            commit, which would be left out.
     """
     found = list_committed(folder)
     there = {tar.name for tar, _ in found}
@@ -196,7 +196,7 @@ def read_commit(folder: Path, number: int) -> dict[str, Any] | None:
     """Return the commit of one shard, ``None`` if it does not exist.
 
     Raises:
-        UserError: as ``list_committed`` does.
+        UserError: if ``list_committed`` would raise one for this shard.
     """
     return _commit(folder / f"{number:05d}.json")
 
@@ -247,7 +247,7 @@ def read_sets(folder: Path) -> Iterator[CounterfactualSet]:
     """Yield the sets of every complete shard, in order.
 
     Raises:
-        UserError: naming the shard and member, if a shard is damaged or lacks its commit.
+        UserError: if a shard is damaged or lacks its commit, naming the shard and member.
     """
     for tar_file, commit in list_complete(folder):
         count = 0
@@ -266,7 +266,7 @@ def read_scores(folder: Path) -> dict[str, dict[str, float]]:
     """Return the scores of the sets of every complete shard, by their keys; no image is read.
 
     Raises:
-        UserError: naming the shard and member, if a shard is damaged or a score is not a number.
+        UserError: if a shard is damaged or a score is not a number, naming the shard and member.
     """
     found: dict[str, dict[str, float]] = {}
     for tar_file, _ in list_complete(folder):

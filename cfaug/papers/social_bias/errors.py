@@ -208,7 +208,7 @@ def _read(file: Path, read: Callable[[], Any]) -> Any:
     """Read the part of a record that is specific to a question.
 
     Raises:
-        UserError: naming the file, if it is invalid.
+        UserError: if the part is invalid, naming the file.
     """
     try:
         return read()

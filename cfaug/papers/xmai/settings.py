@@ -82,7 +82,7 @@ def read_timings(file: str | Path) -> list[Timing]:
         file: the file ``timing.csv``.
 
     Raises:
-        UserError: naming file and line of an invalid row, or if there are no rows.
+        UserError: if a row is invalid, naming file and line, or if there are no rows.
     """
     path = require_regular(Path(file)) if Path(file).exists() else None
     if path is None:

@@ -118,7 +118,7 @@ class Entry:
         """Return the caption in the first existing one of some columns.
 
         Raises:
-            UserError: naming the entry, if none exists or it is not text.
+            UserError: if no column exists or the value is not text, naming the entry.
         """
         return caption(self.fields[self.column(*columns)], f"{self.where}: {self.column(*columns)}")
 
@@ -126,7 +126,7 @@ class Entry:
         """Return the first of some columns that exists.
 
         Raises:
-            UserError: naming the entry and its columns, if none exists.
+            UserError: if no column exists, naming the entry and its columns.
         """
         found = next((name for name in columns if name in self.fields), None)
         if found is None:
@@ -141,7 +141,7 @@ class Entry:
         """Return a text or number as a text, "" if it is null or missing.
 
         Raises:
-            UserError: naming the entry, if it is anything else.
+            UserError: if the value is anything else, naming the entry.
         """
         value = self.fields.get(column)
         if value is None:
@@ -154,7 +154,7 @@ class Entry:
         """Return the photo in the first existing one of some columns: a file's name, or bytes.
 
         Raises:
-            UserError: naming the entry, if none exists or it is empty.
+            UserError: if no column exists or the value is not an image, naming the entry.
         """
         column = self.column(*columns)
         value = self.fields[column]
@@ -170,7 +170,7 @@ class Entry:
         """Return the names by which a photo is searched: the record's path, and its file name.
 
         Raises:
-            UserError: naming the entry, if it is not a file name.
+            UserError: if the name is not a file name, naming the entry.
         """
         plain = os.path.normpath(name.strip()) if name.strip() else ""
         if not plain or "\0" in plain:
@@ -182,7 +182,7 @@ class Entry:
         """Return a whole number; a float without a fraction counts as one.
 
         Raises:
-            UserError: naming the entry, if it is not a whole number.
+            UserError: if the value is not a whole number, naming the entry.
         """
         value = self.fields[self.column(column)]
         if isinstance(value, float) and value.is_integer():
@@ -225,7 +225,7 @@ class ItemForm:
         """Yield the entries of a folder's lists, in order.
 
         Raises:
-            UserError: naming the file that cannot be read.
+            UserError: if a file cannot be read, naming it.
         """
         for category, file in self.lists(path).items():
             yield from file_entries(file, category)
@@ -241,7 +241,7 @@ class ItemForm:
         """Read an entry.
 
         Raises:
-            UserError: naming it, if something is missing or invalid.
+            UserError: if a field is missing or invalid, naming the entry.
         """
         raise NotImplementedError
 
@@ -262,7 +262,7 @@ def file_entries(file: Path, category: str = "") -> Iterator[Entry]:
     Numbers may be missing: the released files of SugarCrepe skip some.
 
     Raises:
-        UserError: naming the file, or the entry that is not an object.
+        UserError: if the file is not of this form, or an entry is not an object.
     """
     found = json_file(file)
     if isinstance(found, dict):

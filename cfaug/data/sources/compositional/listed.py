@@ -135,7 +135,7 @@ class ItemList:
         """Yield the members of every item.
 
         Raises:
-            UserError: naming invalid entries and missing photos.
+            UserError: if entries are invalid or photos are missing, naming them.
         """
         left_out = self._left_out = LeftOut()
         home, errors = split_home(path)[0], ErrorCollector()

@@ -65,7 +65,7 @@ class ItemTable:
         """Yield the set of every row.
 
         Raises:
-            UserError: naming file and row, if something is missing or damaged.
+            UserError: if something is missing or damaged, naming file and row.
         """
         left_out, errors = LeftOut(), ErrorCollector()
         self._left_out = left_out
@@ -92,7 +92,7 @@ def item_set(kind: str, item: Item, finder: PhotoFinder) -> CounterfactualSet:
 
     Raises:
         MissingPhotoError: if a photo that it names is missing or unreadable.
-        UserError: naming the item, if an image of the table is missing or damaged.
+        UserError: if an image of the table is missing or damaged, naming the item.
     """
     images = {
         str(number): finder.found(photo, item.where).file.read_bytes()

@@ -37,7 +37,7 @@ class ParquetColumn:
         """Return a value as a Python object.
 
         Raises:
-            UserError: naming the file, if it can no longer be read.
+            UserError: if the file can no longer be read, naming it.
         """
         import pyarrow as pa
 

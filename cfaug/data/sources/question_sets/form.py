@@ -52,7 +52,7 @@ def yes_or_no(row: SetRow, name: str) -> int:
     """Return the number of a column's ``yes`` or ``no`` among ``YES_NO``.
 
     Raises:
-        UserError: naming the place, if it is neither.
+        UserError: if the value is neither, naming the place.
     """
     said = row.text(name).lower().rstrip(".")
     if said not in YES_NO:

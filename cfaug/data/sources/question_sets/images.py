@@ -102,7 +102,8 @@ class Photos:
             where: the place of the name, for messages.
 
         Raises:
-            UserError: naming ``where``, if it is missing, or leads out of the permitted folders.
+            UserError: if the image is missing, or leads out of the permitted folders, naming
+                ``where``.
         """
         folders = (*IMAGE_FOLDERS, *self.folders)
         return FileImage(find_photo(self.home, name, where, self.roots, folders))

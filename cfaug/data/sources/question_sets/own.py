@@ -52,7 +52,7 @@ def read_question(name: str, kind: str, record: object, where: str) -> AskedQues
         where: the place of the question, for messages.
 
     Raises:
-        UserError: naming the place, if a field is missing or has another type.
+        UserError: if a field is missing or has another type, naming the place.
     """
     if not isinstance(record, Mapping):
         raise UserError(f"{where}: a question should be {{q, options, answer}}, not {record!r:.80}")

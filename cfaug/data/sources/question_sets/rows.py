@@ -51,7 +51,7 @@ class SetRow:
         """Return a text or whole number as one line.
 
         Raises:
-            UserError: naming the place, if it is missing or empty.
+            UserError: if the value is missing or empty, naming the place.
         """
         line = " ".join(text_field(dict(self.fields), name, self.where).split())
         if not line:
@@ -62,7 +62,7 @@ class SetRow:
         """Return the image in a column, or the file that it names.
 
         Raises:
-            UserError: naming the place, if the file is missing.
+            UserError: if the file is missing, naming the place.
         """
         if self.embedded is not None:
             return self.embedded(name)
