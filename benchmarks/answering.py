@@ -1,8 +1,8 @@
-"""How fast questions about images are answered: shared readings against one sequence an option.
+"""The speed of answering questions about images: shared encodings against a sequence per option.
 
-"one option" is how lmms-eval asks: a sequence of image, question and option for each option, one at
-a time, the image processed and encoded each time. "shared" is ``VisionLanguageModel`` as
-``benchmark=vqa`` asks it: an image is read once for its questions, and a question once for its
+"one option" is lmms-eval's way: a sequence of image, question and option for each option, one at a
+time, with the image processed and encoded each time. "shared" is ``VisionLanguageModel`` as
+``benchmark=vqa`` uses it: an image is read once for its questions, and a question once for its
 options, in batches. Both score the same options of the same tiny model (checked, 1e-3). Rounds are
 interleaved; the ratio is the geometric mean over rounds with Student's 95 % interval on its
 logarithm. Weights are random, and pictures noise: times do not depend on them.
@@ -54,7 +54,7 @@ def draw_images(count: int) -> list[Image.Image]:
 
 
 def ask_questions(options: int) -> list[Question]:
-    """Return the basic question and four counterfactual ones, as CFMM has of each image."""
+    """Return a basic question and four counterfactual ones, as for each image of CFMM."""
     texts = [BASIC, *(f"If {one}, how many dogs would there be?" for one in CONDITIONS)]
     return [Question(text, OPTIONS[:options]) for text in texts]
 
@@ -74,7 +74,7 @@ def shared(
 def one_option(
     model: VisionLanguageModel, images: Sequence[Image.Image], questions: Sequence[Question]
 ) -> Scores:
-    """Score one sequence an option, everything anew."""
+    """Score one sequence per option, without sharing anything."""
     found: Scores = []
     for image in images:
         for question in questions:
@@ -86,8 +86,8 @@ def one_option(
 
 
 def time_rounds(arms: dict[str, Callable[[], Scores]], rounds: int) -> dict[str, list[float]]:
-    """Return seconds of every round; rounds are interleaved, their order turned."""
-    expected = {name: arm() for name, arm in arms.items()}  # allocates as well
+    """Return the seconds of every round; arms are interleaved in alternating order."""
+    expected = {name: arm() for name, arm in arms.items()}  # also allocates memory
     first, second = expected.values()
     if not np.allclose(first, second, rtol=CLOSE, atol=CLOSE):
         raise SystemExit(f"scores differ by {np.abs(np.subtract(first, second)).max()}")
@@ -131,7 +131,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--families", nargs="+", default=list(FAMILIES), choices=FAMILIES)
     parser.add_argument("--images", type=int, default=16)
     parser.add_argument("--options", type=int, default=2, choices=range(2, len(OPTIONS) + 1))
-    parser.add_argument("--batch", type=int, default=12, help="images that are asked together")
+    parser.add_argument("--batch", type=int, default=12, help="images in a batch")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args(argv)

@@ -23,17 +23,17 @@ FLAGS = (
 
 
 def find() -> str | None:
-    """Return the browser's program, if there is one."""
+    """Return the path of the browser's program; ``None`` if there is none."""
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
 class Browser:
-    """One tab. What the page logs or throws, and every address it asks for, is kept.
+    """One tab; it records the page's logs and errors, and every address that it requests.
 
     Args:
         profile: an empty folder for the browser's own files.
-        width: of the window, CSS pixels.
-        height: of the window, CSS pixels.
+        width: the width of the window in CSS pixels.
+        height: the height of the window in CSS pixels.
     """
 
     def __init__(self, profile: Path, width: int = 1200, height: int = 900) -> None:
@@ -119,7 +119,7 @@ class Browser:
             self._receive()
 
     def run(self, script: str) -> Any:
-        """Return the value of a JavaScript expression, or of the promise it gives."""
+        """Return the value of a JavaScript expression, or of its promise."""
         found = self.call(
             "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
         )
@@ -128,7 +128,7 @@ class Browser:
         return found["result"].get("value")
 
     def press(self, key: str) -> None:
-        """Press a key where the focus is."""
+        """Press a key at the focused element."""
         text = {"text": key} if len(key) == 1 else {}
         names = {"Enter": {"text": "\r"}}.get(key, text)
         codes = {"ArrowLeft": 37, "ArrowRight": 39, "Tab": 9, "Escape": 27, "Enter": 13}
@@ -140,7 +140,7 @@ class Browser:
             )  # fmt: skip
 
     def view(self, width: int, height: int, *, dark: bool = False, phone: bool = False) -> None:
-        """Set the window's size and the colours the reader prefers."""
+        """Set the window's size and the preferred colour scheme."""
         self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height,
             deviceScaleFactor=2 if phone else 1, mobile=phone,
@@ -149,6 +149,6 @@ class Browser:
         self.call("Emulation.setEmulatedMedia", features=[scheme])
 
     def screenshot(self, file: Path) -> None:
-        """Write what the window shows as a PNG."""
+        """Write a screenshot of the window as a PNG."""
         self.run("Promise.all([...document.images].map((i) => i.decode().catch(() => 0)))")
         file.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))

@@ -1,13 +1,13 @@
-"""How much batching across captions brings: edits of captions, three ways, same loaded objects.
+"""The gain from batching across captions: edits of captions, four ways, with the same models.
 
-"together" is the editor as it is: masks, similarities and perplexities of all captions of a call in
+"together" is the editor itself: masks, similarities and perplexities of all captions of a call in
 length-sorted batches. "one caption" calls the same editor with one caption at a time. "one text"
 gives every model one text at a time, each text once. "one candidate" is the plain loop: every
-candidate goes through every filter by itself, its caption and the original judged one by one, and
-nothing is remembered from one candidate to the next. All four choose the same edits (checked).
+candidate goes through every filter by itself, its caption and the original are judged one by one,
+and no result is kept for the next candidate. All four choose the same edits (checked).
 
-Seconds are those of the clock, on every core of the machine for all four ways alike (``--threads``
-says otherwise): run it on an idle one.
+Seconds are wall-clock time, on all cores of the machine for all four ways (unless ``--threads`` is
+given), so run it on an idle machine.
 
     python benchmarks/captions.py                     # the tiny models of zoo=captions
     python benchmarks/captions.py --roberta           # random weights in roberta-base's shape, too
@@ -75,7 +75,7 @@ class OneByOne:
 
 
 class Alone:
-    """A filter or a choice that sees one candidate at a time."""
+    """A filter or a ranker that is called with one candidate at a time."""
 
     def __init__(self, part: PartOfSpeech | SimilarityBand | LowestPerplexity) -> None:
         self.part = part
@@ -141,14 +141,14 @@ def edit(editor: Substitution, way: str, captions: list[Example]) -> list[Edited
 def measure(
     every: dict[str, Substitution], captions: list[Example], repeats: int
 ) -> dict[str, list[float]]:
-    """Return captions a second of each way, repeats interleaved."""
+    """Return the captions per second of each way, with interleaved repeats."""
     for editor in every.values():
         editor.edit(captions[:2])  # loads the models and warms them
     rates: dict[str, list[float]] = {way: [] for way in WAYS}
     found: dict[str, list[Edited]] = {}
     for repeat in range(repeats):
         for way in [*WAYS[repeat % 4 :], *WAYS[: repeat % 4]]:
-            # As timeit does: a collection would fall into any pass, once in a while.
+            # Like timeit: a garbage collection could otherwise fall into any pass.
             gc.collect()
             gc.disable()
             started = time.perf_counter()
@@ -182,8 +182,8 @@ def report(name: str, rates: dict[str, list[float]]) -> None:
 def random_models(folder: Path) -> tuple[MaskedLM, SentenceEncoder, CausalLM]:
     """Save random weights in the shapes of roberta-base, all-MiniLM-L6-v2 and gpt2.
 
-    Over the tiny zoo's vocabulary of whole words, so that some guesses pass the tagger; the heads
-    are therefore smaller than the real ones.
+    They have the tiny zoo's vocabulary of whole words, so that some guesses pass the tagger; the
+    heads are therefore smaller than the real ones.
     """
     import torch
     from transformers import (
@@ -226,7 +226,7 @@ def random_models(folder: Path) -> tuple[MaskedLM, SentenceEncoder, CausalLM]:
 
 
 def machine() -> str:
-    """Name the processor and how many threads are used."""
+    """Return the processor's name and the number of threads."""
     import torch
 
     info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
@@ -239,16 +239,16 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--captions", type=Path, default=SAMPLE, help="JSON lines (bundled sample)")
-    parser.add_argument("--count", type=int, default=200, help="captions (%(default)s)")
-    parser.add_argument("--repeats", type=int, default=3, help="passes of each (%(default)s)")
-    parser.add_argument("--roberta", action="store_true", help="also the large shapes")
-    parser.add_argument("--few", type=int, default=6, help="captions of those (%(default)s)")
+    parser.add_argument("--captions", type=Path, default=SAMPLE, help="JSON Lines (bundled sample)")
+    parser.add_argument("--count", type=int, default=200, help="number of captions (%(default)s)")
+    parser.add_argument("--repeats", type=int, default=3, help="passes of each way (%(default)s)")
+    parser.add_argument("--roberta", action="store_true", help="also time the large shapes")
+    parser.add_argument("--few", type=int, default=6, help="captions of large shapes (%(default)s)")
     parser.add_argument(
         "--threads",
         type=int,
         default=os.cpu_count() or 1,
-        help="of torch, in every way (all cores)",
+        help="threads of torch, for all ways (all cores)",
     )
     args = parser.parse_args(argv)
     import torch
@@ -266,7 +266,7 @@ def main(argv: list[str]) -> int:
     if args.roberta:
         with tempfile.TemporaryDirectory() as name:
             large = random_models(Path(name))
-            # Random sentences are all alike: the band is open, so that there is work for the rest.
+            # Random sentences are all similar, so the band is open: later filters need work.
             rates = measure(editors(*large, (-1, 1)), captions[: args.few], 1)
         report("Random weights, shapes of roberta-base, MiniLM-L6 and gpt2, float32", rates)
     return 0

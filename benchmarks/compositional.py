@@ -1,18 +1,17 @@
 """Compositional tests: the releases' loops, one item at a time, against benchmark=choice and pairs.
 
-The loops are written after SugarCrepe's ``main_eval.py`` (an item opens and transforms its photo,
-embeds it and two captions, each alone), Winoground's notebook (four calls of both towers a pair)
-and BiVLC's ``CLIP_utils.evaluate_BiVLC`` (each of two photos and two captions once), all of the
-same model: both are asked on the same JPEGs with the same transform, from the first byte read to
-the last item decided. Ours reads the released layout through its index, whose making is timed by
-itself. Every item's decision must be the same, and every score to 2e-5. SugarCrepe has 4.8 items a
-photo, and so does this set; captions are all distinct. Rounds are interleaved, and who goes first
-changes.
+The loops follow SugarCrepe's ``main_eval.py`` (each item opens and transforms its photo, and embeds
+it and two captions one by one), Winoground's notebook (four calls of both towers for each pair) and
+BiVLC's ``CLIP_utils.evaluate_BiVLC`` (each of two photos and two captions once). Loops and ours use
+the same model, JPEGs and transform, and are timed from the first byte read to the last decision.
+Ours reads the released layout through an index; making the index is timed separately. All decisions
+must be the same, and all scores to 2e-5. Like SugarCrepe, this set has 4.8 items per photo; all
+captions are distinct. Rounds are interleaved in alternating order.
 
-``shared`` is what a second set on the same photos costs where embeddings are kept.
+``shared`` is the time of a second set on the same photos with kept embeddings.
 
     python benchmarks/compositional.py
-    python benchmarks/compositional.py --quick       # does it run at all
+    python benchmarks/compositional.py --quick       # a quick check that it runs
 """
 
 from __future__ import annotations
@@ -44,11 +43,12 @@ CLOSE = 2e-5
 
 @dataclass(frozen=True)
 class Laid:
-    """The sets on disk, and what the loops iterate over.
+    """The sets on disk, and the items that the loops iterate over.
 
     Attributes:
-        choice: SugarCrepe's layout; ``entries`` are its items in the order of our index.
-        pairs: Winoground's older layout; ``examples`` are its lines.
+        choice: the folder in SugarCrepe's layout; ``entries`` are its items in the order of our
+            index.
+        pairs: the folder in Winoground's older layout; ``examples`` are its lines.
     """
 
     choice: Path
@@ -105,7 +105,7 @@ def lay_out(folder: Path, items: int, pairs: int, side: int) -> Laid:
 
 
 class Loops:
-    """The releases' loops: ``embed_*`` are what open_clip's ``encode_*(normalize=True)`` gives."""
+    """The releases' loops; ``embed_*`` are open_clip's ``encode_*(normalize=True)``."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -127,7 +127,7 @@ class Loops:
         return normalize(self.model.encode_image(pixels), dim=-1)
 
     def sugarcrepe(self, laid: Laid) -> np.ndarray:
-        """Return (items, 2): what the true and the false caption score."""
+        """Return the scores of the true and the false caption, (items, 2)."""
         import numpy as np
         import torch
 
@@ -140,7 +140,7 @@ class Loops:
         return np.array(found)
 
     def winoground(self, laid: Laid) -> np.ndarray:
-        """Return (pairs, captions, images), each score by a call of both towers."""
+        """Return scores (pairs, captions, images), each by a call of both towers."""
         import numpy as np
         import torch
 
@@ -154,7 +154,7 @@ class Loops:
         return found
 
     def bivlc(self, laid: Laid) -> np.ndarray:
-        """Return (pairs, captions, images), each photo and each caption embedded once a pair."""
+        """Return scores (pairs, captions, images), embedding photos and captions once per pair."""
         import numpy as np
         import torch
 
@@ -172,28 +172,28 @@ class Loops:
 
 
 def forget() -> None:
-    """Drop decoded pixels of earlier rounds."""
+    """Discard decoded pixels of earlier rounds."""
     from cfaug.bench import embed
 
     embed._KEPT = embed._Kept()
 
 
 def ask_choice(model: Any, index: Index) -> Any:
-    """Ask ``benchmark=choice``, without the blind rows that the loops lack."""
+    """Run ``benchmark=choice`` without the blind rows, which the loops lack."""
     from cfaug.bench.caption_choice import CaptionChoice
 
     return CaptionChoice(name="sugarcrepe", blind=None).ask(index).run(model)
 
 
 def ask_pairs(model: Any, index: Index) -> Any:
-    """Ask ``benchmark=pairs benchmark.details=true``."""
+    """Run ``benchmark=pairs benchmark.details=true``."""
     from cfaug.bench.pairs import PairMatching
 
     return PairMatching(name="winoground", details=True).ask(index).run(model)
 
 
 def check_choice(scores: np.ndarray, found: Any) -> None:
-    """Hold every item against the loop's, SugarCrepe's rule for ties included."""
+    """Compare every item with the loop's, including SugarCrepe's rule for ties."""
     import numpy as np
 
     ours = np.stack([found.items["text 0"], found.items["text 1"]], axis=1)
@@ -202,7 +202,7 @@ def check_choice(scores: np.ndarray, found: Any) -> None:
 
 
 def check_pairs(sim: np.ndarray, found: Any) -> None:
-    """Hold every pair against the loop's, by all scores."""
+    """Compare all scores of every pair with the loop's."""
     import numpy as np
 
     text = (sim[:, 0, 0] > sim[:, 1, 0]) & (sim[:, 1, 1] > sim[:, 0, 1])
@@ -214,14 +214,14 @@ def check_pairs(sim: np.ndarray, found: Any) -> None:
 
 
 def spent(work: Callable[[], Any]) -> tuple[tuple[float, float], Any]:
-    """Return seconds by the clock and of the processor, and what came out."""
+    """Return the wall-clock and processor seconds of a call, and its result."""
     clock, processor = time.perf_counter(), time.process_time()
     found = work()
     return (time.perf_counter() - clock, time.process_time() - processor), found
 
 
 def measure(laid: Laid, indexes: Sequence[Index], model: Any, rounds: int) -> dict[str, Any]:
-    """Return seconds of the loops and of ours, by name, a round after the other."""
+    """Return the seconds of the loops and of ours in each round, by name."""
     loops, (choice, pairs) = Loops(model), indexes
     contests = {
         "SugarCrepe": (loops.sugarcrepe, ask_choice, choice, check_choice),
@@ -242,7 +242,7 @@ def measure(laid: Laid, indexes: Sequence[Index], model: Any, rounds: int) -> di
 
 
 def measure_shared(index: Index, model: Any, folder: Path) -> tuple[float, float]:
-    """Return seconds of a set, and of another set on the same photos, embeddings kept."""
+    """Return the seconds of a set, and of a second one on the same photos with kept embeddings."""
     from cfaug.bench.cached_model import CachedEncoder
 
     forget()

@@ -1,15 +1,15 @@
 """Evaluation of one checkpoint: evaluate.py against CLIP_benchmark, whole commands, and recall.
 
-Both are asked for recall at 1, 5 and 10, both ways, of the same open_clip weights on the same
-CLIP_benchmark folder (a WebDataset), in float32. A command is timed from its start to its end:
-imports, loading and reading included. Three arms, interleaved, who goes first changing by round:
-CLIP_benchmark; ours cold, with no index and no kept embedding; ours warm, a second evaluation of
-the same weights, whose embeddings are kept: it need not even load the model. Recalls must agree.
+Both compute recall at 1, 5 and 10 in both directions for the same open_clip weights on the same
+CLIP_benchmark folder (a WebDataset), in float32. A command is timed from its start to its end,
+including imports, loading and reading. There are three arms, interleaved in alternating order:
+CLIP_benchmark; ours cold, without an index or kept embeddings; ours warm, a second evaluation of
+the same weights with kept embeddings, which does not even load the model. Recalls must agree.
 CLIP_benchmark is in the extra "dev", or ``pip install clip-benchmark``.
 
     python benchmarks/evaluation.py
     python benchmarks/evaluation.py --images 1000 --repeats 5      # on a GPU, if there is one
-    python benchmarks/evaluation.py --quick                        # does it run at all
+    python benchmarks/evaluation.py --quick                        # a quick check that it runs
     python benchmarks/evaluation.py --recall 100000                # recall alone, 100k x 100k
 """
 
@@ -43,7 +43,7 @@ ARMS = ("CLIP_benchmark", "ours, cold", "ours, warm")
 
 @dataclass(frozen=True)
 class Spent:
-    """What a command took: seconds on the wall, and of processor time in all its processes."""
+    """A command's wall-clock seconds, and the processor seconds of all its processes."""
 
     wall: float
     processor: float
@@ -111,7 +111,7 @@ def spent(command: list[str], folder: Path) -> Spent:
 
 
 class Contest:
-    """The three arms on one model and one folder, which lie in ``place``."""
+    """The three arms on one model and one folder of data, both in ``place``."""
 
     def __init__(self, place: Path, args: argparse.Namespace) -> None:
         from cfaug.data.exporters import export_clip_benchmark
@@ -122,7 +122,7 @@ class Contest:
         random_model(place / "model", args.architecture)
 
     def run(self, arm: str) -> Spent:
-        """Evaluate once, from nothing unless the arm is the warm one."""
+        """Evaluate once, with empty caches unless the arm is the warm one."""
         if arm == "CLIP_benchmark":
             return spent(self._theirs(), self.place)
         if arm == "ours, cold":
@@ -149,9 +149,9 @@ class Contest:
         ]  # fmt: skip
 
     def check(self) -> float:
-        """Return the largest difference between both sides' recalls.
+        """Return the largest difference between the recalls of both tools.
 
-        CLIP_benchmark breaks ties by an unspecified order, so a query may count on one side only.
+        CLIP_benchmark breaks ties by an unspecified order, so a query may count in one tool only.
         """
         theirs = json.loads((self.place / "theirs.json").read_text())["metrics"]
         (file,) = (self.place / "runs").rglob("results.jsonl")
@@ -188,7 +188,7 @@ def contest(args: argparse.Namespace) -> dict[str, list[Spent]]:
 
 
 def report(found: dict[str, list[Spent]], args: argparse.Namespace) -> None:
-    """Print a table: medians, ranges, and by how much ours is faster."""
+    """Print a table of medians, ranges and speed-ups."""
     import torch
 
     print(machine("cuda" if torch.cuda.is_available() else "cpu"))
@@ -215,7 +215,7 @@ def report(found: dict[str, list[Spent]], args: argparse.Namespace) -> None:
 
 
 def recall_alone(count: int, dim: int) -> None:
-    """Time recall both ways among ``count`` images and as many captions, and its memory."""
+    """Measure time and memory of recall in both directions among ``count`` images and captions."""
     import numpy as np
 
     from cfaug.metrics.retrieval import hits_at, standings
@@ -240,15 +240,21 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--architecture", default="ViT-S-32-alt", help="of open_clip (%(default)s)")
-    parser.add_argument("--images", type=int, default=200, help="how many (%(default)s)")
-    parser.add_argument("--captions", type=int, default=5, help="of each (%(default)s)")
+    parser.add_argument(
+        "--architecture",
+        default="ViT-S-32-alt",
+        help="open_clip's name of the architecture (%(default)s)",
+    )
+    parser.add_argument("--images", type=int, default=200, help="number of images (%(default)s)")
+    parser.add_argument("--captions", type=int, default=5, help="captions per image (%(default)s)")
     parser.add_argument("--side", type=int, default=256, help="short side, pixels (%(default)s)")
-    parser.add_argument("--batch", type=int, default=64, help="images at once (%(default)s)")
-    parser.add_argument("--workers", type=int, default=1, help="CLIP_benchmark's (%(default)s)")
-    parser.add_argument("--repeats", type=int, default=5, help="rounds (%(default)s)")
+    parser.add_argument("--batch", type=int, default=64, help="batch size (%(default)s)")
+    parser.add_argument(
+        "--workers", type=int, default=1, help="CLIP_benchmark's worker processes (%(default)s)"
+    )
+    parser.add_argument("--repeats", type=int, default=5, help="number of rounds (%(default)s)")
     parser.add_argument("--recall", type=int, metavar="N", help="only recall, N x N")
-    parser.add_argument("--dim", type=int, default=64, help="of --recall (%(default)s)")
+    parser.add_argument("--dim", type=int, default=64, help="dimension for --recall (%(default)s)")
     parser.add_argument("--quick", action="store_true", help="12 images, one round")
     args = parser.parse_args(argv)
     if args.recall is not None:

@@ -1,8 +1,8 @@
-"""How fast the gallery of 2,000 pairs opens and filters, in headless Chromium.
+"""The speed of opening and filtering a gallery of 2,000 pairs, in headless Chromium.
 
-Pairs are 512 px crops of photographs that scikit-image bundles, one side of each with its colours
-changed. Opening is from the command to go to the file until the first screenful is decoded and
-drawn; filtering, sorting and turning a page are from the event to the same.
+Pairs are 512 px crops of photographs that scikit-image bundles, one side of each with changed
+colours. Opening lasts from the command to open the file until the first screenful is decoded and
+drawn; filtering, sorting and turning a page last from the event until the same.
 
     python benchmarks/gallery.py
     python benchmarks/gallery.py --pairs 10000 --keep gallery.html
@@ -96,7 +96,7 @@ def pairs(count: int) -> Iterator[CounterfactualSet]:
 
 
 def measure(file: Path, repeats: int) -> dict[str, list[float]]:
-    """Return seconds of opening and of each action, a fresh browser every time."""
+    """Return the seconds of opening and of each action, with a new browser for each repeat."""
     found: dict[str, list[float]] = {"open": []} | {name: [] for name in ACTIONS}
     for _ in range(repeats):
         with tempfile.TemporaryDirectory() as profile, Browser(Path(profile)) as browser:
@@ -122,7 +122,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pairs", type=int, default=2000)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--keep", type=Path, help="leave the page here")
+    parser.add_argument("--keep", type=Path, help="write the page to this file and keep it")
     options = parser.parse_args()
 
     from cfaug.report.gallery import write_gallery

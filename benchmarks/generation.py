@@ -1,15 +1,16 @@
-"""Candidates a second: InstructPix2Pix's engine as it is written, and ours, with the same weights.
+"""Candidates per second: InstructPix2Pix's released engine and ours, with the same weights.
 
-The reference draws one pair at a time: a UNet call of four rows, every attention map written down
-and the base's logits copied over the edited image's, float32 weights (under float16 autocast on a
-GPU). Ours draws many candidates a call and writes no map. Rounds are interleaved, so that a machine
-that slows down slows all; ratios are of the same round. Decoding and scoring are not in it.
+The reference generates one pair at a time: a UNet call of four rows that stores every attention map
+and copies the base's logits over the edited image's, with float32 weights (under float16 autocast
+on a GPU). Ours generates many candidates per call and stores no map. Rounds are interleaved, so
+that a machine that slows down slows all; ratios are within a round. Decoding and scoring are not
+included.
 
     python benchmarks/generation.py                        # the zoo's or a tiny model, on a CPU
     python benchmarks/generation.py --device cuda --compile   # Stable Diffusion 1.5's shape
 
-On a GPU the weights are random: time does not depend on their values. TFLOP/s counts what the
-reference's arithmetic would cost for the rows that were computed.
+On a GPU the weights are random, as the time does not depend on their values. TFLOP/s counts the
+reference's operations for the rows that were computed.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "attention_head_dim": 2,
     },
 }
-KINDS = {  # kind: parts of the names that operators (CPU) and kernels (CUDA) of it have
+KINDS = {  # kind: parts of the names of its operators (CPU) and kernels (CUDA)
     "attention": ("scaled_dot_product", "flash", "fmha", "attention"),
     "convolution": ("conv", "winograd", "implicit", "dgrad", "fprop"),
     "matrix products": ("mm", "gemm", "linear", "cutlass", "matmul"),
@@ -55,7 +56,7 @@ KINDS = {  # kind: parts of the names that operators (CPU) and kernels (CUDA) of
 
 
 def wait(device: str) -> None:
-    """Wait until a device has done what it was asked."""
+    """Wait until a device has finished its work."""
     import torch
 
     if device == "cuda":
@@ -73,7 +74,7 @@ class Model:
     compile: bool
 
     def load(self) -> Diffusion:
-        """Return the model; texts are embedded as random numbers of their own."""
+        """Return the model; each text is embedded as its own random numbers."""
         import torch
         from diffusers import AutoencoderKL, UNet2DConditionModel
 
@@ -98,7 +99,7 @@ class Model:
         return Texts(unet, AutoencoderKL(), None, None, scheduler, torch.device(self.device), dtype)
 
     def describe(self) -> dict[str, str]:
-        """Name the shape."""
+        """Return the name of the shape."""
         return {"diffusion": self.shape}
 
 
@@ -129,7 +130,7 @@ class Bench:
         self.shape = (loaded.unet.config.in_channels, side, side)
 
     def jobs(self, count: int, branches: int) -> list[Any]:
-        """Return candidates, ``branches`` of them a seed."""
+        """Return candidates, ``branches`` for each seed."""
         from cfaug.rng import generator
         from cfaug.types import Draw, Example, ImageJob, Proposal
 
@@ -145,7 +146,7 @@ class Bench:
         return jobs
 
     def latent_steps(self, jobs: list[Any]) -> int:
-        """Return how many latents are denoised over all steps."""
+        """Return the number of latents that are denoised over all steps."""
         from cfaug.image.tree import plan
 
         return plan(jobs, self.args.steps).latent_steps(self.args.steps)
@@ -176,7 +177,7 @@ class Bench:
         return time.perf_counter() - started, len(jobs), 2 * self.latent_steps(jobs)
 
     def difference(self) -> float:
-        """Return how far apart the two engines' latents of a candidate are, relative."""
+        """Return the relative difference of the two engines' latents of a candidate."""
         import torch
 
         from cfaug.image import noise
@@ -204,7 +205,7 @@ class Bench:
         return counted.get_total_flops() / 4
 
     def peak(self) -> float:
-        """Return FLOP/s of the best of several products of large matrices, in our dtype."""
+        """Return the best FLOP/s of several products of large matrices, in our dtype."""
         import torch
 
         side = 8192 if self.args.device == "cuda" else 1024
@@ -220,7 +221,7 @@ class Bench:
         return 2 * side**3 / best
 
     def breakdown(self) -> dict[str, float]:
-        """Return shares of the time of an independent run by kind of work."""
+        """Return the shares of an independent run's time by kind of work."""
         from torch.profiler import ProfilerActivity, profile
 
         cuda = self.args.device == "cuda"
@@ -240,7 +241,7 @@ class Bench:
 
 
 def machine(device: str) -> str:
-    """Name what it ran on."""
+    """Return the name of the machine."""
     import torch
 
     versions = f"python {platform.python_version()}, torch {torch.__version__}"
@@ -270,7 +271,7 @@ def report(bench: Bench, args: argparse.Namespace) -> None:
     import statistics
 
     for arm in ARMS:
-        bench.run(arm)  # compiles, allocates
+        bench.run(arm)  # compiles and allocates
     found: dict[str, list[tuple[float, int, int]]] = {arm: [] for arm in ARMS}
     for repeat in range(args.repeats):
         for arm in ARMS[repeat % 3 :] + ARMS[: repeat % 3]:
@@ -302,13 +303,26 @@ def main(argv: list[str]) -> int:
     add = parser.add_argument
     add("--device", default="cpu", choices=["cpu", "cuda"])
     add("--weights", help="a folder, zoo:NAME, or a shape of random weights: sd15, tiny")
-    add("--dtype", choices=["fp32", "bf16", "fp16"], help="ours (fp32 on a CPU, bf16 on a GPU)")
-    add("--steps", type=int, default=10, help="of the sampler (%(default)s; the paper: 100)")
-    add("--candidates", type=int, help="of ours a round, a multiple of 4 (8; on a GPU 16)")
-    add("--reference-candidates", type=int, default=2, help="a round (%(default)s)")
+    add(
+        "--dtype",
+        choices=["fp32", "bf16", "fp16"],
+        help="number format of ours (fp32 on a CPU, bf16 on a GPU)",
+    )
+    add("--steps", type=int, default=10, help="sampler steps (%(default)s; the paper: 100)")
+    add(
+        "--candidates",
+        type=int,
+        help="candidates of ours per round, a multiple of 4 (8; on a GPU 16)",
+    )
+    add(
+        "--reference-candidates",
+        type=int,
+        default=2,
+        help="candidates of the reference per round (%(default)s)",
+    )
     add("--rows", type=int, default=64, help="most rows of a UNet call (%(default)s)")
-    add("--repeats", type=int, default=5, help="rounds (%(default)s)")
-    add("--threads", type=int, help="of a CPU")
+    add("--repeats", type=int, default=5, help="number of rounds (%(default)s)")
+    add("--threads", type=int, help="number of CPU threads")
     add("--channels-last", action="store_true")
     add("--compile", action="store_true")
     args = parser.parse_args(argv)

@@ -1,22 +1,22 @@
-"""What batching brings to attribute insertion (XMAI), what sweeps cost, how long baselines take.
+"""The gain from batching in attribute insertion (XMAI), and the time of sweeps and baselines.
 
-"together" is the editor as it is: the masks of all captions at the same place of their order go
-through the language model together, every candidate caption through CLIP likewise, every photo and
+"together" is the editor itself: masks of all captions at the same position of their order go
+through the language model together, candidate captions through CLIP likewise, and every photo and
 word once. "one candidate" is the plain loop with the same loaded models: one caption after the
-other, every blank, word and candidate caption by itself, the photo once a mask as in the released
-code, nothing remembered from one caption to the next. Both insert the same words (checked). Rounds
-are interleaved; the ratio is the geometric mean over rounds with Student's 95 % interval on its
+other, every blank, word and candidate caption by itself, the photo once per mask as in the released
+code, and no result kept for the next caption. Both insert the same words (checked). Rounds are
+interleaved; the ratio is the geometric mean over rounds with Student's 95 % interval on its
 logarithm.
 
-A sweep is every setting of ``sweeps/xmai_lambdas.yaml``, ``xmai_k.yaml`` or
-``xmai_thresholds.yaml`` with answers of models kept on disk, against its dearest setting alone
-without. Where a setting inserts another word, the captions that later masks stand in are others,
-and models are asked about those, too: the counts of questions say how much of the cost that is.
-With ``context=alone`` there are none of those.
+A sweep runs all settings of ``sweeps/xmai_lambdas.yaml``, ``xmai_k.yaml`` or
+``xmai_thresholds.yaml`` with model outputs kept on disk, and is compared with its slowest setting
+alone, without kept outputs. If a setting inserts another word, later masks have other contexts,
+which need further model calls; the counts of calls show their share of the time. With
+``context=alone`` there are no such calls.
 
-Captions are real ones (MS-COCO, CC BY 4.0, those of the tests), five a photo; photos are noise, and
-what was detected in one are nouns of its captions with random attributes: times do not depend on
-what a photo shows. The paper took .196 s a caption on a T4 (Table 3), beside its detector.
+Captions are real (MS-COCO, CC BY 4.0, from the tests), five for each photo. Photos are noise, and
+their detections are nouns of the captions with random attributes, as times do not depend on the
+content of a photo. The paper took .196 s a caption on a T4 (Table 3), without its detector.
 
     python benchmarks/insertion.py                    # the tiny models
     python benchmarks/insertion.py --shapes paper --device cuda   # random weights, paper's shapes
@@ -69,10 +69,10 @@ SAMPLE = ROOT / "tests" / "zoo" / "held_out_captions.json"
 SWEEPS = ("xmai_lambdas", "xmai_k", "xmai_thresholds")
 ATTRIBUTES = ("white", "black", "brown", "red", "blue", "wooden", "large", "small", "round", "wet")
 OBJECTS = 5
-"""Detected in a photo: with so many a caption gets about as many insertions as the paper's."""
+"""Detections of a photo, so many that captions get about as many insertions as the paper's."""
 
 PAPER_SECONDS = 0.196
-"""A caption, k = 3 (Table 3)."""
+"""The paper's seconds for a caption with k = 3 (Table 3)."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Noise:
 
     @property
     def digest(self) -> str:
-        """Name the photo."""
+        """Return the photo's name."""
         return f"{self.number:064x}"
 
     def read(self) -> bytes:
@@ -93,7 +93,7 @@ class Noise:
 
 @cache
 def draw_noise(number: int) -> bytes:
-    """Return a PNG, made once."""
+    """Return a PNG, which is made only once."""
     pixels = generator(0, "photo", number).integers(0, 256, (64, 64, 3), dtype=np.uint8)
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "PNG", compress_level=1)
@@ -101,15 +101,15 @@ def draw_noise(number: int) -> bytes:
 
 
 class Forgetful(dict[str, Any]):
-    """A memory of photos that knows none when it is asked whether it does."""
+    """A cache of photos that claims to contain none."""
 
     def __contains__(self, key: object) -> bool:
-        """Say no."""
+        """Return false."""
         return False
 
 
 class OneByOne:
-    """A language model or a word encoder that is called with one text at a time."""
+    """A language model or word encoder that is called with one text at a time."""
 
     def __init__(self, model: MaskFiller | SentenceEmbedder) -> None:
         self.model: Any = model
@@ -141,7 +141,7 @@ class EachCandidate(ImageTextDistance):
 
 
 class OneCaption:
-    """Insertion as a plain loop: a new editor for every caption, so that nothing is remembered."""
+    """Insertion as a plain loop: a new editor for every caption, so that no result is kept."""
 
     def __init__(self, editor: AttributeInsertion) -> None:
         assert editor.image_text is not None
@@ -169,7 +169,7 @@ class OneCaption:
 
 
 def read(file: Path, count: int) -> list[Example]:
-    """Read captions five a photo, with what was detected there."""
+    """Return captions, five for each photo, with the photo's detections."""
     if file.suffix == ".json":
         scenes = json.loads(file.read_text(encoding="utf-8"))["scenes"]
     else:
@@ -188,7 +188,7 @@ def read(file: Path, count: int) -> list[Example]:
 
 
 def detect(texts: Sequence[str], number: int) -> list[dict[str, Any]]:
-    """Return the most usual nouns of a photo's captions, each with a random attribute."""
+    """Return the most frequent nouns of a photo's captions, each with a random attribute."""
     words = [split(text).words for text in texts]
     tags = TextBlobTagger().tag(words)
     nouns = Counter(
@@ -223,7 +223,7 @@ def insertion(shapes: str, device: str, folder: Path) -> AttributeInsertion:
 def random_weights(folder: Path) -> tuple[str, str, str]:
     """Save random weights in the shapes of bert-base, for language and words, and CLIP ViT-B/32.
 
-    Over the tiny zoo's vocabularies: their heads and embeddings of tokens are smaller.
+    They have the tiny zoo's vocabularies, so their heads and token embeddings are smaller.
     """
     import torch
     from transformers import (
@@ -262,13 +262,13 @@ def random_weights(folder: Path) -> tuple[str, str, str]:
 
 
 def fresh(editor: AttributeInsertion, **changes: Any) -> AttributeInsertion:
-    """Return an editor with the same loaded models that remembers nothing."""
+    """Return an editor with the same loaded models but empty caches."""
     return replace(editor, **{"switches": type(editor.switches)(), **changes})
 
 
 def clock(run: Callable[[], Any]) -> tuple[float, Any]:
-    """Return the seconds a call took, and what it gave."""
-    with redirect_stderr(io.StringIO()):  # which words were blocked
+    """Return the seconds of a call, and its result."""
+    with redirect_stderr(io.StringIO()):  # the list of blocked words
         began = time.perf_counter()
         found = run()
         return time.perf_counter() - began, found
@@ -280,7 +280,7 @@ def texts_of(edited: Iterable[Edited]) -> list[str]:
 
 
 def compare(editor: AttributeInsertion, examples: Sequence[Example], rounds: int, few: int) -> None:
-    """Print captions a second of both ways, and their ratio."""
+    """Print the captions per second of both ways, and their ratio."""
     loop = OneCaption(editor)
     fresh(editor).edit(examples[:20])
     loop.edit(examples[:2])
@@ -322,7 +322,7 @@ def sweep(
     rounds: int,
     context: Context,
 ) -> None:
-    """Print what all settings of a sweep cost, over what the dearest costs alone."""
+    """Print the time of all settings of a sweep relative to that of the slowest one alone."""
     switches = Switches(context=context)
     settings = [{"switches": switches, **one} for one in sweep_settings(name)]
     ratios, counts = [], Counter[str]()
@@ -351,12 +351,12 @@ def sweep(
 
 
 def questions(editor: AttributeInsertion) -> dict[str, int]:
-    """Return how many different questions an editor asked its models."""
+    """Return the number of different inputs that an editor gave to each model."""
     return {"guesses": editor._guesser.cache.asked, "distances": editor._weigher.cache.asked}
 
 
 def methods(editor: AttributeInsertion) -> Mapping[str, tuple[Editor, int | None]]:
-    """Return every method by name, and k where it has one."""
+    """Return every method by name, with its k if it has one."""
     found: dict[str, tuple[Editor, int | None]] = {
         "Deletion": (RandomDeletion(), None),
         "EDA": (EasyDataAugmentation(), None),
@@ -372,7 +372,7 @@ def methods(editor: AttributeInsertion) -> Mapping[str, tuple[Editor, int | None
 def write_timing(
     folder: Path, editor: AttributeInsertion, examples: Sequence[Example], rounds: int
 ) -> None:
-    """Write seconds a caption of every method, the median over rounds."""
+    """Write the seconds per caption of every method, as the median over rounds."""
     folder.mkdir(parents=True, exist_ok=True)
     every = methods(editor)
     times: dict[str, list[float]] = {name: [] for name in every}
@@ -407,14 +407,14 @@ def write_timing(
 def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     add = parser.add_argument
-    add("--captions", type=Path, default=SAMPLE, help="JSON lines with image_id and caption")
-    add("--count", type=int, default=300, help="captions (%(default)s)")
-    add("--few", type=int, default=40, help="captions of the plain loop a round (%(default)s)")
-    add("--rounds", type=int, default=5, help="(%(default)s)")
+    add("--captions", type=Path, default=SAMPLE, help="JSON Lines with image_id and caption")
+    add("--count", type=int, default=300, help="number of captions (%(default)s)")
+    add("--few", type=int, default=40, help="the plain loop's captions per round (%(default)s)")
+    add("--rounds", type=int, default=5, help="number of rounds (%(default)s)")
     add("--device", default="cpu", help="cpu, cuda, ... (%(default)s)")
-    add("--shapes", default="tiny", choices=("tiny", "paper"), help="of the models (%(default)s)")
-    add("--threads", type=int, help="of a CPU")
-    add("--only", choices=("batching", "sweeps", "timing"), help="one question")
+    add("--shapes", default="tiny", choices=("tiny", "paper"), help="model sizes (%(default)s)")
+    add("--threads", type=int, help="number of CPU threads")
+    add("--only", choices=("batching", "sweeps", "timing"), help="measure only this")
     add("--out", type=Path, help="a folder for timing.csv")
     given = parser.parse_args(argv)
     import torch

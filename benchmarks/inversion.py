@@ -1,17 +1,17 @@
-"""An edited photo: LANCE's way, one photo and one f after the other, and ours, with equal weights.
+"""Editing a photo: LANCE's way, one photo and one f at a time, and ours, with equal weights.
 
-LANCE inverts by null-text optimisation, then draws source and edit anew for every share f of the
-steps with the source's self-attention. Ours inverts directly and draws the edits of all f as a tree
-that looks at one source, whose attention the inversion has computed. Null-text inversion itself is
-timed too: as LANCE's code has it, and ours, one photo at a time and many at once. Rounds are
-interleaved, ratios are of the same round. Decoding and scoring are not in it. A row-step is one row
-of the UNet forwards; backwards is another one, and two where gradients of the weights are computed
-as well.
+LANCE inverts by null-text optimisation, then samples source and edit again for every share f of the
+steps with the source's self-attention. Ours inverts directly and samples the edits of all f as a
+tree that attends to one source, with the attention that the inversion has computed. Null-text
+inversion itself is also timed: LANCE's code, and ours for one photo at a time and for many at once.
+Rounds are interleaved, and ratios are within a round. Decoding and scoring are not included. A
+row-step is a forward pass of one row of the UNet; a backward pass counts as one more, or as two if
+gradients of the weights are computed as well.
 
     python benchmarks/inversion.py                       # the zoo's model, on a CPU
-    python benchmarks/inversion.py --count                # Stable Diffusion 1.4's shape, on paper
+    python benchmarks/inversion.py --count                # Stable Diffusion 1.4's shape, calculated
     python benchmarks/inversion.py --device cuda          # the same, timed; random weights
-    python benchmarks/inversion.py --quick                # seconds: does it run?
+    python benchmarks/inversion.py --quick                # a check of a few seconds that it runs
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class Photo:
     digest: str
 
     def read(self) -> bytes:
-        """Return the file."""
+        """Return the encoded file."""
         return self.content
 
 
 class RandomWeights(Model):
-    """A shape with random weights that photos can be encoded with."""
+    """A model of random weights, with an autoencoder for photos."""
 
     def load(self) -> Any:
         """Return the model; tokens are the zoo's, padded to the texts' length."""
@@ -80,7 +80,7 @@ class RandomWeights(Model):
 
 
 class Rows:
-    """Counts the row-steps of a UNet while it is attached."""
+    """A counter of the row-steps of a UNet that it is attached to."""
 
     def __init__(self, unet: Any) -> None:
         self.count = 0
@@ -103,7 +103,7 @@ class Rows:
 
 
 def timed(work: Callable[[], Any], unet: Any, device: str) -> tuple[float, int]:
-    """Return seconds and the UNet's row-steps of some work."""
+    """Return the seconds and the UNet's row-steps of a call."""
     wait(device)
     with Rows(unet) as rows:
         started = time.perf_counter()
@@ -156,7 +156,7 @@ class Bench:
         return Photo(buffer.getvalue(), str(seed))
 
     def jobs(self, photos: int) -> list[ImageJob]:
-        """Return one edit of each of some photos, by every f."""
+        """Return one edit for each of some photos, for every f."""
         from cfaug.types import Draw, Example, ImageJob, Proposal
 
         found = []
@@ -180,7 +180,7 @@ class Bench:
             return loaded.encode_image(pixels), texts, loaded.encode("")
 
     def control(self) -> Control:
-        """Return prompt-to-prompt's control: refine, and twice the edited words."""
+        """Return prompt-to-prompt's control: refinement, with doubled weight for edited words."""
         import torch
 
         from cfaug.image.cross_attention import CrossAttention, refine_alignment, tokenize
@@ -195,7 +195,7 @@ class Bench:
         )  # fmt: skip
 
     def invert_paper(self, photos: int) -> list[Any]:
-        """Invert photos one after the other, LANCE's way."""
+        """Invert photos one by one, LANCE's way."""
         found = []
         for photo in self.photos[:photos]:
             clean, texts, empty = self.encoded(photo)
@@ -203,7 +203,7 @@ class Bench:
         return found
 
     def edit_paper(self) -> Tensor:
-        """Edit one photo LANCE's way; return the edits by every f."""
+        """Edit one photo LANCE's way; return the edits for every f."""
         import torch
 
         _, texts, _ = self.encoded(self.photos[0])
@@ -213,14 +213,14 @@ class Bench:
         return torch.stack(drawn)
 
     def edit_ours(self, editor: Any, photos: int = 1) -> Tensor:
-        """Return the edits of photos by every f."""
+        """Return the edits of photos for every f."""
         jobs = self.jobs(photos)
         shown = {job.image.digest: editor._prepare(job) for job in jobs if job.image is not None}
         tree, latents = editor._denoise(jobs, shown)
         return latents[[edited for _, edited in tree.jobs]]
 
     def invert_ours(self, rows: int, photos: int) -> Any:
-        """Invert photos by null-text optimisation, at most ``rows`` at once."""
+        """Invert photos by null-text optimisation, at most ``rows`` at a time."""
         import torch
 
         from cfaug.image.photo_tree import plan_edits
@@ -262,7 +262,7 @@ def measure(bench: Bench) -> None:
             args.device,
         ),
     }
-    bench.edit_ours(bench.direct)  # allocates
+    bench.edit_ours(bench.direct)  # allocates memory
     rounds = {name: [] for name in (*edits, *arms)}
     order = [*edits.items(), *arms.items()]
     for repeat in range(args.repeats):
@@ -284,7 +284,7 @@ def measure(bench: Bench) -> None:
 
 
 def table(title: str, arms: Any, rounds: dict[str, list[tuple[float, int]]], photos: int) -> None:
-    """Print a row an arm; ratios are to the first."""
+    """Print a row for each arm; ratios are to the first."""
     print(f"| {title} | seconds a photo | row-steps a photo | fewer | faster by (95 %) |")
     print("|---|---|---|---|---|")
     first = rounds[next(iter(arms))]
@@ -297,14 +297,14 @@ def table(title: str, arms: Any, rounds: dict[str, list[tuple[float, int]]], pho
 
 
 def print_memory() -> None:
-    """Print what the GPU has held at most."""
+    """Print the GPU's peak memory."""
     import torch
 
     print(f"most memory so far: {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB\n")
 
 
 def count(steps: int) -> None:
-    """Print what Stable Diffusion 1.4's shape costs, without its weights."""
+    """Print the calculated cost of Stable Diffusion 1.4's shape, without its weights."""
     import torch
     from diffusers import UNet2DConditionModel
     from torch.utils.flop_counter import FlopCounterMode
@@ -333,9 +333,9 @@ def count(steps: int) -> None:
             for f in SHARES
         ]
         tree = plan_edits(jobs, steps, remembered=True, controlled=lambda _: int(0.8 * (steps + 1)))
-        # One row more than there are steps: the source's own look at pure noise.
+        # One row more than steps: the source's own attention at pure noise.
         ours = steps + 1 + tree.row_steps()
-        # Forwards, and backwards through weights that require gradients: 1 + 2 rows.
+        # A forward pass, and a backward one through weights that require gradients: 1 + 2 rows.
         paper = steps + steps * (3 + 10 * 3) + len(SHARES) * steps * 2 * (1 + edits)
         cost = ours * flop / edits / 1e12
         print(f"| {edits} | {paper} | {ours} | {paper / ours:.2f} | {cost:.0f} |")
@@ -354,13 +354,17 @@ def main(argv: list[str]) -> int:
     add = parser.add_argument
     add("--device", default="cpu", choices=["cpu", "cuda"])
     add("--weights", help="a folder, zoo:NAME, or a shape of random weights: sd15, tiny")
-    add("--dtype", choices=["fp32", "bf16"], help="of direct edits (fp32 on a CPU, bf16 on a GPU)")
-    add("--steps", type=int, default=50, help="of DDIM (%(default)s)")
-    add("--inner-steps", type=int, default=10, help="most null-text updates a step (%(default)s)")
-    add("--photos", type=int, default=4, help="of a round of null-text inversion (%(default)s)")
+    add(
+        "--dtype",
+        choices=["fp32", "bf16"],
+        help="number format of direct edits (fp32 on a CPU, bf16 on a GPU)",
+    )
+    add("--steps", type=int, default=50, help="number of DDIM steps (%(default)s)")
+    add("--inner-steps", type=int, default=10, help="most null-text updates per step (%(default)s)")
+    add("--photos", type=int, default=4, help="null-text inversions per round (%(default)s)")
     add("--rows", type=int, default=64, help="most rows of a UNet call (%(default)s)")
-    add("--repeats", type=int, default=3, help="rounds (%(default)s)")
-    add("--threads", type=int, help="of a CPU")
+    add("--repeats", type=int, default=3, help="number of rounds (%(default)s)")
+    add("--threads", type=int, help="number of CPU threads")
     add("--count", action="store_true", help="count Stable Diffusion 1.4's cost and time nothing")
     add("--quick", action="store_true", help="two photos, four steps, one round")
     args = parser.parse_args(argv)

@@ -1,7 +1,7 @@
-"""Examples a second of three loaders on the same JPEG files: ours, WebDataset's, torchvision's.
+"""Examples per second of three loaders on the same JPEG files: ours, WebDataset's, torchvision's.
 
-All three read, decode, cut to size and end with the same float32, normalised batches in the main
-process; the files are in the page cache, so this measures processors, not disks. Repeats are
+All three read, decode and crop to the same float32, normalised batches in the main process; the
+files are in the page cache, so this measures processors, not disks. Repeats are
 interleaved, so that a machine that slows down slows all three.
 
     python benchmarks/loader.py
@@ -84,14 +84,14 @@ def ours(folder: Path, workers: int) -> Iterator[torch.Tensor]:
         mixture, settings, seed=0, data_seed=1, start_step=0, total_steps=steps
     )  # fmt: skip
     transform = ImageTransform(SIZE, MEAN, STD)
-    # So many examples that no decoded pixels are kept: every image is decoded every time.
+    # The number is so large that no decoded pixels are kept: every image is decoded every time.
     examples = Examples((index, None), transform, rows=10**9)
     for batch in make_loader(examples, shares, workers):
         yield transform.normalize(batch["pixels"])
 
 
 def theirs() -> Callable[..., torch.Tensor]:
-    """Return the usual transform of one image, which ours equals."""
+    """Return the usual transform of one image, which equals ours."""
     from torchvision import transforms
 
     return transforms.Compose(
@@ -105,7 +105,7 @@ def theirs() -> Callable[..., torch.Tensor]:
 
 
 def webdataset(folder: Path, workers: int) -> Iterator[torch.Tensor]:
-    """As WebDataset's documentation has it: shards split by worker, a shuffle buffer, batches."""
+    """Load as in WebDataset's documentation: shards split by worker, a shuffle buffer, batches."""
     import webdataset as wds
 
     urls = sorted(map(str, (folder / "shards").glob("*.tar")))
@@ -123,7 +123,7 @@ def webdataset(folder: Path, workers: int) -> Iterator[torch.Tensor]:
 
 
 def torchvision_folder(folder: Path, workers: int) -> Iterator[torch.Tensor]:
-    """ImageFolder and the DataLoader, shuffled."""
+    """Load by ImageFolder and a shuffled DataLoader."""
     from torch.utils.data import DataLoader
     from torchvision.datasets import ImageFolder
 
@@ -144,7 +144,7 @@ LOADERS: dict[str, Batches] = {
 
 
 def rate(batches: Batches, folder: Path, workers: int, count: int) -> float:
-    """Return examples a second over one pass, workers' start included."""
+    """Return the examples per second of one pass, including the start of workers."""
     started, seen = time.perf_counter(), 0
     for pixels in batches(folder, workers):
         seen += len(pixels)
@@ -156,7 +156,7 @@ def rate(batches: Batches, folder: Path, workers: int, count: int) -> float:
 
 
 def check_same_pixels(folder: Path, count: int) -> None:
-    """Every loader gives the same images, in whatever order: compare sums over the whole pass."""
+    """Check that all loaders give the same images in any order, by sums over a whole pass."""
     import torch
 
     sums = {
@@ -169,7 +169,7 @@ def check_same_pixels(folder: Path, count: int) -> None:
 
 
 def machine() -> str:
-    """Name the processor and how many cores this process may use."""
+    """Return the processor's name and the number of cores of this process."""
     info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     models = [line.split(":")[1].strip() for line in info.splitlines() if "model name" in line]
     model = models[0] if models else platform.processor() or platform.machine()
@@ -185,7 +185,7 @@ def measure(folder: Path, args: argparse.Namespace) -> dict[int, dict[str, list[
         (workers, name)
         for repeat in range(args.repeats)
         for workers in args.workers
-        # Who goes first changes from round to round.
+        # The order alternates from round to round.
         for name in [*LOADERS][repeat % 3 :] + [*LOADERS][: repeat % 3]
     ]
     for workers, name in track(rounds, "measuring", console=Console(stderr=True), transient=True):
@@ -218,7 +218,7 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--images", type=int, default=600, help="JPEGs to draw (%(default)s)")
     parser.add_argument("--side", type=int, default=SIZE, help="their short side (%(default)s)")
-    parser.add_argument("--repeats", type=int, default=3, help="passes of each (%(default)s)")
+    parser.add_argument("--repeats", type=int, default=3, help="passes per loader (%(default)s)")
     parser.add_argument(
         "--workers", type=int, nargs="+", default=[1, 2], help="worker counts (1 2)"
     )
@@ -226,7 +226,7 @@ def main(argv: list[str]) -> int:
 
     import torch
 
-    torch.set_num_threads(1)  # the workers have the cores
+    torch.set_num_threads(1)  # the cores are left to the workers
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         draw(folder, args.images, args.side)

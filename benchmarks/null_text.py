@@ -1,7 +1,7 @@
-"""Null-text inversion and prompt-to-prompt as LANCE's code has them: one photo, one f, every map.
+"""Null-text inversion and prompt-to-prompt of LANCE's code: one photo, one f, stored maps.
 
-Weights require gradients there, which are computed and never used; every step of an edit computes
-the source and the edit, with and without text.
+Its weights require gradients, which are computed but never used; every step of an edit computes the
+source and the edit, with and without text.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 @dataclass
 class Control:
-    """What prompt-to-prompt does at a step to rows [without, without, with, with].
+    """Prompt-to-prompt's control of a step, for rows [without, without, with, with] text.
 
     Attributes:
-        aligned: (tokens,) token of the source each token of the edit is, 0 for a new one.
-        known: (tokens,) 1 where it is one of the source's, 0 for a new one.
-        weight: (tokens,) factor on its map.
+        aligned: the source token that each token of the edit is, 0 for a new one, (tokens,).
+        known: 1 for tokens of the edit that are the source's, 0 for new ones, (tokens,).
+        weight: the factor of each token's map, (tokens,).
         cross: whether maps of texts are edited at this step.
         share: whether the source's map of pixels is copied at this step.
-        limit: pixels of the largest map that is copied.
+        limit: the number of pixels of the largest map that is copied.
     """
 
     aligned: Tensor
@@ -51,7 +51,7 @@ class Control:
 
 @dataclass
 class EveryMap:
-    """An attention processor that writes every map down, and lets ``control`` change it."""
+    """An attention processor that stores every map, and lets ``control`` change it."""
 
     control: Control | None = None
 
@@ -62,7 +62,7 @@ class EveryMap:
         encoder_hidden_states: Tensor | None = None,
         **_: object,
     ) -> Tensor:
-        """Attend with every map written down."""
+        """Attend and store every map."""
         import torch
 
         context = hidden_states if encoder_hidden_states is None else encoder_hidden_states
@@ -83,9 +83,9 @@ class PaperWay:
 
     Attributes:
         loaded: the model; its attention and its weights' ``requires_grad`` are changed.
-        steps: of DDIM.
-        inner_steps: most updates of the embedding a step.
-        updates: of the last inversion, at each step.
+        steps: the number of DDIM steps.
+        inner_steps: the largest number of updates of the embedding in a step.
+        updates: the number of updates in each step of the last inversion.
     """
 
     loaded: Diffusion
@@ -110,7 +110,7 @@ class PaperWay:
         return self.schedule.noise(out, x, step)
 
     def invert(self, clean: Tensor, text: Tensor, empty: Tensor, guidance: float) -> Any:
-        """Return the noise and the embeddings of no text, one a step."""
+        """Return the noise, and an embedding of the empty text for each step."""
         import torch
         import torch.nn.functional as F
 
@@ -149,7 +149,7 @@ class PaperWay:
     def edit(
         self, start: Tensor, texts: Tensor, empties: list[Tensor], guidance: float, share: float
     ) -> Tensor:
-        """Draw the source and its edit from an inversion; ``share`` is f."""
+        """Sample the source and its edit from an inversion; ``share`` is f."""
         import torch
 
         assert self.maps.control is not None

@@ -1,11 +1,11 @@
-"""How many candidates are accepted by the law that p is drawn from: a simulation, no image drawn.
+"""The number of accepted candidates by the law that p is drawn from: a simulation without images.
 
-How often SocialCounterfactuals' sets were accepted at each p is taken from its released metadata:
-the share of accepted candidates in eight bins of p, relative to U(.1, .9), at the yield that its
-numbers of sets come to. A candidate's margin is normal with that chance of being positive, and of
-ten candidates three have a base image that misses its caption, of which p says nothing. Beside them
-stand shapes at which no learner should lose. What is averaged is the chance of acceptance at the p
-that were drawn, relative to uniform p.
+The acceptance of SocialCounterfactuals' sets at each p is taken from its released metadata: the
+share of accepted candidates in eight bins of p, relative to U(.1, .9), at the yield that follows
+from its numbers of sets. A candidate's margin is normal with that probability of being positive,
+and three of ten candidates have a base image that misses its caption, whatever p is. Further shapes
+are ones at which no learner should lose. The reported mean is the probability of acceptance at the
+drawn p, relative to uniform p.
 
     python benchmarks/p_laws.py                   # a minute
     python benchmarks/p_laws.py --sets 50 --candidates 40
@@ -38,18 +38,18 @@ SHAPES: dict[str, tuple[Sequence[float], float]] = {
     "to and fro": ((1.6, 0.4) * 4, 0.05),
 }
 HOPELESS = 0.3
-"""Candidates whose base image misses its caption."""
+"""The share of candidates with a base image that misses its caption."""
 
 
 def gain(shape: Sequence[float], rate: float, law: str, sets: int, candidates: int) -> list[float]:
     """Return each set's accepted candidates, in expectation, relative to uniform p.
 
     Args:
-        shape: acceptance in equal bins of p, relative to the mean.
-        rate: mean acceptance.
-        law: of p.
-        sets: how many are simulated.
-        candidates: of a set.
+        shape: the acceptance in equal bins of p, relative to the mean.
+        rate: the mean acceptance.
+        law: the law that p is drawn from.
+        sets: the number of simulated sets.
+        candidates: the number of candidates of a set.
     """
     chance = np.array(shape) / np.mean(shape) * rate
     limits = [NormalDist().inv_cdf(1 - one / (1 - HOPELESS)) for one in chance]
@@ -77,7 +77,9 @@ def main(argv: list[str]) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--sets", type=int, default=400)
-    parser.add_argument("--candidates", type=int, default=100, help="of a set (the paper: 100)")
+    parser.add_argument(
+        "--candidates", type=int, default=100, help="candidates of a set (the paper: 100)"
+    )
     args = parser.parse_args(argv)
     print(f"{args.sets} sets of {args.candidates} candidates; mean and its standard error\n")
     print(f"| accepted, by p | mean | {' | '.join(LAWS)} | p of the best bin |")

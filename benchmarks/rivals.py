@@ -1,7 +1,7 @@
-"""One epoch of training by others and by us, timed from the first batch to the last step.
+"""One epoch of training by other tools and by us, timed from the first batch to the last step.
 
-The others are the Hugging Face Trainer as run_clip has it, and open_clip_train. Started by
-``benchmarks/training.py`` in a process of its own; prints one line of JSON.
+The other tools are the Hugging Face Trainer in run_clip's set-up, and open_clip_train.
+``benchmarks/training.py`` starts this in a process of its own; it prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ SEED = 7
 
 
 def timed(train: Callable[..., Any], found: dict[str, float]) -> Callable[..., Any]:
-    """Return ``train``, writing into ``found`` the seconds it takes by the clock and of processors.
+    """Return ``train``, wrapped to write its wall-clock and processor seconds into ``found``.
 
-    The latter count the loader's processes too, those that have ended and those still there.
+    Processor seconds include those of the loader's processes, ended and running ones.
     """
 
     def spent() -> float:
@@ -45,7 +45,7 @@ def timed(train: Callable[..., Any], found: dict[str, float]) -> Callable[..., A
 
 
 def ours(folder: Path, args: argparse.Namespace) -> dict[str, float]:
-    """Run ``train.py``; Lightning's ``fit``, which holds the epoch and nothing else, is timed."""
+    """Run ``train.py``; Lightning's ``fit``, which is the epoch alone, is timed."""
     import lightning.pytorch as pl
 
     found: dict[str, float] = {}
@@ -65,9 +65,9 @@ def ours(folder: Path, args: argparse.Namespace) -> dict[str, float]:
 
 
 def hugging_face(folder: Path, args: argparse.Namespace) -> dict[str, float]:
-    """Train as transformers' examples/pytorch/contrastive-image-text/run_clip.py.
+    """Train like transformers' examples/pytorch/contrastive-image-text/run_clip.py.
 
-    Its pieces, in its order: captions tokenised beforehand to full length; images read, resized,
+    Its parts, in its order: captions tokenised beforehand to full length; images read, resized,
     cropped and normalised by a scripted torchvision module when they are fetched; ``Trainer`` with
     AdamW, a linear schedule and the gradient clipped at 1. ``datasets`` is replaced by two lists.
     """
@@ -177,7 +177,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--workers", type=int, required=True)
     parser.add_argument("--lr", type=float, required=True)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--overrides", nargs="*", default=[], help="of train.py")
+    parser.add_argument("--overrides", nargs="*", default=[], help="overrides of train.py")
     args = parser.parse_args(argv)
     print("\n" + json.dumps(RIVALS[args.rival](args.folder, args)))
     return 0

@@ -1,14 +1,14 @@
 """Several seeds of one experiment: a command each, or packed into one (``share_image_cache=true``).
 
-Solo is ``python train.py`` once a seed, one after the other; packed is one ``--multirun`` of the
-same settings, in one process and in one a core. All start from drawn and indexed data in an empty
-folder of runs. Rounds are interleaved; a ratio is of one round. A packed run's weights must be
-those of the solo run on as many threads, since the last bit of a sum on a CPU depends on them:
-checked for every seed of the one process, and for ``--check`` seeds of one process a core, whose
-solo runs on one thread are made for nothing else. Processor time is told beside the clock, since
-other work on the machine moves it least. What packing saves is the start of every process but
+Solo is ``python train.py`` for each seed, one after the other; packed is one ``--multirun`` of the
+same settings, in one process and in one process per core. All start from drawn and indexed data in
+an empty folder of runs. Rounds are interleaved; ratios are within a round. A packed run's weights
+must be those of the solo run on as many threads, since the last bit of a sum on a CPU depends on
+them: this is checked for every seed of the single process, and for ``--check`` seeds of one process
+per core, with solo runs on one thread for this purpose. Processor time is given beside wall-clock
+time, since other work on the machine affects it least. Packing saves the start of every process but
 the first, so longer runs save a smaller share: ``experiment=demo/counterfactual`` takes twice the
-steps. A line a command goes to stderr; 25 seeds take a quarter of an hour on two cores.
+steps. A line per command goes to stderr; 25 seeds take a quarter of an hour on two cores.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ QUICK = [
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds by the clock and of all processors together."""
+    """Wall-clock seconds, and processor seconds of all cores together."""
 
     clock: float
     processor: float
@@ -68,13 +68,13 @@ class Seeds:
         self.folder = folder
 
     def some(self, count: int) -> list[int]:
-        """Return so many of the seeds, the first, the last and evenly between."""
+        """Return some of the seeds: the first, the last and evenly spaced ones between."""
         last = len(self.seeds) - 1
         steps = max(1, min(count, len(self.seeds)) - 1)
         return sorted({self.seeds[round(i * last / steps)] for i in range(min(count, last + 1))})
 
     def solo(self, name: str, threads: int, seeds: Sequence[int]) -> Timing:
-        """Run one command a seed."""
+        """Run one command for each seed."""
         each = [command([*self.words, f"seed={seed}", self._runs(name)], threads) for seed in seeds]
         return Timing(sum(t.clock for t in each), sum(t.processor for t in each))
 
@@ -88,12 +88,12 @@ class Seeds:
         return f"paths.runs={self.folder / name}"
 
     def weights(self, name: str) -> dict[str, str]:
-        """Return the sha256 of every run's weights, by its seed's folder."""
+        """Return the sha256 of every run's weights, by the seed's folder."""
         files = (self.folder / name).rglob("checkpoint/*.safetensors")
         return {f.parent.parent.name: hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
 
     def compare(self, packed: str, solo: str, seeds: Sequence[int]) -> None:
-        """Stop unless the packed runs of these seeds left the solo runs' bytes."""
+        """Stop unless the packed runs of these seeds have the same weights as the solo runs."""
         ours, theirs = self.weights(packed), self.weights(solo)
         if len(ours) != len(self.seeds) or len(theirs) != len(seeds):
             raise SystemExit(
@@ -106,7 +106,7 @@ class Seeds:
 
 
 def measure(seeds: Seeds, rounds: int, cores: int, checked: int) -> dict[str, list[Timing]]:
-    """Time every way, interleaved, and hold its weights against the solo runs'."""
+    """Time every way, interleaved, and compare its weights with the solo runs'."""
     each = f"packed, {cores} processes"
     found: dict[str, list[Timing]] = {"solo": [], "packed, 1 process": [], each: []}
     none = ["trainer.max_epochs=null", "trainer.max_steps=0"]
@@ -124,7 +124,7 @@ def measure(seeds: Seeds, rounds: int, cores: int, checked: int) -> dict[str, li
 
 
 def table(found: dict[str, list[Timing]], seeds: int) -> str:
-    """Return the medians, and each way's ratio to solo in its round with the range of rounds."""
+    """Return the medians, and each way's ratio to solo in its round, with the range."""
     lines = [
         f"| {seeds} seeds | clock, s | of solo | processors, s | of solo |",
         "|---|---|---|---|---|",
@@ -147,8 +147,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=25)
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--check", type=int, default=3, help="seeds run once more on one thread")
-    parser.add_argument("--quick", action="store_true", help="2 seeds of 3 steps, once: a smoke")
+    parser.add_argument("--check", type=int, default=3, help="seeds repeated on one thread")
+    parser.add_argument("--quick", action="store_true", help="2 seeds of 3 steps, once")
     parser.add_argument(
         "words", nargs="*", default=["experiment=coco_cf_3/base"],
         help="settings of train.py, without seed",

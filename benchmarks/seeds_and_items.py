@@ -1,8 +1,8 @@
-"""How often do intervals over seeds and items hold the true difference? A simulation.
+"""How often do intervals over seeds and items contain the true difference? A simulation.
 
-Differences of two arms are drawn as the sum of a seed's own effect, an item's own and noise, in
-shares that are varied; then four intervals are made of each and counted: Student's over seeds, the
-bootstrap over items, the one over both, and that of the decomposition.
+Differences of two arms are drawn as the sum of a seed's effect, an item's effect and noise, in
+varied shares; then the coverage of four intervals is counted: Student's over seeds, the bootstrap
+over items, the bootstrap over both, and the one of the decomposition.
 
 python benchmarks/seeds_and_items.py
 python benchmarks/seeds_and_items.py --seeds 3,5,10 --items 200 --trials 2000
@@ -39,7 +39,7 @@ METHODS = ("t over seeds", "bootstrap over items", "bootstrap over both", "decom
 
 @dataclass(frozen=True)
 class Design:
-    """How many seeds and items there are, and how often that is drawn."""
+    """The numbers of seeds, items and trials."""
 
     seeds: int
     items: int
@@ -50,7 +50,7 @@ class Design:
 def draw_differences(
     design: Design, shares: tuple[float, float, float], rng: np.random.Generator, own_tests: bool
 ) -> np.ndarray:
-    """Draw differences, (seeds, items), whose mean has standard error 1 around ``TRUE``."""
+    """Draw differences, (seeds, items); their mean has standard error 1 around ``TRUE``."""
     sizes = (design.seeds, design.items, design.seeds * design.items)
     sd = [np.sqrt(share * size) for share, size in zip(shares, sizes, strict=True)]
     shape = (design.seeds, design.items)
@@ -83,7 +83,7 @@ def intervals(
 def cover(
     design: Design, shares: tuple[float, float, float], own_tests: bool = False
 ) -> list[float]:
-    """Return how often the interval of each of ``METHODS`` held the true difference."""
+    """Return the share of trials in which each method's interval contained the true difference."""
     held = np.zeros(len(METHODS))
     for trial in range(design.trials):
         rng = generator(trial, "coverage", design.seeds, design.items, str(shares), str(own_tests))
@@ -96,7 +96,7 @@ def cover(
 def main() -> None:
     """Print a table of coverages for every number of seeds."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--seeds", default="5", help="numbers of seeds, by commas")
+    parser.add_argument("--seeds", default="5", help="numbers of seeds, separated by commas")
     parser.add_argument("--items", type=int, default=200)
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--resamples", type=int, default=1000)
@@ -114,7 +114,7 @@ def main() -> None:
 
 
 def show_speed() -> None:
-    """Print how long 10,000 resamples of 5 seeds and 7,500 items take, in two arms."""
+    """Print the time of 10,000 resamples of two arms with 5 seeds and 7,500 items."""
     rng = generator(0, "speed")
     right = (rng.random((10, 7500)) < 0.7).astype(float)
     for clusters in (7500, 1500):

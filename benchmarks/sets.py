@@ -1,18 +1,18 @@
 """A set of N images: SocialCounterfactuals' released way, and ours, with the same weights.
 
-The released way draws N - 1 images in batches, two at a time by default, and the base anew in every
-batch; its last batch is filled with base rows that are thrown away; every attention map is written
-down, in float32. Ours computes the base once a step, and further calls, where a set has more rows
-than fit, borrow its queries and keys. Between them stand the released batches with our attention:
-what is gained by rows alone. Rounds are interleaved, ratios are of the same round. Decoding and
-scoring are not in it.
+The released way generates N - 1 images in batches, two at a time by default, with the base again
+in every batch; its last batch is padded with base rows that are discarded; every attention map is
+stored in float32. Ours computes the base once per step; if a set has too many rows for one call,
+further calls reuse the base's queries and keys. A third arm has the released batches with our
+attention, which shows the gain from fewer rows alone. Rounds are interleaved, and ratios are within
+a round. Decoding and scoring are not included.
 
     python benchmarks/sets.py                       # 12 images by the zoo's model, on a CPU
     python benchmarks/sets.py --images 28 --rows 16 # any set, on any memory
     python benchmarks/sets.py --device cuda         # Stable Diffusion's shape; random weights
-    python benchmarks/sets.py --count               # rows and memory of the paper's sets, on paper
+    python benchmarks/sets.py --count               # calculated rows and memory of the paper's sets
     python benchmarks/sets.py --picture sets.png    # a set of each of four subjects of the world
-    python benchmarks/sets.py --quick               # seconds: does it run?
+    python benchmarks/sets.py --quick               # a check of a few seconds that it runs
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ def captions(count: int) -> list[str]:
 
 
 def released_batches(count: int, most: int) -> list[list[int]]:
-    """Cut a set as the released code does: the base in front of each batch and as its padding.
+    """Return a set's batches in the released code: the base begins and pads each batch.
 
     Args:
-        count: images of the set.
-        most: images beside the base in a batch, at most (``--batch_size``).
+        count: the number of images of the set.
+        most: the largest number of images beside the base in a batch (``--batch_size``).
 
     >>> released_batches(12, 2)[0], released_batches(12, 2)[-1], len(released_batches(12, 2))
     ([0, 1, 2], [0, 11, 0], 6)
@@ -71,7 +71,7 @@ class Bench:
     """All ways over the same weights.
 
     Args:
-        args: of the command line.
+        args: the arguments of the command line.
     """
 
     def __init__(self, args: argparse.Namespace) -> None:
@@ -97,7 +97,7 @@ class Bench:
         return DiffusionWeights(self.args.weights, **options)
 
     def job(self, members: Sequence[int], seed: int = 0) -> ImageJob:
-        """Return a candidate of some of the set's texts."""
+        """Return a candidate for some of the set's texts."""
         from cfaug.types import Draw, Example, ImageJob, Proposal
 
         texts = tuple(self.texts[member] for member in members)
@@ -105,7 +105,7 @@ class Bench:
         return ImageJob(proposal, Draw(seed, P, GUIDANCE))
 
     def released(self) -> Tensor:
-        """Draw the set the released way; return its latents."""
+        """Generate the set the released way; return its latents."""
         import torch
 
         from cfaug.image import noise
@@ -123,7 +123,7 @@ class Bench:
         return torch.stack([found[member] for member in range(self.args.images)])
 
     def released_rows(self) -> Tensor:
-        """Draw the released batches with our attention; return the set's latents."""
+        """Generate the released batches with our attention; return the set's latents."""
         import torch
 
         found: dict[int, Tensor] = {}
@@ -133,13 +133,13 @@ class Bench:
         return torch.stack([found[member] for member in range(self.args.images)])
 
     def whole(self) -> Tensor:
-        """Draw the set our way; return its latents."""
+        """Generate the set our way; return its latents."""
         (drawn,) = self.ours.sample([self.job(range(self.args.images))])
         return drawn
 
 
 def measure(bench: Bench) -> None:
-    """Print how long each way takes, and how far apart their images are."""
+    """Print each way's time, and the differences of their latents."""
     args = bench.args
     wanted, batches, found = bench.released(), bench.released_rows(), bench.whole()
     apart = [float((one.float() - wanted).norm() / wanted.norm()) for one in (batches, found)]
@@ -181,7 +181,7 @@ def measure(bench: Bench) -> None:
 
 
 def count(batch: int) -> None:
-    """Print the rows of the paper's sets, and what the base lends at Stable Diffusion's shape."""
+    """Print the rows of the paper's sets, and the size of the base's reused queries and keys."""
     import torch
     from diffusers import UNet2DConditionModel
 
@@ -205,7 +205,7 @@ def count(batch: int) -> None:
 
 
 def picture(file: Path, weights: str) -> None:
-    """Write a picture of four sets of the embedded world: a row each, the base at the left."""
+    """Write a picture of four sets of the embedded world in rows, with the base at the left."""
     import numpy as np
     from PIL import Image
 
@@ -226,7 +226,7 @@ def picture(file: Path, weights: str) -> None:
 
 
 def _tokens(name: str, side: int) -> int:
-    """Return over how many pixels a self-attention layer of Stable Diffusion 1's UNet attends."""
+    """Return the number of positions of a self-attention layer of Stable Diffusion 1's UNet."""
     part, block, *_ = name.split(".")
     if part == "mid_block":
         return (side // 8) ** 2
@@ -241,13 +241,13 @@ def main(argv: list[str]) -> int:
     add = parser.add_argument
     add("--device", default="cpu", choices=["cpu", "cuda"])
     add("--weights", help="a folder, zoo:NAME, or a shape of random weights: sd15, tiny")
-    add("--dtype", choices=["fp32", "bf16"], help="ours (fp32 on a CPU, bf16 on a GPU)")
-    add("--steps", type=int, default=10, help="of the sampler (%(default)s; the paper: 100)")
-    add("--images", type=int, default=12, help="of the set (%(default)s)")
+    add("--dtype", choices=["fp32", "bf16"], help="our dtype (fp32 on a CPU, bf16 on a GPU)")
+    add("--steps", type=int, default=10, help="sampler steps (%(default)s; the paper: 100)")
+    add("--images", type=int, default=12, help="images of the set (%(default)s)")
     add("--batch", type=int, default=2, help="the released code's images beside the base (2)")
-    add("--rows", type=int, default=64, help="most rows of a UNet call of ours (%(default)s)")
-    add("--repeats", type=int, default=5, help="rounds (%(default)s)")
-    add("--threads", type=int, help="of a CPU")
+    add("--rows", type=int, default=64, help="most rows of our UNet calls (%(default)s)")
+    add("--repeats", type=int, default=5, help="number of rounds (%(default)s)")
+    add("--threads", type=int, help="number of CPU threads")
     add("--count", action="store_true", help="count the paper's sets and time nothing")
     add("--picture", type=Path, help="draw four sets into this file and time nothing")
     add("--quick", action="store_true", help="five images, three steps, one round")

@@ -1,13 +1,13 @@
 """What sharing attention adds to sharing noise: Figure 2 of the paper, in ShapeScapes.
 
-    python benchmarks/sharing.py                       # some 10 minutes of one core
+    python benchmarks/sharing.py                       # about 10 minutes on one core
     python benchmarks/sharing.py --pairs 20 --out /tmp/sharing
 
-Pairs of full captions that differ in the subject are drawn by the zoo's Stable Diffusion with
+The zoo's Stable Diffusion generates pairs for full captions that differ in the subject, with
 independent noise, with the same noise (p = 0), and with attention shared for a share p of the
-steps; beside them the oracle's own re-rendering. The zoo's judge says what a picture shows, the
-zoo's tiny CLIP (ours too, not OpenAI's) gives the directional similarity, and how much of the
-background was kept is measured outside a box around both subjects, found by the subject's colour.
+steps; the oracle re-renders them for comparison. The zoo's judge recognises a picture's factors,
+the zoo's tiny CLIP (ours, not OpenAI's) gives the directional similarity, and the preservation of
+the background is measured outside a box around both subjects, found by the subject's colour.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ Box = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class Pair:
-    """What is asked for: a scene, the same with another subject, and the seed of both."""
+    """A requested pair: a scene, the same scene with another subject, and the seed of both."""
 
     source: Factors
     target: Factors
     seed: int
 
     def texts(self) -> tuple[str, str]:
-        """Return the two captions, in full."""
+        """Return the two full captions."""
         return caption(self.source, Wording()), caption(self.target, Wording())
 
 
@@ -69,7 +69,7 @@ class Arm:
 
 
 def draw_pairs(seed: int, count: int) -> list[Pair]:
-    """Draw subject swaps whose factors are independent and uniform."""
+    """Draw subject swaps with independent and uniform factors."""
     pairs = []
     for i in range(count):
         rng = generator(seed, "sharing", i)
@@ -82,7 +82,7 @@ def draw_pairs(seed: int, count: int) -> list[Pair]:
 
 
 def oracle(pairs: Sequence[Pair]) -> Arm:
-    """Draw the pairs as the world does."""
+    """Render the pairs with the world's own code."""
     look = STYLES["clear"]
     pixels = [
         [render(Scene(shown, pair.seed), SIZE, look).pixels for shown in (pair.source, pair.target)]
@@ -100,7 +100,7 @@ def generate(
     steps: int,
     cfg: float,
 ) -> list[Pixels]:
-    """Draw the pairs once for every share; uint8 (pairs, 2, 3, 64, 64) each."""
+    """Generate the pairs for every share, each uint8 (pairs, 2, 3, 64, 64)."""
     from rich.console import Console
     from rich.progress import track
 
@@ -112,7 +112,7 @@ def generate(
     starts = range(0, len(pairs), CHUNK)
     for start in track(starts, f"{noise} noise", console=Console(stderr=True)):
         part = pairs[start : start + CHUNK]
-        # The shares of a pair stand together: the editor then draws their common source once.
+        # The shares of a pair are adjacent, so that the editor generates their common source once.
         jobs = [
             ImageJob(_proposal(pair.texts()), Draw(pair.seed, p, cfg))
             for pair in part
@@ -125,10 +125,10 @@ def generate(
 
 
 def colour_box(pixels: Pixels, colour: str) -> Box | None:
-    """Return where the subject of a colour and its shadow are: top, left, bottom, right.
+    """Return the box of a coloured subject and its shadow: top, left, bottom, right.
 
     A pixel has the colour if it is near it under some light and texture; the largest patch of such
-    pixels, small gaps closed, is the subject. ``None`` if there is none.
+    pixels, with small gaps closed, is the subject. ``None`` if there is none.
     """
     picture = pixels.transpose(1, 2, 0).astype(np.float64) / 255
     base = np.array(COLOURS[colour]) / 255
@@ -152,10 +152,11 @@ def colour_box(pixels: Pixels, colour: str) -> Box | None:
 
 
 def measurable(scenes: int = 12) -> set[tuple[str, str]]:
-    """Return the colours and backgrounds where the box is right on the world's own scenes.
+    """Return the colours and backgrounds for which the box is right on the world's own scenes.
 
-    Right is: in nine scenes of ten it holds all that the subject touches, and is at most half as
-    large again as the tightest such box. (A blue subject in the water is not found so.)
+    It is right if, in nine of ten scenes, it contains all pixels that the subject touches, and is
+    at most half as large again as the tightest such box. (It fails for a blue subject in the
+    water.)
     """
     kept = set()
     for colour, place in product(COLOURS, PLACES):
@@ -197,7 +198,7 @@ def outside(pixels: Pixels, colour: str) -> float:
 
 @dataclass(frozen=True)
 class Row:
-    """What was measured of an arm, one number a pair; nan where a pair cannot be measured."""
+    """An arm's measurements, one number per pair; nan if a pair is not measurable."""
 
     name: str
     target: NDArray[np.float64]
@@ -207,7 +208,7 @@ class Row:
 
 
 def measure(arm: Arm, pairs: Sequence[Pair], where: set[tuple[str, str]]) -> Row:
-    """Judge an arm's pairs."""
+    """Measure an arm's pairs."""
     import torch
 
     from cfaug.models.specs import HFClip
@@ -239,7 +240,7 @@ def measure(arm: Arm, pairs: Sequence[Pair], where: set[tuple[str, str]]) -> Row
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Return the rows as Markdown; differences are to the same noise, over the same pairs."""
+    """Return the rows as Markdown, with paired differences from the arm with the same noise."""
     same = next(row for row in rows if row.name.startswith("same noise"))
     lines = [
         "| | target subject right | all of both right | CLIP direction "
@@ -260,7 +261,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def picture(arms: Sequence[Arm], columns: Iterable[int]) -> Image.Image:
-    """Return the arms' targets row by row under their common source, twice as large."""
+    """Return the arms' targets in rows under their common source, enlarged to twice the size."""
     columns = list(columns)
     by_name = {arm.name: arm for arm in arms}
     same = next(arm for name, arm in by_name.items() if name.startswith("same noise"))

@@ -1,13 +1,13 @@
-"""How long MaxSkew takes with 10,000 permutations on a data set of SocialCounterfactuals' shape.
+"""The time of MaxSkew with 10,000 permutations on a data set of SocialCounterfactuals' shape.
 
 Embeddings are given: 170,832 random ones of 512 numbers, in 7,936 sets of 12, 5,052 of 10 and 836
-of 30 over 261 subjects, the images of a set alike. Each question is one process, so that the peak
-of its memory is its own; the embeddings themselves are 0.33 GiB of it. ``one labelling`` is
-MaxSkew@K of all attributes together; ``usual labellings`` is all that ``benchmark=skew`` asks by
-default: marginal, intersectional and conditional. All rows have their chance level, permutations,
-2,000 resamples of sets, NDKL and paired gaps.
+of 30 over 261 subjects; the images of a set are similar. Each question runs in its own process, to
+measure its peak of memory; the embeddings themselves take 0.33 GiB of it. ``one labelling`` is
+MaxSkew@K of all attributes together; ``usual labellings`` are the default of ``benchmark=skew``:
+marginal, intersectional and conditional. All rows have their chance level, permutations, 2,000
+resamples of sets, NDKL and paired gaps.
 
-    python benchmarks/skew.py                 # one line a question
+    python benchmarks/skew.py                 # one line per question
     python benchmarks/skew.py --permutations 100000
 """
 
@@ -33,7 +33,7 @@ GRIDS: dict[str, tuple[int, dict[str, int]]] = {
     "physical_gender": (5052, {"physical": 5, "gender": 2}),
     "physical_race": (836, {"physical": 5, "race": 6}),
 }
-"""Sets, and values of each attribute, of every segment of SocialCounterfactuals."""
+"""The numbers of sets and of attribute values of every segment of SocialCounterfactuals."""
 
 QUESTIONS = {
     "one labelling": list(GRIDS),
@@ -42,19 +42,19 @@ QUESTIONS = {
 
 
 class Keys:
-    """What a ranking asks of an index: the names of rows."""
+    """The part of an index that a ranking needs: the names of rows."""
 
     source = "random"
 
     def key(self, row: int) -> str:
-        """Name a row."""
+        """Return the name of a row."""
         return f"image_{row}"
 
     image_name = key
 
 
 def lay_grid(name: str, sets: int, sizes: dict[str, int], first_row: int, first_set: int) -> Any:
-    """Return the images of a grid, its sets dealt to subjects in turn."""
+    """Return the images of a grid, with its sets assigned to subjects in turn."""
     members = int(np.prod(list(sizes.values())))
     own = np.repeat(np.arange(sets), members)
     values = np.stack(np.unravel_index(np.arange(members), tuple(sizes.values())), axis=1)
@@ -82,19 +82,19 @@ def lay_sets() -> GridSets:
 
 
 def draw_embeddings(sets: GridSets) -> np.ndarray:
-    """Return random embeddings of all grids; images of a set have most of it in common."""
+    """Return random embeddings of all grids; those of a set have most of their values in common."""
     rng = np.random.default_rng(0)
     common = rng.normal(size=(len(sets.set_names), DIM)).astype(np.float32)
     of_image = np.concatenate([grid.sets for grid in sets.grids.values()])
     images = common[of_image]
-    for start in range(0, len(images), 4096):  # in pieces: no second copy of all
+    for start in range(0, len(images), 4096):  # in chunks, without a second copy of all
         piece = images[start : start + 4096]
         piece += 0.5 * rng.standard_normal(piece.shape, np.float32)
     return images
 
 
 def measure_question(name: str, permutations: int) -> str:
-    """Ask one question; return its line."""
+    """Measure one question; return its line."""
     sets = lay_sets()
     images = draw_embeddings(sets)
     rng = np.random.default_rng(1)

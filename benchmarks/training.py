@@ -1,11 +1,12 @@
-"""One training epoch: ours against transformers' Trainer (as run_clip) and open_clip_train.
+"""One training epoch: ours against transformers' Trainer (run_clip) and open_clip_train.
 
-Every measurement is a process of its own that starts in an empty folder: no index, no cache. Timed
-are the epoch alone, from the first batch asked for to the last step; its processor time, the
-loader's processes counted, which other work on the machine moves least; and the whole command:
-imports, reading the data's list, loading and saving the model. Weights, images, captions, batch,
-loader's processes and threads are the same; ours trains the Hugging Face checkpoint against the
-first, the open_clip one against the second. Rounds are interleaved; a ratio is of one round.
+Every measurement runs in a process of its own that starts in an empty folder, without an index or a
+cache. Three times are measured: the epoch alone, from the request for the first batch to the last
+step; its processor time, including the loader's processes, which other work on the machine affects
+least; and the whole command, with imports, reading the list of data, loading and saving the model.
+Weights, images, captions, batch, loader processes and threads are the same; ours trains the Hugging
+Face checkpoint against the first, the open_clip one against the second. Rounds are interleaved;
+ratios are within a round.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ PAIRS = {"transformers": "clip_vit_b32", "open_clip": "open_clip"}
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of one epoch by the clock, of its processors, of the whole command; its steps."""
+    """An epoch's wall-clock and processor seconds, the whole command's seconds, and the steps."""
 
     epoch: float
     processor: float
@@ -59,7 +60,7 @@ MEASURED = {
 
 
 def draw(folder: Path, count: int) -> None:
-    """Write JPEGs cut from photographs, short side 256, and captions as long as COCO's."""
+    """Write JPEG crops of photographs with a short side of 256, and captions of COCO's length."""
     import numpy as np
     import skimage.data
     from PIL import Image
@@ -85,7 +86,7 @@ def draw(folder: Path, count: int) -> None:
 
 
 def write_models(folder: Path, shape: dict[str, int]) -> None:
-    """Save one random model of the shape as each library saves it, with CLIP's own vocabulary."""
+    """Save a random model of the shape in each library's format, with CLIP's own vocabulary."""
     import open_clip
     import torch
     from open_clip.tokenizer import SimpleTokenizer
@@ -157,7 +158,7 @@ def theirs(rival: str, folder: Path, args: argparse.Namespace) -> list[str]:
 
 
 def measure(command: Sequence[str], folder: Path) -> Timing:
-    """Run one command on an empty cache; its last line says how long the epoch took."""
+    """Run one command on an empty cache; its last line has the times of the epoch."""
     for name in ("out", "shards"):
         shutil.rmtree(folder / name, ignore_errors=True)
     began = time.perf_counter()
@@ -170,7 +171,7 @@ def measure(command: Sequence[str], folder: Path) -> Timing:
 
 
 def interleaved(folder: Path, args: argparse.Namespace) -> dict[str, dict[str, list[Timing]]]:
-    """Measure every pair in every round; who goes first changes from round to round."""
+    """Measure every pair in every round, in alternating order."""
     found: dict[str, dict[str, list[Timing]]] = {r: {"ours": [], "theirs": []} for r in PAIRS}
     for number in range(args.repeats):
         for rival in PAIRS:
@@ -197,7 +198,7 @@ def ratio(theirs: list[float], ours: list[float]) -> str:
 
 
 def machine(device: str) -> str:
-    """Name what it ran on, and how busy that was."""
+    """Return the name of the machine and its load."""
     import torch
 
     info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
@@ -238,20 +239,20 @@ def main(argv: list[str]) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--model", choices=SHAPES, default="tiny", help="shape (%(default)s)")
-    add("--images", type=int, default=1500, help="of the epoch (%(default)s)")
-    add("--batch", type=int, default=64, help="(%(default)s)")
+    add("--model", choices=SHAPES, default="tiny", help="model shape (%(default)s)")
+    add("--images", type=int, default=1500, help="images of the epoch (%(default)s)")
+    add("--batch", type=int, default=64, help="batch size (%(default)s)")
     add("--workers", type=int, default=1, help="loader processes (%(default)s)")
-    add("--threads", type=int, help="of torch in the training process (as many as cores)")
-    add("--repeats", type=int, default=5, help="rounds (%(default)s)")
-    add("--lr", type=float, default=5e-7, help="(%(default)s)")
+    add("--threads", type=int, help="torch's threads in training (as many as cores)")
+    add("--repeats", type=int, default=5, help="number of rounds (%(default)s)")
+    add("--lr", type=float, default=5e-7, help="learning rate (%(default)s)")
     add("--device", choices=["cpu", "gpu"], default="cpu")
     add("--quick", action="store_true", help="one round of a few steps, to see that it runs")
     args = parser.parse_args(argv)
     if args.quick:
         args.images, args.batch, args.repeats, args.workers = 8, 4, 1, 0
     if args.threads:
-        os.environ["OMP_NUM_THREADS"] = str(args.threads)  # of every process that is measured
+        os.environ["OMP_NUM_THREADS"] = str(args.threads)  # for every process that is measured
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         draw(folder / "data", args.images)

@@ -20,18 +20,18 @@ from cfaug.shapescapes.settings import WorldSettings
 from cfaug.zoo.command import read, run
 
 SIDE, GAP, WIDER_GAP = 96, 4, 12
-"""Pixels of a picture, between the two of a pair and between rows, and between pairs."""
+"""Pixels: the side of a picture, the gap in pairs and between rows, the gap between pairs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PictureSettings:
-    """What the command takes, as ``name=value``.
+    """The settings of the command, given as ``name=value``.
 
     Attributes:
         out: the PNG to write.
-        seed: of the world.
-        first: pair of the part ``test``, a multiple of 6; the next six are shown.
-        styles: names of ``cfaug.shapescapes.styles.STYLES``, joined by "+".
+        seed: the seed of the world.
+        first: the first pair of the part ``test``, a multiple of 6; it and the next five are shown.
+        styles: the names of ``cfaug.shapescapes.styles.STYLES``, joined by "+".
     """
 
     out: str

@@ -1,4 +1,4 @@
-"""InstructPix2Pix's engine as it is written: one candidate at a time, every map written down."""
+"""InstructPix2Pix's released engine: one candidate at a time, with every map stored."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class WrittenDown:
         encoder_hidden_states: Tensor | None = None,
         **_: object,
     ) -> Tensor:
-        """Attend with maps written down; rows are all without text, then all with text."""
+        """Attend and store the maps; the rows without text precede those with text."""
         import torch
 
         context = hidden_states if encoder_hidden_states is None else encoder_hidden_states
@@ -49,7 +49,7 @@ class WrittenDown:
 
 @dataclass(frozen=True)
 class Reference:
-    """One candidate at a time."""
+    """The engine, for one candidate at a time."""
 
     loaded: Diffusion
     processor: WrittenDown
@@ -71,13 +71,14 @@ class Reference:
         noise: Callable[[int], Tensor],
         said: Sequence[str] = TEXTS,
     ) -> Tensor:
-        """Draw a base and what shares its maps.
+        """Generate a base and the images that share its maps.
 
         Args:
-            p: share of the steps with shared attention.
-            cfg: guidance.
-            noise: gives that of a step for every image, -1 the initial one.
-            said: the base's text, then the others'.
+            p: the share of the steps with shared attention.
+            cfg: the scale of classifier-free guidance.
+            noise: a function that returns a step's noise for every image; step -1 is the initial
+                noise.
+            said: the base's text, followed by the others'.
         """
         import torch
 

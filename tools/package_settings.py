@@ -1,7 +1,7 @@
 """Put ``conf/`` and ``sweeps/`` into the wheel as ``cfaug/conf`` and ``cfaug/sweeps``.
 
-They stand at the top level of the repository. An editable installation reads them there, so it
-gets no copy, which would grow old.
+They are at the top level of the repository. An editable installation reads them there and gets no
+copy, which would become outdated.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class PackageSettings(BuildHookInterface):
-    """Called by hatchling before it builds a wheel."""
+    """A build hook that hatchling calls before it builds a wheel."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Name the folders.
+        """Add the folders to the wheel.
 
         Args:
-            version: ``standard``, or ``editable``.
-            build_data: what is built; ``force_include`` maps a path to its place in the wheel.
+            version: the kind of build, ``standard`` or ``editable``.
+            build_data: the build's settings; ``force_include`` maps a path to its place in the
+                wheel.
         """
         if version == "standard":
             for name in ("conf", "sweeps"):

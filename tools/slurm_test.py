@@ -1,9 +1,10 @@
 """Prove the SLURM scripts on one machine: ``make slurm-test``, as root on Debian.
 
-Installs Debian's slurm where it is missing, starts a cluster of this one machine in a temporary
+This installs Debian's slurm if it is missing, starts a cluster of this one machine in a temporary
 folder, submits a sweep (``sweeps/train.sbatch``) and a generation (``sweeps/generate.sbatch``),
-kills a task of either, submits both again, and holds every byte against a run without SLURM; then
-the same sweep through Hydra's submitit launcher. Stops what it started and removes what it wrote.
+kills a task of each, submits both again, and compares every byte with a run without SLURM. It does
+the same with the sweep through Hydra's submitit launcher. It stops the processes that it started
+and removes the files that it wrote.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PATIENCE = 1800
-"""Seconds after which something that should have happened never will."""
+"""The timeout, in seconds, for anything that should happen."""
 
 CONFIGURATION = """
 ClusterName=cfaug
@@ -57,7 +58,7 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 
 TASK = ["--cpus-per-task=1", "--gpus-per-task=0", "--array=0-1"]
-"""What this machine has in place of the scripts' own requests."""
+"""The resources of this machine, in place of the scripts' own requests."""
 
 TRAIN = [
     "sweep={folder}/sweep.yaml", "trainer.max_steps=8", "trainer.save_every_steps=2",
@@ -83,7 +84,7 @@ GENERATE = [
 
 
 def run(*words: str, **options: object) -> str:
-    """Run a command; return what it said, or stop with it."""
+    """Run a command; return its output, or stop with it if it fails."""
     done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, **options)  # type: ignore[call-overload]
     if done.returncode:
         raise SystemExit(f"{' '.join(words)} failed:\n{done.stdout}{done.stderr}")
@@ -91,7 +92,7 @@ def run(*words: str, **options: object) -> str:
 
 
 def wait(what: str, found: Callable[[], bool]) -> None:
-    """Wait until something has happened."""
+    """Wait until a condition holds."""
     until = time.monotonic() + PATIENCE
     while not found():
         if time.monotonic() > until:
@@ -100,7 +101,7 @@ def wait(what: str, found: Callable[[], bool]) -> None:
 
 
 def install() -> None:
-    """Install slurm and munge with Debian's package manager, where they are missing."""
+    """Install slurm and munge with Debian's package manager, if they are missing."""
     if all(shutil.which(program) for program in ("slurmctld", "slurmd", "sbatch", "munged")):
         return
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
@@ -110,7 +111,7 @@ def install() -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports nobody listens on."""
+    """Return ports that are not in use."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:
@@ -120,7 +121,7 @@ def free_ports(count: int) -> list[int]:
 
 @contextlib.contextmanager
 def cluster(folder: Path) -> Iterator[None]:
-    """Run a cluster of this machine whose every file is in ``folder``."""
+    """Run a cluster of this machine, with all its files in ``folder``."""
     for name in ("munge", "state", "spool"):
         (folder / name).mkdir(mode=0o755)
     key = folder / "munge" / "key"
@@ -161,7 +162,7 @@ def cluster(folder: Path) -> Iterator[None]:
 
 
 def node_is_idle() -> bool:
-    """Say whether the cluster would start a job."""
+    """Say whether the cluster is ready to start a job."""
     asked = subprocess.run(
         ["sinfo", "--noheader", "--format=%T"], capture_output=True, text=True, check=False
     )
@@ -187,14 +188,14 @@ def states(job: str) -> dict[str, str]:
 
 
 def finished(job: str) -> dict[str, str]:
-    """Wait until no task of an array is left, and return the state of each."""
+    """Wait until all tasks of an array have ended, and return the state of each."""
     alive = {"PENDING", "RUNNING", "COMPLETING", "CONFIGURING"}
     wait(f"the end of job {job}", lambda: not alive & set(states(job).values()))
     return states(job)
 
 
 def process_of(*words: str) -> int | None:
-    """Return the number of the Python process whose command line has these words."""
+    """Return the id of the Python process with these words in its command line."""
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError, ValueError):
             command = (entry / "cmdline").read_bytes().split(b"\0")
@@ -204,7 +205,7 @@ def process_of(*words: str) -> int | None:
 
 
 def cut(job: str, begun: Callable[[], bool], kill: Callable[[], None]) -> None:
-    """Kill a task once it has begun its work; the job must then not have succeeded."""
+    """Kill a task once it has begun its work, and check that the job did not succeed."""
     wait(f"job {job} at work", begun)
     kill()
     ended = finished(job)
@@ -223,7 +224,7 @@ def content(folder: Path, names: tuple[str, ...]) -> dict[str, str]:
 
 
 def compare(what: str, local: dict[str, str], other: dict[str, str]) -> None:
-    """Hold the files of two folders against each other."""
+    """Compare the files of two folders."""
     if not local or local != other:
         raise SystemExit(f"{what}: other bytes than without SLURM\n{local}\n{other}")
     print(f"{what}: {len(local)} files, the same bytes as without SLURM", flush=True)
@@ -241,7 +242,7 @@ def hashes(runs: Path) -> dict[str, str]:
 
 
 def prove_training(folder: Path, python: str) -> None:
-    """A sweep: cancelled midway, submitted again, and through submitit."""
+    """Test a sweep: killed midway, submitted again, and through submitit."""
     (folder / "sweep.yaml").write_text(SWEEP)
     words = [word.format(folder=folder) for word in TRAIN]
     local, slurm = folder / "local", folder / "slurm"
@@ -271,7 +272,7 @@ def prove_training(folder: Path, python: str) -> None:
 
 
 def prove_generation(folder: Path, python: str) -> None:
-    """A generation: one part's process killed, submitted again."""
+    """Test a generation: one part's process is killed, and the job submitted again."""
     words = [word.format(folder=folder) for word in GENERATE]
     local, slurm = folder / "shards-local", folder / "shards-slurm"
     for part in (0, 1):
@@ -297,7 +298,7 @@ def prove_generation(folder: Path, python: str) -> None:
 
 
 def main() -> None:
-    """Prove both, or what is named on the command line, and clean up."""
+    """Run both tests, or those named on the command line, and clean up."""
     proofs = {"training": prove_training, "generation": prove_generation}
     asked = sys.argv[1:] or list(proofs)
     if not set(asked) <= set(proofs):
@@ -306,7 +307,7 @@ def main() -> None:
         raise SystemExit("make slurm-test installs packages and starts daemons: run it as root")
     install()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to stop"))
-    # One thread whatever the cores: bytes on a CPU depend on it in the last bit.
+    # One thread on any machine, since the last bit on a CPU depends on the number.
     os.environ.update(PYTHON=sys.executable, OMP_NUM_THREADS="1", PYTHONUNBUFFERED="1")
     folder = Path(tempfile.mkdtemp(prefix="cfaug-slurm-", dir="/tmp"))
     folder.chmod(0o755)
