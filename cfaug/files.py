@@ -49,6 +49,8 @@ def replace_file(path: Path, temporary: Path | None = None) -> Iterator[BinaryIO
             sync(handle)
         os.replace(fresh, path)
     except OSError as error:
+        if error.errno is None:  # of a network, from which the caller reads
+            raise
         raise with_path(error, path) from error
     finally:
         fresh.unlink(missing_ok=True)

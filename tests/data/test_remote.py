@@ -8,6 +8,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 
+import huggingface_hub
 import pytest
 
 import cfaug
@@ -171,3 +172,44 @@ def test_a_copy_that_was_removed_is_fetched_again(site, tmp_path):
     assert fetch_shards(source, tmp_path / "cache") == copies
     assert Quiet.asked == ["/00000.tar", "/00001.tar", "/00000.tar"]
     assert (copies / "00000.tar").read_bytes() == (folder / "00000.tar").read_bytes()
+
+
+class Hub(Quiet):
+    """The few answers of the Hub that a public file needs; a wrong token is refused, as there."""
+
+    def do_GET(self):
+        token = self.headers.get("Authorization")
+        if token is not None:
+            self.send_error(401)
+        elif self.path.startswith("/api/datasets/"):
+            files = [
+                {"type": "file", "path": f"0000{i}.tar", "size": 1, "oid": "0"} for i in range(2)
+            ]
+            about = {"id": "owner/name", "sha": "0", "siblings": []}
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(files if "/tree/" in self.path else about).encode())
+        else:
+            self.path = self.path.replace("/datasets/owner/name/resolve/main", "")
+            super().do_GET()
+
+
+def test_public_shards_of_the_hub_need_no_token(site, tmp_path, monkeypatch):
+    folder, _ = site
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Hub, directory=str(folder)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    endpoint = f"http://127.0.0.1:{server.server_port}"
+    hub = partial(
+        huggingface_hub.HfFileSystem, endpoint=endpoint, token=False, skip_instance_cache=True
+    )
+    monkeypatch.setattr("huggingface_hub.HfFileSystem", hub)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    try:
+        source = "hf://datasets/owner/name/{00000..00001}.tar"
+        copies = fetch_shards(source, tmp_path / "cache")
+        for name in ("00000.tar", "00001.tar"):
+            assert (copies / name).read_bytes() == (folder / name).read_bytes()
+        with pytest.raises(UserError, match=r"00002\.tar could not be read: .*(404|00002)"):
+            fetch_shards("hf://datasets/owner/name/00002.tar", tmp_path / "cache")
+    finally:
+        server.shutdown()

@@ -1,7 +1,8 @@
 """Remote shards: ``https://.../{00000..00099}.tar``, ``hf://...`` or ``pipe:COMMAND``.
 
-webdataset opens them. They are copied completely into the cache before planning, so that mixtures
-are as exact and restarts as byte-identical as for local shards.
+webdataset opens them, and huggingface_hub those of the Hub. They are copied completely into the
+cache before planning, so that mixtures are as exact and restarts as byte-identical as for local
+shards.
 """
 
 from __future__ import annotations
@@ -157,13 +158,11 @@ def _copy(address: str, file: Path, limit: int) -> None:
     Raises:
         UserError: if it cannot be read, is not a complete tar, or has more bytes than ``limit``.
     """
-    from webdataset import gopen
-
     copied = 0
     stream: Any = None
     fresh = file.with_name(f"{file.name}.tmp")  # one name, so that kills leave one file at most
     try:
-        stream = gopen(address, "rb")
+        stream = _open(address)
         with replace_file(file, fresh) as out:
             with stream:
                 while block := stream.read(BLOCK):
@@ -186,6 +185,21 @@ def _copy(address: str, file: Path, limit: int) -> None:
             f"{address} could not be read: {_reason(error, stream, address)}; copied shards are "
             "kept, and the same command copies the others"
         ) from error
+
+
+def _open(address: str) -> Any:
+    """Open a shard for reading.
+
+    webdataset would ask the Hub with "Bearer None" where nobody is logged in, which the Hub refuses
+    even for public files, and would put a token into the arguments of a program and its errors.
+    """
+    if address.startswith("hf:"):
+        from huggingface_hub import HfFileSystem
+
+        return HfFileSystem().open(address, "rb", block_size=0)
+    from webdataset import gopen
+
+    return gopen(address, "rb")
 
 
 def _check_whole(fresh: Path, address: str) -> None:
