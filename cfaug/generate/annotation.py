@@ -99,7 +99,7 @@ class AnnotationStage:
             places = list(done)
             found_texts = {p: _texts_of(done[p], name, replacing) for p in places}
             failed |= {
-                p: Rejection(done[p].key, f"the annotation {name!r} says nothing of it", NO_TEXT)
+                p: Rejection(done[p].key, f"the annotation {name!r} has no text for it", NO_TEXT)
                 for p in places
                 if not found_texts[p]
             }

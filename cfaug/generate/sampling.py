@@ -82,7 +82,7 @@ class Draws:
         if self.family > 1 and self.seed_policy == "chain":
             raise UserError(
                 f"recipe.draws.sampling={self.sampling} with seed_policy=chain: the chain gives "
-                "every seed one p of its own; use seed_policy=hash, or sampling=independent"
+                "every seed its own p; use seed_policy=hash, or sampling=independent"
             )
         if self.parameters and self.seed_policy == "chain":
             raise UserError(
@@ -91,8 +91,8 @@ class Draws:
             )
         if count_rounds(self.p_law) > 1 and self.rounds:
             raise UserError(
-                f"recipe.draws.p_law={self.p_law} with sampling={self.sampling}: candidates that "
-                "are given up teach nothing; use sampling=independent or tree(m)"
+                f"recipe.draws.p_law={self.p_law} with sampling={self.sampling}: the p of dropped "
+                "candidates cannot be judged; use sampling=independent or tree(m)"
             )
         if self.p_law != "uniform" and self.seed_policy == "chain":
             raise UserError(

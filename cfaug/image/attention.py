@@ -97,7 +97,7 @@ class SharedAttention:
             ]  # fmt: skip
             if odd or not name.endswith(("attn1", "attn2")):
                 raise UserError(
-                    f"the UNet's layer {name} is no attention of Stable Diffusion's kind "
+                    f"the UNet's layer {name} is not an attention layer of Stable Diffusion "
                     f"({', '.join(odd) or 'neither attn1 nor attn2'}): sharing is not defined"
                 )
         unet.set_attn_processor({f"{name}.processor": _Processor(self, name) for name in layers})

@@ -186,7 +186,7 @@ def _scheduler(file: Path) -> dict[str, Any]:
     """Return the scheduler's configuration: plain numbers and names."""
     found = read_json(file)
     if not isinstance(found, dict):
-        raise UserError(f"{file} is no scheduler's configuration")
+        raise UserError(f"{file} is not the configuration of a scheduler")
     return found
 
 
@@ -202,7 +202,7 @@ def load_tools(kind: Any, folder: Path) -> Any:
         raise
     except Exception as error:  # a broken folder may raise anything
         reason = (str(error) or type(error).__name__).strip().splitlines()[0]
-        raise UserError(f"{folder} holds no {kind.__name__} that loads: {reason}") from error
+        raise UserError(f"{folder} has no {kind.__name__} that can be loaded: {reason}") from error
 
 
 def load_part(kind: Any, folder: Path, dtype: torch.dtype) -> Any:

@@ -28,7 +28,7 @@ def resolve(name: str, revision: str | None, parts: tuple[str, ...]) -> Path:
     missing = [part for part in parts or ("config.json",) if not (folder / part).exists()]
     if missing:
         raise UserError(
-            f"image.model: {name} is no Stable Diffusion folder: {folder} lacks "
+            f"image.model: {name} is not a Stable Diffusion folder: {folder} lacks "
             + ", ".join(missing)
         )
     return folder

@@ -39,8 +39,8 @@ class BridgeTowerEncoder(HFEncoder):
         """
         if not model.config.share_cross_modal_transformer_layers:
             raise UserError(
-                f"{folder}: config.share_cross_modal_transformer_layers=false has no contrastive "
-                "feature of an image; BridgeTower/bridgetower-large-itm-mlm-itc shares them"
+                f"{folder}: with config.share_cross_modal_transformer_layers=false, images have no "
+                "contrastive feature; BridgeTower/bridgetower-large-itm-mlm-itc shares the layers"
             )
 
     def encode_pixels(self, pixels: Tensor) -> Tensor:

@@ -81,8 +81,8 @@ class TimmClassification(Checkpoint):
             return None
         if self.architecture is None:
             raise UserError(
-                f"{self.name_or_path} is a file of weights: say of which architecture, "
-                "model.architecture=NAME as timm.list_models() gives them"
+                f"{self.name_or_path} is a file of weights: name its architecture by "
+                "model.architecture=NAME, one of timm.list_models()"
             )
         return file
 

@@ -228,7 +228,7 @@ def check_images(premises: Sequence[str], pixels: Tensor | None) -> Tensor:
         UserError: if there are no images, or a premise is a text.
     """
     if pixels is None:
-        raise UserError("this model reads images: give those that the hypotheses are about")
+        raise UserError("this model reads images: give the image of each hypothesis")
     if any(premises):
         raise UserError(
             "this model's premise is the image: leave the premises' texts empty, or choose "
@@ -282,8 +282,8 @@ def _require_head(stored: dict[str, Tensor], folder: Path) -> None:
     there = "no head" if last is None else f"a head of {last.numel()} logits"
     raise UserError(
         f"{folder} has {there}, and three logits are needed: fine-tune it first with "
-        "`python train.py task=entailment model.name_or_path=FOLDER data.real=SNLI_VE`, and give "
-        "the checkpoint that this leaves"
+        "`python train.py task=entailment model.name_or_path=FOLDER data.real=SNLI_VE`, and name "
+        "the checkpoint of that run"
     )
 
 

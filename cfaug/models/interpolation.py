@@ -81,8 +81,8 @@ class Ends:
         if wrong:
             more = f" and {len(wrong) - NAMED} more" if len(wrong) > NAMED else ""
             raise UserError(
-                f"{self.owner}: the weights it started from ({self.initial}) are not of the shapes "
-                f"of its own: {'; '.join(wrong[:NAMED])}{more}. wise_ft needs two checkpoints of "
+                f"{self.owner}: its initial weights ({self.initial}) differ from its own in names "
+                f"or shapes: {'; '.join(wrong[:NAMED])}{more}. wise_ft needs two checkpoints of "
                 "one architecture"
             )
         return model, first, last
@@ -156,7 +156,7 @@ class Interpolated:
         Raises:
             UserError: always.
         """
-        raise UserError("interpolated weights are evaluated only: there is no folder of them")
+        raise UserError("interpolated weights can only be evaluated: they are not saved")
 
     def weights_hash(self) -> str:
         """Return the sha256 of both hashes and the factor; at 0 and 1, the hash of a checkpoint."""

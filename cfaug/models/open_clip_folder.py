@@ -74,7 +74,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     config = content.get("model_cfg") if isinstance(content, dict) else None
     if not isinstance(config, dict):
         raise UserError(
-            f"{folder} is no folder of open_clip: its {CONFIG} with a model_cfg is missing"
+            f"{folder} is not an open_clip folder: its {CONFIG} with a model_cfg is missing"
         )
     check_folder(folder)
     check_config(config, file)
@@ -101,7 +101,7 @@ def check_config(config: Mapping[str, Any], file: Path) -> None:
     _check_node("model_cfg", config, file)
     name = config["vision_cfg"].get("timm_model_name")
     if name is not None and (not isinstance(name, str) or not re.fullmatch(r"[\w.]+", name)):
-        raise UserError(f"{file}: timm_model_name={name!r} is no name of timm's own models")
+        raise UserError(f"{file}: timm_model_name={name!r} is not the name of a timm model")
     length = config["text_cfg"].get("context_length", 77)
     if not isinstance(length, int) or not 1 <= length <= LONGEST:
         raise UserError(f"{file}: context_length={length!r} should be from 1 to {LONGEST}")
@@ -111,7 +111,7 @@ def _check_node(node: str, settings: Mapping[str, Any], file: Path) -> None:
     for key, value in settings.items():
         if key not in ALLOWED[node]:
             raise UserError(
-                f"{file}: {node}.{key}={value!r} is not a setting that a folder may give; allowed "
+                f"{file}: {node}.{key}={value!r} is not a setting that a folder may have; allowed "
                 f"in {node}: {', '.join(sorted(ALLOWED[node]))}"
             )
         if key == "approximate" and value not in ("none", "tanh"):
@@ -131,7 +131,7 @@ def _text_tower(folder: Path, name: str) -> str:
         check_folder(inside)
         return str(inside.resolve())
     raise UserError(
-        f"{folder / CONFIG}: text_cfg.hf_model_name={name} is another place, which is not "
-        f"followed; a folder may name {', '.join(HF_TEXT_TOWERS)}, or a folder inside it that "
-        "holds the text model's config.json"
+        f"{folder / CONFIG}: text_cfg.hf_model_name={name} is outside the folder, which is not "
+        f"allowed; it may name {', '.join(HF_TEXT_TOWERS)}, or a subfolder with the text model's "
+        "config.json"
     )

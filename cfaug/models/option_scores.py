@@ -99,9 +99,9 @@ class Continued:
         before = self.decoder.tell(asked.whole(option))[0][: len(alone)]
         if not torch.allclose(alone, before, rtol=AHEAD, atol=AHEAD):
             raise UserError(
-                f"{owner} holds a {type(self.decoder.model).__name__}, which looks at an option "
-                "before it has read the prompt to its end (as PaliGemma's prefix does): its "
-                "options have no likelihood behind the prompt"
+                f"{owner} holds a {type(self.decoder.model).__name__}, whose outputs for a prompt "
+                "depend on the option after it (as with PaliGemma's prefix): the likelihood of an "
+                "option after the prompt is undefined for it"
             )
 
     def whole(self, asked: Asked) -> list[OptionScore]:
@@ -154,7 +154,7 @@ class Continued:
     ) -> list[list[OptionScore]]:
         common = [one.common for _, one in rows]
         if not all(common):
-            raise ValueError("options differ in their first token behind the image")
+            raise ValueError("options differ in their first token after the image")
         before, _ = self.decoder.read_on(read.take([image for image, _ in rows]), common, "left")
         assert before.ahead is not None
         options = [(row, option) for row, (_, one) in enumerate(rows) for option in one.options]

@@ -97,8 +97,8 @@ def label_names(model: Any, owner: object) -> list[str]:
     for number in range(len(names)):
         if number not in names:
             raise UserError(
-                f"{owner}: id2label in config.json names {len(names)} classes, and none is number "
-                f"{number}: they should be numbered from 0, as the logits are"
+                f"{owner}: id2label in config.json names {len(names)} classes, and the number "
+                f"{number} is missing: they should be numbered from 0, like the logits"
             )
     return [str(names[number]) for number in range(len(names))]
 

@@ -60,13 +60,13 @@ class Prompts:
         self.folder = folder
         if prompt is None and not getattr(processor, "chat_template", None):
             raise UserError(
-                f"{folder} has no chat template: say how it is asked, as in "
+                f"{folder} has no chat template: give a template of prompts, as in "
                 f"model.prompt='USER: {IMAGE}\\n{QUESTION} ASSISTANT:'"
             )
         if prompt is None and len(str(processor.chat_template)) > MOST_TEMPLATE:
             raise UserError(
                 f"{folder} has a chat template of {len(str(processor.chat_template)):,} characters;"
-                f" at most {MOST_TEMPLATE:,} are read: say how it is asked by model.prompt"
+                f" at most {MOST_TEMPLATE:,} are read: give a template with model.prompt=..."
             )
         token = getattr(processor, "image_token", None)
         if token is None:
@@ -159,7 +159,7 @@ class Prompts:
         start = continuation(asked, ids)
         if start >= len(ids):
             raise RejectedError(
-                "no_token", f"{self.folder}: the option {option!r} has no token behind its prompt"
+                "no_token", f"{self.folder}: the option {option!r} has no token after its prompt"
             )
         return Option(ids, start)
 
@@ -182,12 +182,12 @@ class Prompts:
         except Exception as error:  # one of Jinja's many errors, or any error of a template
             raise UserError(
                 f"{self.folder}: its chat template cannot write a question with image and text "
-                f"({type(error).__name__}: {error}): say how it is asked by model.prompt"
+                f"({type(error).__name__}: {error}): give a template with model.prompt=..."
             ) from error
         if len(written) > MOST_ADDED + sum(len(part) for part in _said(question)):
             raise UserError(
                 f"{self.folder}: its chat template writes {len(written):,} characters around a "
-                "question: say how it is asked by model.prompt"
+                "question: give a template with model.prompt=..."
             )
         return written
 

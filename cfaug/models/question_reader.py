@@ -184,8 +184,8 @@ class QuestionReader:
         ids = self.prompts.without_end(ids) if added else ids
         if tail and ids[-len(tail) :] != tail:
             raise UserError(
-                f"{self.folder}: its processor changes the text behind an image, so that the "
-                "tokens of an answer are not known"
+                f"{self.folder}: its processor changes the text after an image, so that the "
+                "tokens of an answer are unknown"
             )
         inputs = {
             name: tensor[:, : len(ids)] if tensor.shape == shape else tensor

@@ -279,8 +279,8 @@ class OpenClip:
         if Path(checkpoint).is_file():
             if self.architecture.startswith(OPEN_CLIP_FOLDERS):
                 raise UserError(
-                    f"{checkpoint} is a file of weights: say of which architecture, "
-                    "model.architecture=NAME as open_clip.list_models() gives them"
+                    f"{checkpoint} is a file of weights: name its architecture by "
+                    "model.architecture=NAME, one of open_clip.list_models()"
                 )
             return replace(self, pretrained=checkpoint)
         return replace(self, architecture=f"local-dir:{checkpoint}", pretrained=None)

@@ -44,7 +44,7 @@ def read_state(file: Path) -> dict[str, Tensor]:
         if isinstance(found, Mapping) and isinstance(found.get(name), Mapping):
             found = found[name]
     if not isinstance(found, Mapping) or not all(isinstance(one, Tensor) for one in found.values()):
-        raise UserError(f"{file} holds no weights by name: save the model's state_dict() there")
+        raise UserError(f"{file} has no weights by name: save the model's state_dict() there")
     return {str(name).removeprefix(BEFORE): tensor for name, tensor in found.items()}
 
 
@@ -71,7 +71,7 @@ def build_and_fill(build: Callable[[], nn.Module], file: Path) -> nn.Module:
     if wrong:
         more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
         raise UserError(
-            f"{file} does not hold the weights of a {type(model).__name__} as it was asked for: "
+            f"{file} does not have the weights of the requested {type(model).__name__}: "
             f"{'; '.join(wrong[:3])}{more}. Is it another architecture?"
         )
     model.load_state_dict(state)
@@ -114,8 +114,8 @@ def choose_classes(
     names = own if told is None else told
     if names is None:
         raise UserError(
-            f"{owner} has {logits} classes and does not say what they are called: give "
-            "model.classes=FILE, a line for each logit with a name or a WordNet id"
+            f"{owner} has {logits} classes without names: give model.classes=FILE with a line for "
+            "each logit, a name or a WordNet id"
         )
     if len(names) != logits:
         where = "it says" if told is None else "model.classes has"

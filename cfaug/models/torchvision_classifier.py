@@ -113,7 +113,7 @@ def _fetch(architecture: str, weights: Any) -> nn.Module:
         model: nn.Module = torchvision.models.get_model(architecture, weights=weights)
     except Exception as error:  # an error of the network, the disk, or a damaged file
         raise UserError(
-            f"torchvision did not give {architecture} {weights.name} ({error}). Where there is a "
+            f"torchvision could not load {architecture} {weights.name} ({error}). Where there is a "
             f"network: fetch {weights.url}; then give that file as model.pretrained=FILE"
         ) from error
     check_finite(model, architecture)

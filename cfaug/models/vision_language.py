@@ -275,8 +275,8 @@ class VisionLanguageModel(Wrapped):
             why = f"{whole} becomes {shared}"
         self.shares[with_image] = False
         say(
-            f"{self.folder}: prompts are read whole for every option, several times as slow: this "
-            f"{type(self.model).__name__} cannot go on from what it has read ({why:.200})"
+            f"{self.folder}: prompts are processed completely for every option, which is several "
+            f"times as slow: this {type(self.model).__name__} cannot share prefixes ({why:.200})"
         )
 
     @contextmanager
@@ -294,7 +294,7 @@ class VisionLanguageModel(Wrapped):
             raise UserError(
                 f"{self.folder}: there is not enough memory ({str(error).splitlines()[0]:.120}): "
                 f"lower model.tokens_at_once={self.tokens_at_once} or choose model.dtype=bfloat16; "
-                "what was answered is kept"
+                "the answers so far are kept"
             ) from error
 
     def _answered(self, scores: Sequence[OptionScore], question: Question) -> Answered:

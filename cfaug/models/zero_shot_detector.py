@@ -81,8 +81,8 @@ class HFZeroShotDetector(Wrapped):
         super().check_model(model, folder)
         if "input_ids" not in inspect.signature(model.forward).parameters:
             raise UserError(
-                f"{folder} holds a {type(model).__name__}, which is told names in a way of its "
-                "own: choose Grounding DINO, MM Grounding DINO, OWL-ViT or OWLv2"
+                f"{folder} holds a {type(model).__name__}, which takes names in another form: "
+                "choose Grounding DINO, MM Grounding DINO, OWL-ViT or OWLv2"
             )
 
     def detect(self, images: Sequence[Image]) -> list[list[dict[str, Any]]]:

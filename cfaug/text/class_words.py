@@ -121,7 +121,7 @@ class ClassWords:
             content = json.loads(require_regular(path).read_text(encoding="utf-8"))
             found = {label: [n] if isinstance(n, str) else list(n) for label, n in content.items()}
             if not all(isinstance(name, str) for names in found.values() for name in names):
-                raise TypeError("a name is no text")
+                raise TypeError("a name is not a text")
         except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
             raise UserError(
                 f"{path} is invalid ({error}): it should be a JSON object with a name, or a list "

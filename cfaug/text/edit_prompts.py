@@ -111,7 +111,7 @@ def read_prompts(where: str | Path, kinds: Sequence[str] | None = None) -> tuple
     if missing:
         raise UserError(
             f"prompts={where} has no prompt of the kind {missing[0]!r}: choose kinds from "
-            f"{', '.join(sorted(there))}, or add {missing[0]}.txt to a folder of your own"
+            f"{', '.join(sorted(there))}, or add {missing[0]}.txt to your own folder"
         )
     return tuple(prompt for kind in kinds for prompt in prompts if prompt.kind == kind)
 
@@ -123,7 +123,7 @@ def _list_files(where: str | Path) -> list[Path]:
         folder = Path(where).expanduser()
     if not folder.is_dir():
         raise UserError(
-            f"prompts={where} is no folder: give one of {', '.join(SHIPPED)}, or a folder"
+            f"prompts={where} is not a folder: give one of {', '.join(SHIPPED)}, or a folder"
         )
     return sorted(folder.glob("*.txt"))
 

@@ -118,7 +118,7 @@ class Pretrained(Checkpoint):
         except UserError:
             raise
         except Exception as error:  # a broken folder may raise anything
-            raise UserError(f"{self._folder} has no tokenizer that loads: {error}") from error
+            raise UserError(f"{self._folder} has no loadable tokenizer: {error}") from error
 
     @cached_property
     def model(self) -> PreTrainedModel:

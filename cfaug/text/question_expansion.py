@@ -296,7 +296,7 @@ def _read_prompts(where: str) -> dict[str, str]:
         return {ANY: _read_prompt(home, where)}
     found = {file.stem: _read_prompt(file, where) for file in sorted(home.glob("*.txt"))}
     if ANY not in found:
-        raise UserError(f"prompt={where} lacks {ANY}.txt, for categories without one of their own")
+        raise UserError(f"prompt={where} lacks {ANY}.txt, for categories without their own prompt")
     return found
 
 

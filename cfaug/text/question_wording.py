@@ -80,8 +80,8 @@ def _check(template: Any, key: str, file: Path) -> None:
     asks = key in ("question", "written", "rationale")
     permitted = {"question", "options"} if asks else {"options"} if key == "prior" else set()
     if strange := [one for one in places if one not in permitted]:
-        raise UserError(f"{file}: {key} has no place for {{{strange[0]}}}")
+        raise UserError(f"{file}: {key} may not have the placeholder {{{strange[0]}}}")
     if asks and places.count("question") != 1:
         raise UserError(f"{file}: {key} needs {QUESTION} exactly once")
     if key == "written" and OPTIONS not in template:
-        raise UserError(f"{file}: {key} needs {OPTIONS}, or no answer could be told from another")
+        raise UserError(f"{file}: {key} needs {OPTIONS}: the model has to see the answers")

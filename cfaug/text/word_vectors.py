@@ -78,8 +78,8 @@ class WordVectors:
             word, vector = self._read(line, number)
             if vectors and len(vector) != len(vectors[0]):
                 raise UserError(
-                    f"{self._path}:{number}: {len(vector)} numbers stand behind {word[:80]!r}; the "
-                    f"lines before have {len(vectors[0])}"
+                    f"{self._path}:{number}: {len(vector)} numbers follow {word[:80]!r}; the lines "
+                    f"before have {len(vectors[0])}"
                 )
             if word not in rows:
                 rows[word] = len(vectors)

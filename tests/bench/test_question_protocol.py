@@ -187,8 +187,8 @@ def test_a_wording_is_shipped_or_a_file_that_is_checked(tmp_path):
     for changes, said in (
         ({"question": "Q"}, "needs {question} exactly once"),
         ({"written": "{question}"}, "needs {options}"),
-        ({"prior": "{question}"}, "no place for {question}"),
-        ({"rationale": "{question} {image}"}, "no place for {image}"),
+        ({"prior": "{question}"}, "may not have the placeholder {question}"),
+        ({"rationale": "{question} {image}"}, "may not have the placeholder {image}"),
         ({"marker": ""}, "should be a text"),
         ({"more": "a"}, "and no other"),
     ):

@@ -231,7 +231,7 @@ def test_a_failure_stops_the_rounds_and_costs_nothing(tmp_path) -> None:
     [
         ({"p_law": "normal"}, "uniform or stratified"), ({"p_law": "adaptive(1)"}, "r from 2"),
         ({"p_law": "stratified", "seed_policy": "chain"}, "the chain draws p itself"),
-        ({"p_law": "adaptive(2)", "sampling": "halving(1)"}, "teach nothing"),
+        ({"p_law": "adaptive(2)", "sampling": "halving(1)"}, "the p of dropped candidates"),
     ],
 )  # fmt: skip
 def test_laws_that_cannot_be_are_named(wrong, named) -> None:

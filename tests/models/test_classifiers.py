@@ -102,7 +102,7 @@ def test_a_file_of_timms_weights_needs_its_architecture(files, timm_model, timm_
     with pytest.raises(UserError, match=r"model\.architecture=NAME"):
         TimmClassification(file).load()
     spec = TimmClassification(file, architecture="test_convnext2")
-    with pytest.raises(UserError, match=r"has 5 classes and does not say .* model\.classes=FILE"):
+    with pytest.raises(UserError, match=r"has 5 classes without names: give model\.classes=FILE"):
         spec.load()
     named = replace(spec, classes=str(files / "names.txt"))
     pixels = torch.randint(0, 256, (3, 3, 160, 160), dtype=torch.uint8)
@@ -237,7 +237,7 @@ def test_features_are_what_the_last_layer_reads(timm_folder, timm_model):
 @pytest.mark.parametrize(
     ("numbers", "said"),
     [
-        ((0, 2, 7, 8, 9), "names 5 classes, and none is number 1"),
+        ((0, 2, 7, 8, 9), "names 5 classes, and the number 1 is missing"),
         ((0, 1, 2), r"classifier.bias \(\(5,\), not \(3,\) as config.json says\)"),
         (range(9), r"classifier.bias \(\(5,\), not \(9,\) as config.json says\)"),
     ],

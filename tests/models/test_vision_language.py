@@ -105,7 +105,7 @@ def test_shared_scores_are_those_of_plain_transformers_one_option_at_a_time(fold
 
 
 def test_a_model_that_looks_ahead_is_refused(folders, monkeypatch):
-    with pytest.raises(UserError, match="changes the text behind an image"):
+    with pytest.raises(UserError, match="changes the text after an image"):
         load(folders, "paligemma", prompt="{image}{question}").answer(IMAGES, QUESTIONS)
     model = load(folders, "llava")
     tell = model.scoring.decoder.tell
@@ -113,7 +113,7 @@ def test_a_model_that_looks_ahead_is_refused(folders, monkeypatch):
         model.scoring.decoder, "tell",
         lambda inputs: tell(inputs) + 0.1 * inputs["input_ids"].shape[1],
     )  # fmt: skip
-    with pytest.raises(UserError, match="looks at an option before it has read the prompt"):
+    with pytest.raises(UserError, match="outputs for a prompt depend on the option after it"):
         model.answer(IMAGES, QUESTIONS)
 
 
@@ -234,7 +234,7 @@ def test_what_cannot_be_asked_is_said(folders, tmp_path):
     assert (long.left_out, long.scores) == ("context", ())
     assert len(short.scores) == 2
     plain = tiny_vlm.save_llava(tmp_path / "plain", template=None)
-    with pytest.raises(UserError, match=r"no chat template: say how it is asked.*model\.prompt="):
+    with pytest.raises(UserError, match=r"no chat template: give a template.*model\.prompt="):
         VisionLanguageModel.load(plain)
     told = VisionLanguageModel.load(plain, prompt="USER: {image}\n{question} ASSISTANT:")
     assert len(told.answer(IMAGES, QUESTIONS)) == 3
@@ -246,7 +246,7 @@ def test_scores_that_are_no_numbers_are_refused(folders):
     model = load(folders, "llava", sharing="none")
     with torch.no_grad():
         model.model.get_output_embeddings().weight[5:9] = torch.inf
-    with pytest.raises(UserError, match=r"has a likelihood of|looks at an option"):
+    with pytest.raises(UserError, match=r"has a likelihood of|depend on the option"):
         model.answer(IMAGES[:1], QUESTIONS[:1])
 
 

@@ -166,7 +166,7 @@ def test_checks_note_and_reject_nothing():
         ({"per_kind": -1}, r"per_kind=-1 should be a whole number of at least 0 or"),
         ({"ask_for": 0}, r"recipe\.editor\.ask_for=0 should be a whole number of at least 1"),
         ({"guards": {"a": LabelGuard(), "b": LabelGuard()}}, "two guards have one name"),
-        ({"prompts": "/nowhere"}, "prompts=/nowhere is no folder"),
+        ({"prompts": "/nowhere"}, "prompts=/nowhere is not a folder"),
     ],
 )
 def test_invalid_settings_are_named(settings, said):

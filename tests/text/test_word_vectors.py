@@ -44,7 +44,7 @@ def test_a_word_may_hold_a_space_that_is_no_space(tmp_path):
     ("text", "said"),
     [
         ("", "has no word vectors"),
-        ("a 1 2\nb 1\n", r"vectors.txt:2: 1 numbers stand behind 'b'; the lines before have 2"),
+        ("a 1 2\nb 1\n", r"vectors.txt:2: 1 numbers follow 'b'; the lines before have 2"),
         ("a 1 x\n", r"vectors.txt:1: the values after 'a' are not numbers"),
         ("a 1 nan\n", "'a' is not followed by finite numbers"),
         ("word\n", "'word' is not followed by finite numbers"),
