@@ -120,7 +120,7 @@ class DetectObjects(ModelAnnotator):
     def annotate(self, examples: Sequence[Example]) -> list[Annotation]:
         """Return ``{name: [{"label": ..., "score": ..., "box": ...}, ...]}`` for each example.
 
-        With ``attributes`` each object also has a list of those, in the form of
+        With ``attributes``, each object also has a list of attributes, in the form of
         ``cfaug.detections``.
 
         Raises:

@@ -24,7 +24,7 @@ from cfaug.types import ENTAILMENT
 class AskedEntailer(nn.Module):
     """Any :class:`cfaug.protocols.Answerer` as a :class:`cfaug.protocols.Entailer`.
 
-    The probability of a label is that of its answer among the three.
+    The probability of a label is the probability of its answer among the three answers.
 
     Args:
         answerer: the model.

@@ -19,8 +19,8 @@ DIGITS = 5
 class HFDetector(Wrapped):
     """``AutoModelForObjectDetection`` as a :class:`cfaug.protocols.Detector`.
 
-    Images keep their aspect ratio, resized by the folder's image processor. Images of equal resized
-    size form a batch, so that nothing is padded and detections do not depend on other images.
+    Images are resized by the folder's image processor and keep their aspect ratio. Images of equal
+    resized size form a batch, so that none is padded and detections do not depend on other images.
 
     Args:
         model: a model that transformers has loaded.

@@ -20,7 +20,7 @@ def replace_checkpoint(folder: Path) -> Iterator[Path]:
     A model card in the old folder is kept in the new one, because the user may have edited it.
 
     Raises:
-        OSError: if the disk is full, also where safetensors reports it with an error of its own.
+        OSError: if the disk is full, also if safetensors reports it by its own error.
     """
     from safetensors import SafetensorError
 

@@ -1,8 +1,8 @@
 """A loss for unequal similarities of a counterfactual set's images to their neutral prompt.
 
-A set shows one subject with every combination of some attributes, and its neutral prompt names none
-of them: "a photo of a doctor". A model without a preference gives all images of the set the same
-similarity to that prompt. The difference in a batch is a term of the loss that reduces the
+A set shows one subject with every combination of some attributes; its neutral prompt names no
+attribute: "a photo of a doctor". A model without a preference gives all images of the set the same
+similarity to that prompt. The difference within a batch is a term of the loss that reduces the
 preference.
 """
 

@@ -188,7 +188,7 @@ class Continued:
 
 
 def score(log_p: Tensor, wanted: Sequence[int]) -> OptionScore:
-    """Return the score of the wanted words by log-probabilities (places, words), one a place."""
+    """Return the score of wanted words, one for each place of log-probabilities (places, words)."""
     index = torch.tensor(list(wanted), device=log_p.device)[:, None]
     return OptionScore(float(-log_p.gather(-1, index).double().sum()), len(wanted))
 

@@ -153,7 +153,7 @@ class Prompts:
             option: the option, separated by a space unless the prompt ends with white space.
 
         Raises:
-            RejectedError: ``no_token`` if the option has no token of its own.
+            RejectedError: ``no_token`` if the option adds no token to the prompt.
         """
         ids = self.tokens(_go_on(prompt, option))
         start = continuation(asked, ids)

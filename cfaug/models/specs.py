@@ -37,7 +37,7 @@ class ModelSpec(Protocol):
         ...
 
     def check_trainable(self) -> None:
-        """Raise a UserError if such a model cannot be fine-tuned, before anything is loaded."""
+        """Raise a UserError if such a model cannot be fine-tuned, without loading it."""
         ...
 
     def weights_hash(self) -> str:

@@ -1,4 +1,4 @@
-"""Reads the weights of a library's model without executing anything, and checks them."""
+"""Reading and checking the weights of a library's model, without executing code."""
 
 from __future__ import annotations
 

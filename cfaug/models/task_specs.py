@@ -30,7 +30,7 @@ def check_prompt(prompt: str | None) -> None:
         prompt: the template of a prompt; ``None`` stands for the model's chat template.
 
     Raises:
-        UserError: naming the placeholder.
+        UserError: for such a template; it names the placeholder.
     """
     if prompt is None:
         return
@@ -149,7 +149,7 @@ class ZeroShotDetection(Checkpoint):
     Args:
         name_or_path: a ``save_pretrained`` folder or a Hub id.
         revision: the commit of a Hub id.
-        vocabulary: a file of names to detect, one a line; ``None`` is the shipped list. An
+        vocabulary: a file of names to detect, one in each line; ``None`` is the shipped list. An
             annotator that detects the nouns of a caption does not need it.
         template: the text for a name; OWL's authors use "a photo of a {label}".
         threshold: the score above which an object is returned.

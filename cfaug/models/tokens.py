@@ -20,8 +20,8 @@ UNKNOWN_SHARE = 0.5
 """Share of unknown words in the first captions above which a warning is given."""
 
 PROBE = " ".join(["a photo of two zebras, 3 cafés & one Übung; don't!"] * 40)
-"""A text by which tokenizers are told apart; it is nobody's caption. It is longer than any model
-reads, with characters that tokenizers treat differently."""
+"""A text, not a caption, that distinguishes tokenizers: it is longer than any model reads, with
+characters that tokenizers treat differently."""
 
 _KEPT: dict[str, dict[str, Row]] = {}
 """Tokenised captions by tokenizer, shared by the epochs of a run and all runs of a process."""
@@ -54,7 +54,7 @@ class Tokenizer:
         if backend is not None:  # its state determines its output
             what = f"{tokenizer.model_input_names} {max_length} {backend.to_str()}"
             self._kept = _KEPT.setdefault(hashlib.sha256(what.encode()).hexdigest(), {})
-            # A tokenizer saves the settings of its last call; they have to be these also if all
+            # A tokenizer saves the settings of its last call, which have to be these even if all
             # captions are cached.
             self.tokenizer(["a"], truncation=True, max_length=max_length)
 

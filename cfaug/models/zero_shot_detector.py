@@ -30,9 +30,9 @@ NAMES_AT_ONCE = 256
 class HFZeroShotDetector(Wrapped):
     """``AutoModelForZeroShotObjectDetection`` as an ``OpenVocabularyDetector``.
 
-    Images keep their aspect ratio, resized by the folder's image processor. Images of equal resized
-    size with equal names form a batch, so that nothing is padded and detections do not depend on
-    other images. Of overlapping boxes of one name, the most certain is kept; boxes are clipped to
+    Images are resized by the folder's image processor and keep their aspect ratio. Images of equal
+    resized size with equal names form a batch, so that none is padded and detections do not depend
+    on other images. The most certain of overlapping boxes of one name is kept; boxes are clipped to
     the image.
 
     Args:

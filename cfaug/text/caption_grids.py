@@ -4,13 +4,13 @@ One file describes one grid (SocialCounterfactuals, section 2.1). The grids of t
 in ``caption_grids/``, and users' files have the same form::
 
     subject_type: occupation
-    subjects: [doctor, nurse]        # or a shipped list, or FILE.txt beside this one, a line each
-    prefixes: ["", A photo of]       # "" alone, if left out
+    subjects: [doctor, nurse]        # or a shipped list, or FILE.txt beside this file, with lines
+    prefixes: ["", A photo of]       # only "", if left out
     template: "{prefix} a {age} {gender} {subject}"
     neutral: "{prefix} a {subject}"  # the template without attributes, if left out
     attributes:                      # the first in the outer loop; the first values are the base's
       age: [young, old]
-      gender: {male: man, female: woman}  # values, and what captions say instead
+      gender: {male: man, female: woman}  # values, and their words in captions
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ SENSES = 2
 
 @dataclass(frozen=True)
 class ClassWords:
-    """Finds the names of classes, and tells whether words of a caption name a class.
+    """Finds the names of classes, and decides whether words of a caption name a class.
 
     Args:
         wordnet: the source of synonyms and kinds; ``None`` uses only a class's own name.
