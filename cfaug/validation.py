@@ -58,12 +58,10 @@ class OneOf:
 
 @dataclass(frozen=True)
 class Means:
-    """What the values of one alternative of a setting mean, and an example; refusals quote it.
-
-    It is written as in ``Positive | Annotated[None, Means("all cores")]``.
+    """The meaning of one alternative of a setting, as in ``Annotated[None, Means("all cores")]``.
 
     Attributes:
-        words: in brackets behind the description of the alternative.
+        words: the meaning, perhaps with an example, that refusals put in brackets.
     """
 
     words: str

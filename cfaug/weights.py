@@ -178,19 +178,19 @@ def _ask_hub(name: str, revision: str | None) -> str | Exception:
 
 
 def _remember_commit(folder: Path, revision: str, commit: str) -> None:
-    """Note in the Hub's cache which commit a branch or tag was, for commands without a network.
+    """Record the commit of a branch or tag in the Hub's cache, for commands without a network.
 
     ``snapshot_download`` does so only for a branch or tag that it looks up itself.
 
     Args:
         folder: the snapshot, ``.../snapshots/COMMIT``.
-        revision: the branch, tag or commit that was asked for.
-        commit: that it was.
+        revision: the requested branch, tag or commit.
+        commit: its commit.
     """
     file = folder.parent.parent / "refs" / revision
     if revision == commit or (file.is_file() and file.read_text(encoding="utf-8") == commit):
         return
-    with suppress(OSError):  # a cache that may only be read is used as it is
+    with suppress(OSError):  # a read-only cache is used as it is
         file.parent.mkdir(parents=True, exist_ok=True)
         write_file(file, commit.encode())
 

@@ -1,12 +1,12 @@
-"""What a machine can hold of the English: phrases that stay out, and one entry an argument."""
+"""The English that a machine can check: banned phrases, and one whole entry an argument."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 
 import pytest
@@ -55,6 +55,15 @@ SEAMS = (" # ", ' " "', ' " f"', ' " r"')
 ENTRY = re.compile(r"\*{0,2}(\w+)(?: \([^)]*\))?: *(.*)")
 WHOLE = (".", "!", "?", ")", "`", ":")
 """What an entry ends with; one that ends otherwise runs on into the next."""
+
+FRAGMENT = re.compile(
+    r"(?:about|after|against|among|as|at|before|behind|beside|besides|between|by|for|from|if|in|"
+    r"instead|into|like|likewise|not|of|on|over|per|since|so|such|than|that|then|those|to|under|"
+    r"until|what|when|where|which|who|whom|whose|how|with|within|without|"
+    r"given|kept|made|read|taken|used|written)\b(?!-)",
+    re.IGNORECASE,
+)
+"""The beginnings of entries that leave out their noun, such as ``rows: of the index.``."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Compound = Function | ast.ClassDef | ast.If | ast.With
@@ -137,14 +146,17 @@ def test_plain_english_is_not_banned(text):
 
 def read_entries(docstring: str) -> list[str] | None:
     """Return the entries of a docstring's ``Args:``, one string each; ``None`` without any."""
-    lines = iter(docstring.split("\n"))
-    head = next((line for line in lines if line.strip() == "Args:"), None)
-    if head is None:
-        return None
-    outer = len(head) - len(head.lstrip())
+    lines = docstring.split("\n")
+    head = next((number for number, line in enumerate(lines) if line.strip() == "Args:"), None)
+    return None if head is None else read_section(lines, head)
+
+
+def read_section(lines: Sequence[str], head: int) -> list[str]:
+    """Return the entries below the line with a section's name, one string each."""
+    outer = len(lines[head]) - len(lines[head].lstrip())
     found: list[str] = []
     inner = 0
-    for line in filter(str.strip, lines):
+    for line in filter(str.strip, islice(lines, head + 1, None)):
         indent = len(line) - len(line.lstrip())
         if indent <= outer:
             break
@@ -160,9 +172,9 @@ def check_entries(entries: Iterable[str], taken: Iterable[str], needed: Iterable
     """Return what is wrong with the entries.
 
     Args:
-        entries: of one docstring.
-        taken: what arguments may be named.
-        needed: what arguments have to be named.
+        entries: the entries of one docstring.
+        taken: the arguments that may be named.
+        needed: the arguments that have to be named.
     """
     named, wrong = [], []
     for entry in entries:
@@ -282,10 +294,67 @@ def test_every_argument_has_one_whole_entry():
     assert count > 1000
 
 
+def find_fragments(source: str) -> Iterator[str]:
+    """Yield the entries of a file's docstrings that begin without a noun, with their section."""
+    lines = source.split("\n")
+    for head, line in enumerate(lines):
+        if line.strip().startswith(("Args:", "Attributes:")):
+            for entry in read_section(lines, head):
+                match = ENTRY.fullmatch(entry)
+                if match and FRAGMENT.match(match[2]):
+                    yield f"{head + 1}: {entry}"
+
+
+def test_every_entry_begins_with_its_noun():
+    found = [
+        f"{file.relative_to(ROOT)}:{entry}"
+        for folder in ("cfaug", "benchmarks", "tools")
+        for file in sorted((ROOT / folder).rglob("*.py"))
+        for entry in find_fragments(file.read_text())
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "rows: of the index.",
+        "name: as a YAML names it.",
+        "model: whose parameters are trained.",
+        "trainer: how long, on which device.",
+        "form: what a report calls it.",
+        "limit: in bytes.",
+        "limit: In bytes.",
+        "others: those of the other subjects.",
+        "ratings: at most one per annotator.",
+        "*files (paths): to read.",
+        "files: read in this order.",
+    ],
+)
+@pytest.mark.parametrize("section", ["Args", "Attributes"])
+def test_entries_without_a_noun_are_found(entry, section):
+    text = f'class A:\n    """A.\n\n    {section}:\n        a: the first.\n        {entry}\n    """'
+    assert list(find_fragments(text)) == [f"4: {entry}"]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "rows: the rows of the index.",
+        "limit: the largest size, in bytes.",
+        "weights: per-class weights.",
+        "lines: the lines of the file,\n            of the header, and\n            in the table.",
+        "shuffle: whether rows are shuffled.",
+    ],
+)
+def test_entries_with_a_noun_are_not_found(entry):
+    assert not list(find_fragments(f'def f():\n    """F.\n\n    Args:\n        {entry}\n    """'))
+
+
 CLASSES = '''
 @dataclass
 class A:
-    """Of something.
+    """A thing.
 
     Args:
         a: the first.
@@ -297,7 +366,7 @@ class A:
 
 @dataclass
 class B(A):
-    """Of more; other arguments as of ``A``.
+    """A further thing; the other arguments are those of ``A``.
 
     Args:
         b: the second, which is explained
