@@ -17,6 +17,8 @@ from cfaug.report.plots import (
     Band,
     bar,
     draw_chance,
+    draw_none,
+    is_drawable,
     lines_of,
     name_rows,
     name_series,
@@ -33,7 +35,10 @@ BAR, GAP = 17, 12
 COLOURS, ALPHA = (SERIES[1], SERIES[0], *SERIES[2:]), 0.7
 
 Bar = tuple[str, float, float, float]
-"""A bar: its name, its value, ``nan`` for none, and the ends of an interval, ``nan`` for none."""
+"""A bar: its name, its value, ``nan`` for none, and the ends of an interval, ``nan`` for none.
+
+Infinity is treated like ``nan``.
+"""
 
 
 @style()
@@ -60,8 +65,10 @@ def grouped_bars(
     Raises:
         UserError: if an axis is logarithmic and a value is not above 0.
     """
-    chance = chance or {}
-    ends = [v for bars in groups.values() for _, *one in bars for v in one if not math.isnan(v)]
+    chance = {group: band for group, band in (chance or {}).items() if is_drawable(*band)}
+    ends = [v for bars in groups.values() for _, *one in bars for v in one if is_drawable(v)]
+    if logarithmic and not ends:
+        return draw_none(title)
     ends += [end for band in chance.values() for end in band]
     limits = _log_limits(ends) if logarithmic else _limits(ends, measure)
     heights = [max(BAR * len(bars), LINE * lines_of([group])) for group, bars in groups.items()]
@@ -103,10 +110,10 @@ def _draw_bar(
 ) -> None:
     """Draw a bar at a y, if it has a value."""
     name, value, low, high = one
-    if math.isnan(value):
+    if not is_drawable(value):
         return
     y, base = place
     told = f"{f'{group}, {name}'.strip(', ')}: {measure.text(value, 1)} {measure.sign}"
     bar(axes, (base, value), y, BAR - 2, told, color=colour, alpha=ALPHA)
-    if low == low:
+    if is_drawable(low, high):
         axes.plot([low, high], [y, y], color=INK, linewidth=1.8)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cfaug.report.drawing import COLOURS, Drawing, overhang, style
-from cfaug.report.labels import printable
+from cfaug.report.labels import limit_marks, printable
 from cfaug.report.numbers import PERCENT, Measure
 from cfaug.report.plots import (
     DOT,
@@ -20,7 +20,12 @@ from cfaug.report.plots import (
     around,
     bar,
     draw_chance,
+    draw_none,
+    is_drawable,
+    keep_drawable,
     lines_of,
+    mark_empty,
+    mention_missing,
     name_rows,
     new_axes,
     note,
@@ -101,12 +106,19 @@ def box_plot(
     """Draw one box per row: quartiles, whiskers, outliers; the extremes are named.
 
     Args:
-        rows: values of each row by name, at least one value per row.
+        rows: values of each row by name; ``nan`` and infinity are left out, which the title of the
+            axis tells.
         title: title of the x axis.
         measure: unit and format of printed values; the largest is red, the smallest green.
         chance: values by chance, drawn behind their row, by its name.
     """
-    chance = chance or {}
+    given = sum(map(len, rows.values()))
+    rows = {row: keep_drawable(values) for row, values in rows.items()}
+    kept = sum(map(len, rows.values()))
+    title = mention_missing(title, given - kept)
+    if not kept:
+        return draw_none(title)
+    chance = {row: band for row, band in (chance or {}).items() if is_drawable(*band)}
     height = max(ROW, LINE * lines_of(list(rows)) + 10)
     middles = {row: height * (number + 0.5) for number, row in enumerate(rows)}
     ends = [value for values in rows.values() for value in values.values()]
@@ -116,6 +128,9 @@ def box_plot(
     for row, values in rows.items():
         if row in chance:
             draw_chance(axes, chance[row], measure, middles[row], 64)
+        if not values:
+            mark_empty(axes, middles[row])
+            continue
         _draw_box(axes, row, values, middles[row], measure)
         for largest in (True, False) if len(set(values.values())) > 1 else ():
             names.append(_name(axes, *name_extreme(values, largest), middles[row], largest))
@@ -144,12 +159,13 @@ def _draw_box(
 
 def _name(axes: Axes, name: str, value: float, y: float, largest: bool) -> Annotation:
     """Draw a circle and its name, above it for the largest value; return the name."""
-    short = name if len(name) <= NAME else f"{name[: NAME - 1]}…"
+    short = limit_marks(printable(name))
+    short = short if len(short) <= NAME else f"{short[: NAME - 1]}…"
     colour = COLOURS["most" if largest else "least"]
     (drawn,) = axes.plot(value, y, "o", markersize=8.4, markeredgewidth=0, color=colour)
     note(drawn, f"{name}: {value:.4g}")
     said = axes.annotate(
-        printable(short), (value, y), (0, 12 if largest else -24), textcoords="offset points",
+        short, (value, y), (0, 12 if largest else -24), textcoords="offset points",
         ha="center", color=colour, fontsize=SMALL, in_layout=False,
     )  # fmt: skip
     note(said, f"{name}: {value:.4g}")

@@ -111,8 +111,9 @@ def _read(file: Path, columns: Sequence[str], optional: str | None = None) -> pa
 
 
 def _numbers(table: pa.Table, name: str) -> np.ndarray:
-    """Return a column of scores, ``nan`` where there is none."""
-    return table[name].to_numpy(zero_copy_only=False).astype(np.float64)
+    """Return a column of scores, ``nan`` where there is none or it is infinite."""
+    scores = table[name].to_numpy(zero_copy_only=False).astype(np.float64)
+    return np.where(np.isfinite(scores), scores, np.nan)
 
 
 def _count(values: np.ndarray, limits: tuple[float, float]) -> np.ndarray:

@@ -22,7 +22,12 @@ from cfaug.report.plots import (
     bar,
     chance_text,
     dot,
+    draw_none,
+    is_drawable,
+    keep_drawable,
     lines_of,
+    mark_empty,
+    mention_missing,
     name_rows,
     name_series,
     new_axes,
@@ -49,12 +54,18 @@ def strip_plot(
     The bar is the mean; the band around it is Student's 95 % interval for the mean.
 
     Args:
-        arms: values of each arm by seed, from top to bottom, by its printed name; each has at least
-            one seed.
+        arms: values of each arm by seed, from top to bottom, by its printed name; ``nan`` and
+            infinity are left out, which the title of the axis tells.
         title: title of the x axis.
         highlight: names of the arms drawn in the accent colour.
         measure: unit and format of printed values.
     """
+    given = sum(map(len, arms.values()))
+    arms = {name: keep_drawable(values) for name, values in arms.items()}
+    kept = sum(map(len, arms.values()))
+    title = mention_missing(title, given - kept)
+    if not kept:
+        return draw_none(title)
     row = max(38, 10 + LINE * lines_of(list(arms)))
     middle = {name: row * (i + 0.5) for i, name in enumerate(arms)}
     axes = new_axes(row * len(arms) + 48)
@@ -62,6 +73,9 @@ def strip_plot(
     _join_seeds(axes, arms, middle)
     ends = []
     for name, values in arms.items():
+        if not values:
+            mark_empty(axes, middle[name])
+            continue
         mean, low, high = mean_interval(values)
         ends += [low, high, *values.values()]
         colour, y = ACCENT if name in highlight else DOT, middle[name]
@@ -86,7 +100,12 @@ def dot_text(name: str, which: str, value: float, measure: Measure) -> str:
 
 
 def mean_interval(values: Values) -> tuple[float, float, float]:
-    """Return the mean over seeds, and the ends of Student's 95 % interval; the mean without one."""
+    """Return the mean over seeds, and the ends of Student's 95 % interval; the mean without one.
+
+    All three are ``nan`` without a value.
+    """
+    if not values:
+        return math.nan, math.nan, math.nan
     mean = sum(values.values()) / len(values)
     low, high = t_interval(list(values.values()))
     return (mean, mean, mean) if math.isnan(low) else (mean, low, high)
@@ -110,14 +129,26 @@ def curve(
     """Draw means over x with Student's 95 % intervals and the seeds as dots, a line per series.
 
     Args:
-        series: values of each series by x and seed, {name: {x: {seed: value}}}.
+        series: values of each series by x and seed, {name: {x: {seed: value}}}; ``nan`` and
+            infinity are left out, which the title of the x axis tells, and leave a gap in the line
+            at an x without any other value.
         x_title: title of the x axis.
         y_title: title of the y axis, with its unit.
         measure: unit and format of printed values.
         chance: values by chance at every x, drawn behind the lines; ``None`` for no band.
     """
+    given = sum(len(values) for points in series.values() for values in points.values())
+    series = {
+        name: {x: keep_drawable(values) for x, values in points.items() if is_drawable(x)}
+        for name, points in series.items()
+    }
+    kept = sum(len(values) for points in series.values() for values in points.values())
+    x_title = mention_missing(x_title, given - kept)
+    if not kept:
+        return draw_none(x_title)
     axes = new_axes(300 + 18 * len(series))
     colours = series_colours(series)
+    chance = chance if is_drawable(*(chance or ())) else None
     ends = list(chance or ())
     if chance is not None:
         low, mean, high = chance
@@ -128,6 +159,8 @@ def curve(
         spans = {x: mean_interval(values) for x, values in sorted(points.items())}
         axes.plot(list(spans), [mean for mean, _, _ in spans.values()], color=colours[name], lw=2)
         for x, (_, low, high) in spans.items():
+            if not points[x]:
+                continue
             axes.plot([x, x], [low, high], color=colours[name], linewidth=1.6)
             ends += [low, high, *points[x].values()]
             for seed, value in points[x].items():

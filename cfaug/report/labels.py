@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from unicodedata import category
 
 from cfaug.report.arms import Arm
 
 CUT = re.compile(r".*-[0-9a-f]{12}", re.DOTALL)
 LONGEST = 100
 """Characters of a folder's name; a longer one was cut and given a hash (``clean_name``)."""
+
+MARKS = 3
+"""Most marks on one letter of a figure's label; Thai and Hebrew need as many."""
 
 SHORT = ("data.", "trainer.", "optim.")
 """Groups of settings omitted from an arm's name."""
@@ -70,6 +74,35 @@ def wrap_text(text: str, width: int) -> list[str]:
         lines += [first, *more]
         lines[-1] += " " * word.endswith(" ")
     return [line.rstrip() for line in lines if line.strip()] or [""]
+
+
+def elide_text(text: str, width: int, most: int) -> list[str]:
+    """Return the first lines of a wrapped text, the last of them with an ellipsis if more follow.
+
+    Marks beyond ``MARKS`` on one letter are omitted: they take no cell, but pile up above it.
+
+    Args:
+        text: text to break, as by ``wrap_text``.
+        width: most cells of a line.
+        most: most lines.
+
+    >>> elide_text("one two three", 4, 2)
+    ['one', 'two…']
+    """
+    lines = wrap_text(limit_marks(text), width)
+    if len(lines) <= most:
+        return lines
+    return [*lines[: most - 1], wrap_text(lines[most - 1], width - 1)[0] + "…"]
+
+
+def limit_marks(text: str) -> str:
+    """Return a text without the marks beyond ``MARKS`` on one letter."""
+    kept, marks = [], 0
+    for letter in text:
+        marks = marks + 1 if category(letter) in {"Mn", "Me"} else 0
+        if marks <= MARKS:
+            kept.append(letter)
+    return "".join(kept)
 
 
 def printable(text: str) -> str:

@@ -41,6 +41,7 @@ from cfaug.report.plots import (
     SMALL,
     above,
     around,
+    draw_none,
     lines_of,
     name_rows,
     new_axes,
@@ -145,14 +146,21 @@ def shifts(found: Gaps) -> dict[str, Shift]:
         random[:2]: shift(found[random], found[counterfactual])
         for random, counterfactual in zip(RANDOM, COUNTERFACTUAL, strict=True)
         if random in found and counterfactual in found
+        if np.isfinite(found[random] + found[counterfactual]).any()
     }
+
+
+def _known(found: Gaps) -> dict[str, np.ndarray]:
+    """Return the finite values of every gap that has any, in the order of figures."""
+    finite = {name: found[name][np.isfinite(found[name])] for name in ORDER if name in found}
+    return {name: values for name, values in finite.items() if len(values)}
 
 
 def sentences(found: Gaps) -> list[str]:
     """Describe the gaps of one model in words."""
     said = []
-    for name in (name for name in ORDER if name in found):
-        one = summary(found[name][np.isfinite(found[name])])
+    for name, values in _known(found).items():
+        one = summary(values)
         spread = "" if one.n == 1 else f" (SD {one.sd:.3g})"
         said.append(
             f"{name}: mean {one.mean:.3g}{spread}, {100 * one.below_zero:.1f} % below zero, "
@@ -175,11 +183,13 @@ def gap_figure(found: Gaps, title: str, kind: str) -> Drawing:
     The axis leaves out the outermost 0.2 % on either side; shares below zero count every pair.
 
     Args:
-        found: the gaps of one model, at least one of them.
+        found: the gaps of one model; values that are not finite are left out.
         title: title of the figure, such as the model.
         kind: the unit of the scores.
     """
-    known = {name: found[name][np.isfinite(found[name])] for name in ORDER if name in found}
+    known = _known(found)
+    if not known:
+        return draw_none(title)
     edges = [float(np.quantile(v, q)) for v in known.values() for q in (0.002, 0.998)]
     limits = around([*edges, 0.0])
     lines = lines_of([title], SERIES_NAME)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from cfaug.report.drawing import COLOURS, NOTE
-from cfaug.report.labels import printable, wrap_text
+from cfaug.report.drawing import COLOURS, NOTE, Drawing
+from cfaug.report.labels import elide_text, printable
 from cfaug.report.numbers import Measure
 
 if TYPE_CHECKING:
@@ -30,6 +30,15 @@ LABEL, LINE = 34, 14
 TITLE, UPRIGHT, SERIES_NAME = 70, 44, 52
 """Most letters in a line of a title, of an upright title, of a series's name above the axes."""
 
+LINES, TITLE_LINES = 12, 3
+"""Most lines of a label, and of a title; longer ones end with an ellipsis."""
+
+LARGEST = 1e100
+"""Absolute value from which a number is treated like infinity: matplotlib's sums overflow."""
+
+NONE = "no values"
+"""Written in the place of a row, or of a figure, without values."""
+
 ROWS = ("axes fraction", "data")
 """Coordinates of texts beside a row."""
 
@@ -44,6 +53,45 @@ Colour = str | tuple[str, float]
 
 Band = tuple[float, float, float]
 """Values by chance: low end, mean and high end."""
+
+Key = TypeVar("Key")
+
+
+def is_drawable(*values: float) -> bool:
+    """Say whether all values have a place on an axis: ``nan`` and infinity have none."""
+    return all(abs(value) < LARGEST for value in values)
+
+
+def keep_drawable(values: Mapping[Key, float]) -> dict[Key, float]:
+    """Return the values that have a place on an axis.
+
+    >>> keep_drawable({"a": 1.0, "b": float("nan"), "c": float("inf")})
+    {'a': 1.0}
+    """
+    return {name: value for name, value in values.items() if is_drawable(value)}
+
+
+def mention_missing(title: str, missing: int) -> str:
+    """Return an axis title that tells how many values have no place on the axis.
+
+    >>> mention_missing("accuracy, %", 0), mention_missing("accuracy, %", 2)
+    ('accuracy, %', 'accuracy, % (2 missing or infinite values left out)')
+    """
+    if not missing:
+        return title
+    return f"{title} ({missing:,} missing or infinite value{'s' * (missing > 1)} left out)"
+
+
+def draw_none(title: str) -> Drawing:
+    """Return a figure that says there are no values, above the title of their axis.
+
+    It has to be called under ``style``.
+    """
+    axes = new_axes(96)
+    value_axis(axes, "x", (0, 1), title)
+    axes.set(xticks=[], yticks=[])
+    write(axes, NONE, (0.5, 0.5), coords="axes fraction", ha="center", color=QUIET)
+    return Drawing.of(axes, f"{title}: {NONE}")
 
 
 def new_figure(height: float, width: float = WIDTH) -> Figure:
@@ -86,7 +134,7 @@ def value_axis(
         axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     axis.set_major_formatter(lambda value, _: f"{factor * value:g}")
     axis.grid(color=RULE, linewidth=1)
-    lines = wrap_text(title, TITLE if which == "x" else UPRIGHT)
+    lines = elide_text(title, TITLE if which == "x" else UPRIGHT, TITLE_LINES)
     axis.set_label_text("\n".join(lines), color=QUIET, fontsize=SMALL)
 
 
@@ -103,7 +151,7 @@ def around(values: Sequence[float]) -> tuple[float, float]:
 
 def lines_of(names: Sequence[str], width: int = LABEL) -> int:
     """Return the number of lines of the longest label."""
-    return max(len(wrap_text(name, width)) for name in names)
+    return max(len(elide_text(name, width, LINES)) for name in names)
 
 
 def write(
@@ -123,20 +171,25 @@ def write(
 
     Args:
         axes: matplotlib axes to write on.
-        text: text to write; control characters are removed.
+        text: text to write; control characters, and what follows ``LINES`` lines, are omitted.
         place: x and y in the coordinates ``coords``.
         offset: pixels right of the place and above it.
         coords: coordinate system of the place, matplotlib's ``xycoords``.
         width: most letters of a line.
         look: properties of matplotlib's ``Text``.
     """
-    lines = wrap_text(text, width)
+    lines = elide_text(text, width, LINES)
     for i, line in enumerate(lines):
         up = offset[1] + LINE * ((len(lines) - 1) / 2 - i)
         axes.annotate(
             line, place, (offset[0], up), xycoords=coords, textcoords="offset points",
             **{"va": "center", **look},
         )  # fmt: skip
+
+
+def mark_empty(axes: Axes, y: float) -> None:
+    """Say beside the middle of a row, in pixels from the top, that it has no values."""
+    write(axes, NONE, (0, y), (6, 0), coords=ROWS, color=QUIET, fontsize=SMALL)
 
 
 def name_rows(
@@ -173,7 +226,7 @@ def name_series(axes: Axes, names: Sequence[tuple[str, Colour]], swatches: bool 
             look["fontweight"] = "bold"
         if swatches:
             write(axes, "■", (0, 1), (0, height), **place, color=colour)
-        first = wrap_text(name, SERIES_NAME)[0]
+        first = elide_text(name, SERIES_NAME, LINES)[0]
         write(axes, first, (0, 1), (16 * swatches, height), **place, **look)
 
 

@@ -13,6 +13,9 @@ from cfaug.report.plots import (
     SMALL,
     around,
     dot,
+    draw_none,
+    is_drawable,
+    mention_missing,
     name_series,
     new_axes,
     value_axis,
@@ -36,12 +39,18 @@ def tradeoff_plot(
     gains from losses.
 
     Args:
-        series: points of each series, by its name; every point has at least one seed, and the same
-            seeds in x and y.
+        series: points of each series, by its name, with the same seeds in x and y; seeds with
+            ``nan`` or infinity are left out, which the title of the x axis tells.
         x_title: title of the x axis, with its unit.
         y_title: title of the y axis, with its unit.
         measures: unit and format of the printed values of x and y.
     """
+    given = sum(len(xs) for points in series.values() for _, xs, _ in points)
+    series = {name: _keep_drawable(points) for name, points in series.items()}
+    kept = sum(len(xs) for points in series.values() for _, xs, _ in points)
+    x_title = mention_missing(x_title, given - kept)
+    if not kept:
+        return draw_none(x_title)
     axes = new_axes(320 + 18 * len(series))
     axes.axvline(0, color=DOT, linewidth=1, alpha=0.35)
     axes.axhline(0, color=DOT, linewidth=1, alpha=0.35)
@@ -63,3 +72,13 @@ def tradeoff_plot(
     value_axis(axes, "y", around(all_y), y_title, measures[1].factor)
     name_series(axes, list(series_colours(series).items()))
     return Drawing.of(axes, f"{y_title} by {x_title}")
+
+
+def _keep_drawable(points: Sequence[Point]) -> list[Point]:
+    """Return the points with their seeds that have a place in x and y; without any, no point."""
+    kept = []
+    for name, xs, ys in points:
+        seeds = [seed for seed in xs if is_drawable(xs[seed], ys[seed])]
+        if seeds:
+            kept.append((name, {seed: xs[seed] for seed in seeds}, {s: ys[s] for s in seeds}))
+    return kept

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import subprocess
@@ -19,6 +20,7 @@ from cfaug.report.bar_figure import grouped_bars
 from cfaug.report.box_figure import box_plot
 from cfaug.report.drawing import COLOURS, THEME, Drawing, style, write_pdfs
 from cfaug.report.figures import curve, strip_plot
+from cfaug.report.labels import elide_text
 from cfaug.report.matching_gap import gap_figure
 from cfaug.report.plots import new_axes
 from cfaug.report.tradeoff_figure import tradeoff_plot
@@ -97,6 +99,107 @@ def test_wide_letters_leave_room_for_the_axes(kind):
         )  # matplotlib warns of axes without room, and lays out nothing
         drawn = FIGURES[kind]("W" * 200)
     assert all(axes.bbox.width > 5 for axes in drawn.figure.axes)
+
+
+PILED = "o" + "\u0301" * 400 + "".join(letter + "\u0302\u20dd\ufe0f" * 30 for letter in "an arm")
+
+
+@pytest.mark.parametrize("name", [PILED, "word " * 2000], ids=["marks", "words"])
+@pytest.mark.parametrize("kind", FIGURES)
+def test_piled_marks_and_endless_labels_leave_room_for_the_axes(kind, name):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        drawn = FIGURES[kind](name)
+    assert all(axes.bbox.width > 60 for axes in drawn.figure.axes)
+    assert all(axes.bbox.height > 12 for axes in drawn.figure.axes)
+    assert drawn.figure.bbox.height < 800
+    sizes = [text.get_fontsize() for text in drawn.figure.findobj(Text) if text.get_text()]
+    assert min(sizes) > 9
+
+
+def test_what_is_elided_ends_with_an_ellipsis_and_marks_of_a_language_stay():
+    tree = ElementTree.fromstring(FIGURES["strip"]("word " * 2000).svg)
+    assert any(text.text.endswith("…") for text in tree.iter("text"))
+    assert elide_text("ที่ ế̤ " + "x" * 9, 9, 2) == ["ที่ ế̤", "x" * 9]
+    assert elide_text("o" + "\u0301" * 9, 9, 2) == ["o" + "\u0301" * 3]
+
+
+BAD = math.nan, math.inf, -math.inf, 1e300
+TOLD = "missing or infinite value"
+
+
+def with_one(bad):
+    """Figures of which one value is missing, each with a row or a point of missing ones alone."""
+    return {
+        "strip": lambda: strip_plot({"a": {1: 0.4, 2: bad}, "b": {1: bad}, "c": {2: 0.5}}, "x"),
+        "curve": lambda: curve(
+            {"s": {0.0: {1: 0.4}, 0.5: {1: bad}, 1.0: {1: 0.5, 2: bad}}, "t": {bad: {1: 0.3}}},
+            "x", "y", chance=(bad, 0.1, 0.2),
+        ),
+        "box": lambda: box_plot(
+            {"r": {"a": 1.0, "b": bad, "c": 2.0}, "q": {"a": bad}}, "x", chance={"r": (0, bad, 1)}
+        ),
+        "tradeoff": lambda: tradeoff_plot(
+            {"s": [("p", {1: 0.1, 2: bad}, {1: 0.2, 2: 0.1}), ("q", {1: 0.1}, {1: bad})]}, "x", "y"
+        ),
+        "bars": lambda: grouped_bars(
+            {"g": [("a", bad, bad, bad), ("b", 0.5, bad, 0.6), ("c", 0.3, 0.2, 0.4)]}, "x",
+            chance={"g": (bad, 0.1, 0.2)},
+        ),
+        "gap": lambda: gap_figure(
+            {"IR_r": np.array([bad, bad]), "IR_c": np.array([1.0, bad, 2.0])}, "m", "logit"
+        ),
+    }  # fmt: skip
+
+
+def without_any(bad):
+    """The same figures without a value that can be drawn."""
+    return {
+        "strip": lambda: strip_plot({"a": {1: bad}, "b": {}}, "x"),
+        "curve": lambda: curve({"s": {0.0: {1: bad}}}, "x", "y"),
+        "box": lambda: box_plot({"r": {"a": bad}}, "x"),
+        "tradeoff": lambda: tradeoff_plot({"s": [("p", {1: bad}, {1: 0.2})]}, "x", "y"),
+        "bars": lambda: grouped_bars({"g": [("a", bad, bad, bad)]}, "x", logarithmic=True),
+        "gap": lambda: gap_figure({"IR_r": np.array([bad])}, "m", "logit"),
+    }
+
+
+def said_in(drawn):
+    return [text.text for text in ElementTree.fromstring(drawn.svg).iter("text")]
+
+
+@pytest.mark.parametrize("kind", with_one(0.0))
+def test_a_missing_value_is_left_out_and_told(kind):
+    whole = len(notes(ElementTree.fromstring(with_one(0.25)[kind]().svg)))
+    for bad in BAD[:2] if kind == "gap" else BAD[::3]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            drawn = with_one(bad)[kind]()
+        assert "nan" not in drawn.svg
+        assert "inf" not in drawn.svg.replace(TOLD, "")
+        assert 0 < len(notes(ElementTree.fromstring(drawn.svg))) < whole
+        told = any(TOLD in text for text in said_in(drawn))
+        assert told == (kind in {"strip", "curve", "box", "tradeoff"})
+        assert (kind in {"strip", "box"}) == ("no values" in said_in(drawn))
+
+
+@pytest.mark.parametrize("kind", without_any(0.0))
+def test_a_figure_without_values_says_so_in_its_place(kind):
+    drawn = without_any(math.nan)[kind]()
+    assert "no values" in said_in(drawn)
+    assert drawn.pdf().startswith(b"%PDF")
+
+
+def test_a_line_has_a_gap_where_all_seeds_are_missing():
+    def parts(middle):
+        drawn = curve(
+            {"s": {0.0: {1: 0.4}, 1.0: {1: middle}, 2.0: {1: 0.5}, 3.0: {1: 0.6}}}, "x", "y"
+        )
+        paths = [path.get("d").split() for path in ElementTree.fromstring(drawn.svg).iter("path")]
+        return max(path.count("L") for path in paths)
+
+    assert parts(0.3) == 3
+    assert parts(math.nan) == 1
 
 
 def test_rows_and_series_of_one_name_are_all_drawn():
