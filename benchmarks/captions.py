@@ -229,7 +229,9 @@ def machine() -> str:
     """Return the processor's name and the number of threads."""
     import torch
 
-    info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    info = (
+        Path("/proc/cpuinfo").read_text(encoding="utf-8") if Path("/proc/cpuinfo").exists() else ""
+    )
     models = [line.split(":")[1].strip() for line in info.splitlines() if "model name" in line]
     model = models[0] if models else platform.processor() or platform.machine()
     return f"{model}, {torch.get_num_threads()} thread(s), torch {torch.__version__}"

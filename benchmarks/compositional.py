@@ -87,7 +87,7 @@ def lay_out(folder: Path, items: int, pairs: int, side: int) -> Laid:
         }  # fmt: skip
         lists[SPLITS[number % len(SPLITS)]][str(number)] = entry
     for split, found in lists.items():
-        (choice / f"{split}.json").write_text(json.dumps(found))
+        (choice / f"{split}.json").write_text(json.dumps(found), encoding="utf-8")
     other = folder / "winoground"
     (other / "images").mkdir(parents=True)
     examples = []
@@ -99,7 +99,9 @@ def lay_out(folder: Path, items: int, pairs: int, side: int) -> Laid:
             (other / "images" / f"{name}.jpg").write_bytes(content)
             one |= {f"image_{i}": name, f"caption_{i}": next(texts)}
         examples.append(one)
-    (other / "examples.jsonl").write_text("\n".join(map(json.dumps, examples)) + "\n")
+    (other / "examples.jsonl").write_text(
+        "\n".join(map(json.dumps, examples)) + "\n", encoding="utf-8"
+    )
     entries = [entry for found in lists.values() for entry in found.values()]
     return Laid(choice, entries, other, examples)
 

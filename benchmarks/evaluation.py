@@ -101,7 +101,13 @@ def spent(command: list[str], folder: Path) -> Spent:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     started = time.perf_counter()
     done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        encoding="utf-8",
     )
     wall = time.perf_counter() - started
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -153,9 +159,12 @@ class Contest:
 
         CLIP_benchmark breaks ties by an unspecified order, so a query may count in one tool only.
         """
-        theirs = json.loads((self.place / "theirs.json").read_text())["metrics"]
+        theirs = json.loads((self.place / "theirs.json").read_text(encoding="utf-8"))["metrics"]
         (file,) = (self.place / "runs").rglob("results.jsonl")
-        ours = {r["metric"]: r["value"] for r in map(json.loads, file.read_text().splitlines())}
+        ours = {
+            r["metric"]: r["value"]
+            for r in map(json.loads, file.read_text(encoding="utf-8").splitlines())
+        }
         return max(
             abs(ours[f"{mine}_R@{k}"] - theirs[f"{other}_retrieval_recall@{k}"])
             for mine, other in (("image_to_text", "text"), ("text_to_image", "image"))

@@ -247,7 +247,9 @@ def machine(device: str) -> str:
     versions = f"python {platform.python_version()}, torch {torch.__version__}"
     if device == "cuda":
         return f"{torch.cuda.get_device_name()}, {versions}"
-    info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    info = (
+        Path("/proc/cpuinfo").read_text(encoding="utf-8") if Path("/proc/cpuinfo").exists() else ""
+    )
     models = [line.split(":")[1].strip() for line in info.splitlines() if "model name" in line]
     name = models[0] if models else platform.processor() or platform.machine()
     load = f"load average {os.getloadavg()[0]:.1f}"

@@ -170,7 +170,9 @@ def check_same_pixels(folder: Path, count: int) -> None:
 
 def machine() -> str:
     """Return the processor's name and the number of cores of this process."""
-    info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    info = (
+        Path("/proc/cpuinfo").read_text(encoding="utf-8") if Path("/proc/cpuinfo").exists() else ""
+    )
     models = [line.split(":")[1].strip() for line in info.splitlines() if "model name" in line]
     model = models[0] if models else platform.processor() or platform.machine()
     return f"{model}, {len(os.sched_getaffinity(0))} cores, python {platform.python_version()}"

@@ -107,7 +107,7 @@ def hugging_face(folder: Path, args: argparse.Namespace) -> dict[str, float]:
     transform: Any = torch.jit.script(
         Transform(model.config.vision_config.image_size, processor.image_mean, processor.image_std)
     )
-    with (folder / "data" / "captions.tsv").open() as handle:
+    with (folder / "data" / "captions.tsv").open(encoding="utf-8") as handle:
         rows = list(csv.DictReader(handle, delimiter="\t"))
     tokens = tokenizer(
         [row["title"] for row in rows], max_length=77, padding="max_length", truncation=True

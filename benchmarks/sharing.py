@@ -308,7 +308,7 @@ def main(argv: list[str]) -> int:
     print(text)
     if options.out:
         options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / "sharing.table.md").write_text(text + "\n")
+        (options.out / "sharing.table.md").write_text(text + "\n", encoding="utf-8")
         means = [
             {
                 "name": row.name,
@@ -320,7 +320,9 @@ def main(argv: list[str]) -> int:
             for row in rows
         ]
         told = {"pairs": len(pairs), "model": options.model, "arms": means}
-        (options.out / "sharing.json").write_text(json.dumps(told, indent=1) + "\n")
+        (options.out / "sharing.json").write_text(
+            json.dumps(told, indent=1) + "\n", encoding="utf-8"
+        )
         picture(arms, range(min(SHOWN, len(pairs)))).save(
             options.out / "sharing.png", optimize=True
         )

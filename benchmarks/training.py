@@ -68,7 +68,7 @@ def draw(folder: Path, count: int) -> None:
     rng = np.random.Generator(np.random.Philox(key=7))
     photos = [Image.open(Path(skimage.data.data_dir) / name).convert("RGB") for name in PHOTOS]
     folder.mkdir()
-    with (folder / "captions.tsv").open("w", newline="") as handle:
+    with (folder / "captions.tsv").open("w", newline="", encoding="utf-8") as handle:
         table = csv.writer(handle, delimiter="\t", lineterminator="\n")
         table.writerow(["filepath", "title"])
         for number in range(count):
@@ -129,7 +129,7 @@ def write_models(folder: Path, shape: dict[str, int]) -> None:
     mean, std = open_clip.OPENAI_DATASET_MEAN, open_clip.OPENAI_DATASET_STD
     preprocess = {"mean": mean, "std": std, "interpolation": "bicubic"}
     text_of = json.dumps({"model_cfg": described, "preprocess_cfg": preprocess})
-    (target / "open_clip_config.json").write_text(text_of)
+    (target / "open_clip_config.json").write_text(text_of, encoding="utf-8")
 
 
 def ours(rival: str, folder: Path, args: argparse.Namespace) -> list[str]:
@@ -162,7 +162,9 @@ def measure(command: Sequence[str], folder: Path) -> Timing:
     for name in ("out", "shards"):
         shutil.rmtree(folder / name, ignore_errors=True)
     began = time.perf_counter()
-    done = subprocess.run(command, cwd=folder / "data", capture_output=True, text=True)
+    done = subprocess.run(
+        command, cwd=folder / "data", capture_output=True, text=True, encoding="utf-8"
+    )
     whole = time.perf_counter() - began
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-3000:]}")
@@ -201,7 +203,9 @@ def machine(device: str) -> str:
     """Return the name of the machine and its load."""
     import torch
 
-    info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    info = (
+        Path("/proc/cpuinfo").read_text(encoding="utf-8") if Path("/proc/cpuinfo").exists() else ""
+    )
     models = [line.split(":")[1].strip() for line in info.splitlines() if "model name" in line]
     name = models[0] if models else platform.machine()
     gpu = f"{torch.cuda.get_device_name()}, " if device == "gpu" else ""

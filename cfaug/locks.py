@@ -54,7 +54,7 @@ def hold_lock(path: Path, refusal: str | None = None) -> Iterator[None]:
         UserError: with ``refusal``, if another process holds the lock.
         OSError: if the file cannot be opened.
     """
-    with path.open("a") as file:
+    with path.open("a", encoding="utf-8") as file:
         if not acquire(file, wait=refusal is None):
             assert refusal is not None
             raise UserError(refusal)

@@ -85,7 +85,9 @@ GENERATE = [
 
 def run(*words: str, **options: object) -> str:
     """Run a command; return its output, or stop with it if it fails."""
-    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, **options)  # type: ignore[call-overload]
+    done = subprocess.run(  # type: ignore[call-overload]
+        words, capture_output=True, encoding="utf-8", cwd=ROOT, **options
+    )
     if done.returncode:
         raise SystemExit(f"{' '.join(words)} failed:\n{done.stdout}{done.stderr}")
     return str(done.stdout)
@@ -133,7 +135,8 @@ def cluster(folder: Path) -> Iterator[None]:
         CONFIGURATION.format(
             host=socket.gethostname().split(".")[0], folder=folder, cores=os.cpu_count(),
             controller_port=ports[0], node_port=ports[1],
-        )
+        ),
+        encoding="utf-8",
     )  # fmt: skip
     os.environ["SLURM_CONF"] = str(file)
     munge = [
@@ -163,9 +166,8 @@ def cluster(folder: Path) -> Iterator[None]:
 
 def node_is_idle() -> bool:
     """Say whether the cluster is ready to start a job."""
-    asked = subprocess.run(
-        ["sinfo", "--noheader", "--format=%T"], capture_output=True, text=True, check=False
-    )
+    words = ["sinfo", "--noheader", "--format=%T"]
+    asked = subprocess.run(words, capture_output=True, encoding="utf-8", check=False)
     return asked.stdout.strip() == "idle"
 
 
@@ -234,7 +236,7 @@ def hashes(runs: Path) -> dict[str, str]:
     """Return every run's config hash; all must be done."""
     found = {}
     for file in runs.rglob("run.json"):
-        record = json.loads(file.read_text())
+        record = json.loads(file.read_text(encoding="utf-8"))
         if record["state"] != "done":
             raise SystemExit(f"{file} is {record['state']}")
         found[str(file.relative_to(runs))] = record["config_hash"]
@@ -243,7 +245,7 @@ def hashes(runs: Path) -> dict[str, str]:
 
 def prove_training(folder: Path, python: str) -> None:
     """Test a sweep: killed midway, submitted again, and through submitit."""
-    (folder / "sweep.yaml").write_text(SWEEP)
+    (folder / "sweep.yaml").write_text(SWEEP, encoding="utf-8")
     words = [word.format(folder=folder) for word in TRAIN]
     local, slurm = folder / "local", folder / "slurm"
     run(python, "train.py", "--multirun", *words, f"paths.runs={local}")
@@ -258,7 +260,9 @@ def prove_training(folder: Path, python: str) -> None:
     )
     ended = finished(submit("train.sbatch", mine, folder))
     print(f"  submitted again: {ended}", flush=True)
-    attempts = [json.loads(f.read_text())["attempts"] for f in slurm.rglob("run.json")]
+    attempts = [
+        json.loads(f.read_text(encoding="utf-8"))["attempts"] for f in slurm.rglob("run.json")
+    ]
     if max(map(len, attempts)) < 2:
         raise SystemExit("no run went on from a checkpoint")
     compare("training", content(local, (".safetensors",)), content(slurm, (".safetensors",)))
@@ -318,7 +322,7 @@ def main() -> None:
                 proofs[name](folder, sys.executable)
     except BaseException:
         for file in sorted(folder.glob("*.log")):
-            print(f"--- {file.name}\n{file.read_text()[-3000:]}", file=sys.stderr)
+            print(f"--- {file.name}\n{file.read_text(encoding='utf-8')[-3000:]}", file=sys.stderr)
         raise
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -75,7 +75,7 @@ class _CachedModel(Generic[Model]):
     def _about(self, pointer: Path) -> dict[str, str]:
         """Return the facts needed before any answer, as stored earlier or by loading the model."""
         try:
-            kept = json.loads(pointer.read_text())
+            kept = json.loads(pointer.read_text(encoding="utf-8"))
             return {name: str(kept[name]) for name in self._facts}
         except (OSError, ValueError, KeyError, TypeError):
             model = self.model

@@ -54,7 +54,7 @@ def read_record(folder: Path) -> Record | None:
     """
     file = folder / RECORD
     try:
-        about = json.loads(require_regular(file).read_text())
+        about = json.loads(require_regular(file).read_text(encoding="utf-8"))
         captions, images = update_settings(about["captions"], about["images"], settings_hash)
         return Record(captions, images, about["shards"])
     except FileNotFoundError:
@@ -97,7 +97,7 @@ def claim(folder: Path, wanted: Record, run: RunSettings) -> Iterator[Record]:
         (folder / WORK).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"paths.shards={folder} cannot be made: {error.strerror}") from error
-    with (folder / WORK / "users").open("a") as users:
+    with (folder / WORK / "users").open("a", encoding="utf-8") as users:
         with hold_file(folder, RECORD):
             record = _reconcile(folder, wanted, run.overwrite, users)
             acquire(users, shared=True)

@@ -58,7 +58,7 @@ class OpenClipEncoder(Encoder):
             # Cloned, because safetensors refuses two names for one storage (tied embeddings).
             weights = {k: v.detach().cpu().clone() for k, v in self.model.state_dict().items()}
             save_file(weights, fresh / HF_SAFE_WEIGHTS_NAME, metadata={"format": "pt"})
-            (fresh / CONFIG).write_text(json.dumps(self.config, indent=2) + "\n")
+            (fresh / CONFIG).write_text(json.dumps(self.config, indent=2) + "\n", encoding="utf-8")
             if hasattr(self.tokenizer, "save_pretrained"):
                 self.tokenizer.save_pretrained(str(fresh))
             self._save_text_tower(folder, fresh)
@@ -74,7 +74,7 @@ class OpenClipEncoder(Encoder):
         moved = {**text, "hf_model_name": str(folder.resolve() / inside)}
         model = {**self.config["model_cfg"], "text_cfg": moved}
         config = {**self.config, "model_cfg": model}
-        (fresh / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
+        (fresh / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
 def load(architecture: str, pretrained: str | None, *, log_scale_bounds: Bounds) -> OpenClipEncoder:

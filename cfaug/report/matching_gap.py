@@ -80,7 +80,9 @@ def read_pairs(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     rows = []
-    for number, line in enumerate(require_regular(path).read_text().splitlines(), 1):
+    for number, line in enumerate(
+        require_regular(path).read_text(encoding="utf-8").splitlines(), 1
+    ):
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:

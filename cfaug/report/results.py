@@ -197,7 +197,7 @@ def read_record(path: Path) -> dict[str, Any]:
         UserError: naming the file, if it is not one.
     """
     try:
-        record = json.loads(require_regular(path).read_text())
+        record = json.loads(require_regular(path).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path} cannot be read: {error}") from error
     if not isinstance(record, dict):

@@ -76,7 +76,7 @@ def tradeoff_plot(
 
 def _keep_drawable(points: Sequence[Point]) -> list[Point]:
     """Return the points with their seeds that have a place in x and y; without any, no point."""
-    kept = []
+    kept: list[Point] = []
     for name, xs, ys in points:
         seeds = [seed for seed in xs if is_drawable(xs[seed], ys[seed])]
         if seeds:

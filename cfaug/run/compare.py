@@ -148,7 +148,7 @@ def _report(
         rows=rows,
         runs=runs,
         samples=samples(_data_of(shown), SAMPLES),
-        config_text=(shown / CONFIG).read_text(),
+        config_text=(shown / CONFIG).read_text(encoding="utf-8"),
         table=table,
         headline=headline,
     )

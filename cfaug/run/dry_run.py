@@ -69,7 +69,7 @@ def _seconds_per_step(folder: Path) -> float | None:
     Only the steps count: a short run spends most of its time on starting.
     """
     try:
-        with (folder / METRICS).open(newline="") as lines:
+        with (folder / METRICS).open(newline="", encoding="utf-8") as lines:
             rows = [row for row in csv.DictReader(lines) if row.get("seconds")]
         last = [row for row in rows if row["attempt"] == rows[-1]["attempt"]]
         began, ended = ((int(row["step"]), float(row["seconds"])) for row in (last[0], last[-1]))

@@ -27,7 +27,7 @@ def write_pages(folder: Path, title: str, pipeline: Pipeline | None) -> None:
 
 
 def _card(folder: Path) -> dict[str, Any]:
-    card: dict[str, Any] = json.loads((folder / "card.json").read_text())
+    card: dict[str, Any] = json.loads((folder / "card.json").read_text(encoding="utf-8"))
     return card
 
 

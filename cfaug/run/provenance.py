@@ -39,7 +39,12 @@ def git_revision() -> dict[str, Any] | None:
 
     def git(*words: str) -> str:
         done = subprocess.run(
-            ["git", "-C", str(here), *words], capture_output=True, text=True, timeout=10, check=True
+            ["git", "-C", str(here), *words],
+            capture_output=True,
+            timeout=10,
+            check=True,
+            encoding="utf-8",
+            errors="replace",
         )
         return done.stdout.strip()
 
@@ -74,7 +79,7 @@ def hardware() -> dict[str, Any]:
 
 def _cpu_name() -> str:
     try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
     except OSError:
@@ -91,7 +96,9 @@ def threads() -> int | None:
 def peak_rss_mib() -> int:
     """Return the largest resident memory of this process so far, in MiB."""
     try:
-        for line in Path("/proc/self/status").read_text().splitlines():
+        for line in (
+            Path("/proc/self/status").read_text(encoding="utf-8", errors="replace").splitlines()
+        ):
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) // 1024
     except OSError:

@@ -44,7 +44,7 @@ def _chosen(root_file: Path) -> dict[str, str | None]:
     import yaml
 
     chosen: dict[str, str | None] = {}
-    for entry in yaml.safe_load(root_file.read_text())["defaults"]:
+    for entry in yaml.safe_load(root_file.read_text(encoding="utf-8"))["defaults"]:
         if isinstance(entry, dict):
             group, option = next(iter(entry.items()))
             if not group.startswith(("override", BESIDE)):
@@ -69,7 +69,7 @@ def _entries_beside(root_file: Path) -> dict[str, str]:
     import yaml
 
     found: dict[str, str] = {}
-    for entry in yaml.safe_load(root_file.read_text())["defaults"]:
+    for entry in yaml.safe_load(root_file.read_text(encoding="utf-8"))["defaults"]:
         key, option = next(iter(entry.items())) if isinstance(entry, dict) else (entry, "")
         if key.startswith(BESIDE):
             found[key.removeprefix(BESIDE).partition("@")[0].strip()] = option
@@ -123,7 +123,7 @@ def _inner_groups(folder: Path) -> set[str]:
 
     found: set[str] = set()
     for file in folder.glob("*.yaml"):
-        for entry in (yaml.safe_load(file.read_text()) or {}).get("defaults", []):
+        for entry in (yaml.safe_load(file.read_text(encoding="utf-8")) or {}).get("defaults", []):
             found |= {str(key).partition("@")[0] for key in entry if isinstance(entry, dict)}
     return found
 
@@ -166,7 +166,7 @@ def _with_nested(file: Path, conf: Path) -> list[str]:
     import yaml
 
     lines = _body(file)
-    for entry in (yaml.safe_load(file.read_text()) or {}).get("defaults", []):
+    for entry in (yaml.safe_load(file.read_text(encoding="utf-8")) or {}).get("defaults", []):
         key, option = next(iter(entry.items())) if isinstance(entry, dict) else (entry, "")
         group, _, package = key.partition("@")
         if package and option is not None and not group.startswith("override"):
@@ -182,7 +182,7 @@ def _body(file: Path) -> list[str]:
     """Return a file's settings, indented, without the defaults list and Hydra's own section."""
     kept: list[str] = []
     skipping = False
-    for line in file.read_text().splitlines():
+    for line in file.read_text(encoding="utf-8").splitlines():
         if line and not line[0].isspace():
             skipping = line.startswith(("defaults:", "hydra:"))
         if not skipping and line.strip() and not line.strip().startswith(OWN_LINES):

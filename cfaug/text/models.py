@@ -162,7 +162,11 @@ def _check_pooling(folder: Path) -> None:
     file = folder / "1_Pooling" / "config.json"
     if not file.is_file():
         return
-    modes = [k for k, v in json.loads(file.read_text()).items() if v is True and "pooling" in k]
+    modes = [
+        k
+        for k, v in json.loads(file.read_text(encoding="utf-8")).items()
+        if v is True and "pooling" in k
+    ]
     if modes != ["pooling_mode_mean_tokens"]:
         raise UserError(f"{file} asks for {modes}: only the mean of the tokens is implemented")
 
@@ -170,5 +174,9 @@ def _check_pooling(folder: Path) -> None:
 def _sentence_limit(folder: Path) -> int:
     """Return the limit of a text's tokens by sentence-transformers' file, if the folder has it."""
     file = folder / "sentence_bert_config.json"
-    limit = json.loads(file.read_text()).get("max_seq_length") if file.is_file() else None
+    limit = (
+        json.loads(file.read_text(encoding="utf-8")).get("max_seq_length")
+        if file.is_file()
+        else None
+    )
     return int(limit or 10**9)

@@ -160,7 +160,7 @@ def log_results(settings: LoggerSettings, folder: Path) -> None:
         return
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     written = folder / "wandb" / f"{RESULTS}.sha256"
-    if written.exists() and written.read_text() == digest:
+    if written.exists() and written.read_text(encoding="utf-8") == digest:
         return
     import wandb
 

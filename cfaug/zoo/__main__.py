@@ -72,7 +72,7 @@ def list_models() -> str:
     """Return a line for each shipped model: its name, its size and the metrics of its card."""
     lines = []
     for card in sorted(zoo_shelf().glob("*/card.json")):
-        metrics = json.loads(card.read_text())["metrics"]
+        metrics = json.loads(card.read_text(encoding="utf-8"))["metrics"]
         size = sum(file.stat().st_size for file in card.parent.rglob("*") if file.is_file())
         lines.append(f"zoo:{card.parent.name:26} {size / 2**20:5.1f} MB  {_summarise(metrics)}")
     return "\n".join([*lines, f"in {zoo_shelf()}; cfaug zoo --help says how each is trained"])

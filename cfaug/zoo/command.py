@@ -134,7 +134,7 @@ def write_card(
             **{name: import_module(name).__version__ for name in libraries},
         },
     }
-    (folder / "card.json").write_text(json.dumps(card, indent=2) + "\n")
+    (folder / "card.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
     print(json.dumps(card["metrics"]))
 
 

@@ -169,7 +169,7 @@ def load_judge(folder: Path = WEIGHTS) -> Judge:
         raise UserError(
             f"no judge in {folder}: train one with python -m cfaug.zoo.factor_classifier out=FOLDER"
         )
-    config = json.loads((folder / "config.json").read_text())
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     choices = next((one for one in (CHOICES, FACTORS) if config == _config(one)), None)
     if choices is None:
         raise UserError(
@@ -309,7 +309,9 @@ def main(argv: list[str]) -> int:
     folder.mkdir(parents=True)
     weights = {name: w.to(torch.float16) for name, w in judge.network.state_dict().items()}
     save_file(weights, folder / "judge.safetensors")
-    (folder / "config.json").write_text(json.dumps(_config(settings.choices), indent=2) + "\n")
+    (folder / "config.json").write_text(
+        json.dumps(_config(settings.choices), indent=2) + "\n", encoding="utf-8"
+    )
     unseen = draw_some("held-out", settings.held_out)
     if settings.vae:
         # Its path is the caller's; the README of the zoo says which model it is.

@@ -64,8 +64,9 @@ def export_clip_benchmark(
     if facts.grids:
         lines = "\n".join(caution_lines(facts.attributes, facts.grids))
         (folder / "README.md").write_text(lines, encoding="utf-8")
-    (folder / "dataset_type.txt").write_text("retrieval\n")
-    (here / "nshards.txt").write_text(f"{shards}\n")  # last: it makes the split exist
+    (folder / "dataset_type.txt").write_text("retrieval\n", encoding="utf-8")
+    # Last: it makes the split exist.
+    (here / "nshards.txt").write_text(f"{shards}\n", encoding="utf-8")
     return {"images": images, "captions": captions, "shards": shards}
 
 

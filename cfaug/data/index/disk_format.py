@@ -97,7 +97,7 @@ def write_index(
         "reading": tally.reading(kind, form, described, content.extra).json(),
         "checks": {file.name: checksum(file) for file in files},
     }  # fmt: skip
-    (folder / ABOUT).write_text(json.dumps({**about, "check": _check_of(about)}))
+    (folder / ABOUT).write_text(json.dumps({**about, "check": _check_of(about)}), encoding="utf-8")
 
 
 def _check_of(about: Mapping[str, Any]) -> int:
@@ -113,7 +113,7 @@ def read_about(folder: Path) -> About:
         DamagedError: if a file is missing, unreadable or changed.
     """
     try:
-        about: Any = json.loads((folder / ABOUT).read_text())
+        about: Any = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
         if about["format"] not in READABLE:
             raise DamagedError(f"it is of format {about['format']}, not {FORMAT}")
         if _check_of(about) != about["check"]:
@@ -141,7 +141,7 @@ def check_file(folder: Path, name: str) -> None:
     Raises:
         DamagedError: if the file was changed.
     """
-    checks = json.loads((folder / ABOUT).read_text())["checks"]
+    checks = json.loads((folder / ABOUT).read_text(encoding="utf-8"))["checks"]
     try:
         if checksum(folder / name) == checks[name]:
             return

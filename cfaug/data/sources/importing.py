@@ -94,6 +94,9 @@ def import_folder(importer: Importer, path: Path, cache: Path) -> Path:
 def _whole(folder: Path) -> bool:
     """Return whether all imported shards exist, each with the length in its commit."""
     try:
-        return bool(json.loads((folder / CARD).read_text()) == summarise(list_committed(folder)))
+        return bool(
+            json.loads((folder / CARD).read_text(encoding="utf-8"))
+            == summarise(list_committed(folder))
+        )
     except (OSError, ValueError, KeyError, UserError):
         return False

@@ -259,7 +259,9 @@ class CifarBinary:
         """
         home, layout = self._known(path)
         file = home / layout.test
-        names = [line.strip() for line in (home / layout.names).read_text().splitlines()]
+        names = [
+            line.strip() for line in (home / layout.names).read_text(encoding="utf-8").splitlines()
+        ]
         classes = [name for name in names if name]
         length, record = file.stat().st_size, layout.labels + PIXELS
         if not length or length % record:

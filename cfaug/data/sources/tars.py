@@ -279,7 +279,7 @@ class ClipBenchmark(TarReader):
         """
         split = self.split(path)
         assert split is not None
-        count = require_regular(split / "nshards.txt").read_text().strip()
+        count = require_regular(split / "nshards.txt").read_text(encoding="utf-8").strip()
         if not count.isdigit():
             raise UserError(f"{split / 'nshards.txt'} should hold a number, not {count!r}")
         tars = [split / f"{number}.tar" for number in range(int(count))]

@@ -40,7 +40,7 @@ def read_caption_commit(folder: Path, number: int) -> dict[str, Any] | None:
     """Return the commit of a shard's edits, ``None`` if it does not exist."""
     file = folder / FOLDER / f"{number:05d}.json"
     try:
-        commit: dict[str, Any] = json.loads(require_regular(file).read_text())
+        commit: dict[str, Any] = json.loads(require_regular(file).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:

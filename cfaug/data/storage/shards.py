@@ -183,7 +183,7 @@ def _card(folder: Path) -> dict[str, Any]:
     """Return the card of a folder; empty if it has no card of ours."""
     file = folder / CARD
     try:
-        card: Any = json.loads(require_regular(file).read_text())
+        card: Any = json.loads(require_regular(file).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, RecursionError) as error:
@@ -203,7 +203,7 @@ def read_commit(folder: Path, number: int) -> dict[str, Any] | None:
 
 def _commit(file: Path) -> dict[str, Any] | None:
     try:
-        commit: Any = json.loads(require_regular(file).read_text())
+        commit: Any = json.loads(require_regular(file).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:

@@ -40,10 +40,10 @@ def _vae(path: Path, train: Callable[[], AutoencoderKL]) -> tuple[AutoencoderKL,
         seconds = time.perf_counter() - started
         with replace_folder(path) as fresh:
             vae.save_pretrained(fresh)
-            (fresh / "seconds.json").write_text(json.dumps(seconds))
+            (fresh / "seconds.json").write_text(json.dumps(seconds), encoding="utf-8")
     vae = from_folder(AutoencoderKL, path, low_cpu_mem_usage=False)
     vae.eval().requires_grad_(False)
-    return vae, float(json.loads((path / "seconds.json").read_text()))
+    return vae, float(json.loads((path / "seconds.json").read_text(encoding="utf-8")))
 
 
 def autoencoder(
