@@ -30,7 +30,7 @@ class Comparison:
             used, or else the first metric of the first benchmark.
         in_distribution: part of a benchmark's name, and its replacement in the name of the
             in-distribution counterpart, which shows the cost of a gain.
-        labels: label of each arm in tables, by its name.
+        labels: label of each arm in tables, by its name or by the label that it would have.
         seeds_and_items: whether arms are also compared over seeds and items at once, if items were
             saved.
     """
@@ -76,7 +76,8 @@ class Comparison:
         names = list(dict.fromkeys(by_label.get(name, name) for name in given))  # only once
         missing = [name for name in names if name not in arms]
         if missing:
-            raise UserError(f"no arm is called {missing[0]!r}; there are {', '.join(arms)}")
+            there = ", ".join(min(arm, labels.get(arm, arm), key=len) for arm in arms)
+            raise UserError(f"no arm is called {missing[0]!r}; there are {there}")
         return names
 
     def headline(

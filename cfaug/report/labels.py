@@ -29,25 +29,50 @@ def arm_labels(arms: Mapping[str, Arm], names: Mapping[str, str] | None = None) 
 
     Args:
         arms: records of the arms by name.
-        names: labels of arms that have one of their own, by the arm's name.
+        names: labels of arms that have one of their own, by the arm's name or by the label that it
+            would have without this.
 
     >>> arm_labels({name: Arm(name) for name in ("size=5,lr=0.1", "size=6,lr=0.1")})
     {'size=5,lr=0.1': 'size=5', 'size=6,lr=0.1': 'size=6'}
     """
     given = names or {}
-    by_settings = [arm for arm in arms if arm not in given and "=" in arm]
+    by_settings = {arm: one for arm, one in arms.items() if "=" in arm}
     pieces = {arm: _pieces(arm) for arm in by_settings}
-    if any(_is_cut(arm) for arm in by_settings):
-        for arm, differing in differing_settings({a: arms[a] for a in by_settings}).items():
-            more = {_shorten(key): value for key, value in differing.items()}
-            told = {key.partition(".")[0] for key in pieces[arm]}
-            pieces[arm] |= {k: v for k, v in more.items() if k.partition(".")[0] not in told}
+    if any(map(_is_cut, by_settings)):
+        pieces = _complete(pieces, by_settings)
     shared = _shared_pieces(list(pieces.values()))
     found = {arm: given.get(arm, arm) for arm in arms}
     for arm, own in pieces.items():
-        kept = [f"{k}={v}" if k else v for k, v in own.items() if not k or (k, v) not in shared]
-        found[arm] = ",".join(kept) or arm
+        kept = [f"{k}={v}" for k, v in own.items() if k and (k, v) not in shared]
+        label = _with_text(own.get("", ""), kept) or arm
+        found[arm] = given.get(arm, given.get(label, label))
     return _make_distinct(found)
+
+
+def _complete(
+    pieces: Mapping[str, Mapping[str, str]], arms: Mapping[str, Arm]
+) -> dict[str, dict[str, str]]:
+    """Add settings that differ but are missing from cut names; drop those known to be equal."""
+    differing = differing_settings(arms)
+    recorded = [{_shorten(key) for key in arm.settings} for arm in arms.values()]
+    equal = set.intersection(*recorded) - {_shorten(k) for own in differing.values() for k in own}
+    found = {arm: {k: v for k, v in own.items() if k not in equal} for arm, own in pieces.items()}
+    for arm, settings in differing.items():
+        more = {_shorten(key): value for key, value in settings.items()}
+        told = {key.partition(".")[0] for key in found[arm]}
+        found[arm] |= {k: v for k, v in more.items() if k.partition(".")[0] not in told}
+    return found
+
+
+def _with_text(text: str, settings: Sequence[str]) -> str:
+    """Return the text before an arm's settings with those of them that are shown.
+
+    >>> _with_text("base", ["lr=1"]), _with_text("demo-", ["lr=1"]), _with_text("demo-", [])
+    ('base,lr=1', 'demo-lr=1', 'demo')
+    """
+    if text.endswith("-") and settings:
+        return text + ",".join(settings)
+    return ",".join([*([text.rstrip("-")] if text else []), *settings])
 
 
 def full_names(labels: Mapping[str, str], arms: Iterable[str]) -> str:
@@ -115,7 +140,11 @@ def _is_cut(arm: str) -> bool:
 
 
 def _pieces(arm: str) -> dict[str, str]:
-    """Return the settings in an arm's name, and under ``""`` the text before them."""
+    """Return the settings in an arm's name, and under ``""`` the text before them.
+
+    >>> _pieces("base,lr=1,size=5"), _pieces("demo-lr=1")
+    ({'': 'base', 'lr': '1', 'size': '5'}, {'': 'demo-', 'lr': '1'})
+    """
     parts = arm.split(",")
     if _is_cut(arm):
         parts.pop()  # the last setting, perhaps cut off, and the hash
@@ -123,6 +152,9 @@ def _pieces(arm: str) -> dict[str, str]:
     last = ""
     for part in parts:
         key, equals, value = part.partition("=")
+        if equals and not found:  # an experiment's name stands before the arms of several
+            experiment, dash, key = key.rpartition("-")
+            found |= {"": experiment + dash} if dash else {}
         if equals:
             last, found[key] = key, value
         else:  # a comma within a value, or the given name

@@ -10,6 +10,7 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -25,6 +26,8 @@ HYDRA_FLAGS = {
 }  # fmt: skip
 MULTIRUN_FLAGS = {"--multirun", "-m"}
 FOLDER_FLAGS = {"--config-dir", "-cd"}
+SEARCH_PATH = "hydra.searchpath"
+"""The setting that ``FOLDER_FLAGS`` become."""
 
 UNQUOTED = re.compile(r"(?:[\w/\\+.$%*@?|: \t-]|\\[()\[\]{}=,])*", re.ASCII)
 """A text that Hydra reads without quotes: these characters, and brackets after a backslash."""
@@ -34,6 +37,9 @@ LITERALS = frozenset({"true", "false", "null", "nan", "inf"})
 
 PLAIN_LIST = re.compile(r"\[[^\[\]{}'\"$()]*\]")
 """A list of unquoted texts or numbers."""
+
+QUOTED = re.compile(r"""(["'])((?:\\.|(?!\1).)*)\1(\s*:)?""")
+"""A text in quotes within a dictionary; with a colon after it, a key."""
 
 KEY = re.compile(r"[+~]*[\w.@/:$-]+", re.ASCII)
 """The part of an override before the equals sign."""
@@ -105,14 +111,27 @@ def _search_also(folder: str, flag: str) -> str:
             f"{flag} {folder}: there is no such folder; name the one that holds your recipe/, "
             "benchmark/ or model/"
         )
-    return f"hydra.searchpath=[file://{path.resolve()}]"
+    return f"{SEARCH_PATH}=[file://{path.resolve()}]"
+
+
+def own_settings(argv: Sequence[str]) -> Path | None:
+    """Return the user's own folder of settings that a command line names, if there is one.
+
+    >>> own_settings(["--help", "--config-dir=."])
+    PosixPath('.')
+    >>> own_settings(["--config-dir"])
+    """
+    words = [part for word in argv for part in word.split("=", 1)[:2]]
+    named = [Path(after) for flag, after in pairwise(words) if flag in FOLDER_FLAGS]
+    return next((path.expanduser() for path in named if path.expanduser().is_dir()), None)
 
 
 def _as_hydra_writes(override: str, multirun: bool) -> str:
-    """Rewrite an override that Hydra's grammar rejects or misreads.
+    r"""Rewrite an override that Hydra's grammar rejects or misreads.
 
     These are texts with characters of Hydra's grammar, such as ``tree(2)`` or a folder's name,
-    Python's None from an agent, and, without a sweep, a comma followed by a space.
+    Python's None from an agent, quoted keys of a dictionary, and, without a sweep, a comma followed
+    by a space.
 
     >>> _as_hydra_writes("baseline=cf_ratio=0", multirun=False)
     'baseline="cf_ratio=0"'
@@ -122,19 +141,30 @@ def _as_hydra_writes(override: str, multirun: bool) -> str:
     'data.size=null'
     >>> _as_hydra_writes("arm=real, and more", multirun=False)
     'arm="real, and more"'
+    >>> print(_as_hydra_writes('comparison.labels={"lr=1": low}', multirun=False))
+    comparison.labels={lr\=1: low}
     >>> _as_hydra_writes("runs=[runs/a/cf_ratio=0.6/seed=1,b]", multirun=False)
     'runs=["runs/a/cf_ratio=0.6/seed=1",b]'
     """
     key, equals, value = override.partition("=")
+    if value.startswith("{"):
+        return f"{key}={QUOTED.sub(_unquote_key, value)}"
     if PLAIN_LIST.fullmatch(value):
         return f"{key}=[{','.join(map(_one_text, value[1:-1].split(',')))}]"
-    if not equals or key == "sweep" or value[:1] in {"'", '"', "[", "{"} or "${" in value:
+    if not equals or key == "sweep" or value[:1] in {"'", '"', "["} or "${" in value:
         return override
     if value == "None":
         return f"{key}=null"
     # A comma without a space may separate the values of a sweep: only the user knows.
     one = "," not in value or "=" in value or (", " in value and not multirun)
     return f"{key}={_quote(value)}" if one and not _hydra_reads(value) else override
+
+
+def _unquote_key(quoted: re.Match[str]) -> str:
+    """Return a key of a dictionary escaped, as Hydra's grammar has no quotes there."""
+    if quoted[3] is None:
+        return quoted[0]
+    return re.sub(r"([\\()\[\]{}:=, \t])", r"\\\1", quoted[2]) + ":"
 
 
 def _one_text(text: str) -> str:

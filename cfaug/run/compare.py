@@ -87,7 +87,8 @@ def compare(
     trained = {name: arm for name, arm in arms.items() if arm.trained}
     if not baselines or len(trained) < 2:
         say(
-            f"{experiment}: arms {', '.join(arms)}; nothing to compare. "
+            f"{experiment}: arms {', '.join(min(arm, labels[arm], key=len) for arm in arms)}; "
+            "nothing to compare. "
             "A table needs two arms on the same seeds: train another, or name baseline=ARM"
         )
         return

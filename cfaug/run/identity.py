@@ -14,7 +14,7 @@ from typing import Any
 
 from cfaug.renames import old_key, old_word
 from cfaug.report.identities import CONTENT
-from cfaug.run.arguments import flatten
+from cfaug.run.arguments import SEARCH_PATH, flatten
 from cfaug.run.names import check_arm, clean_name
 from cfaug.world_source import is_questions, is_world
 
@@ -81,14 +81,17 @@ def arm_folder(experiment: Path, overrides: Sequence[str], config: Mapping[str, 
     """
     folder = experiment / arm_slug(overrides, config)
     typed = [old_word(word, "train") for word in overrides]
-    former = experiment / arm_slug(typed, config, named=lambda key: old_key(key, "train"))
-    return former if former.exists() and not folder.exists() else folder
+    former = [
+        experiment / arm_slug(overrides, config, named=str),
+        experiment / arm_slug(typed, config, named=lambda key: old_key(key, "train")),
+    ]
+    return next((one for one in (folder, *former) if one.exists()), folder)
 
 
 def arm_slug(
     overrides: Sequence[str],
     config: Mapping[str, Any],
-    named: Callable[[str], str] = lambda key: key,
+    named: Callable[[str], str] = lambda key: "" if key == SEARCH_PATH else key,
 ) -> str:
     """Name the arm after every override that changes the result.
 
@@ -114,6 +117,8 @@ def arm_slug(
     pieces = {}
     for key, override in zip(keys, overrides, strict=True):
         if key in {"seed", "experiment", "scale", "task"} or _is_under(key, NOT_A_RESULT):
+            continue
+        if not named(key):
             continue
         head, _, tail = named(key).partition(".")
         name = tail if head in SHORT and tail not in {"", "seed"} else named(key)

@@ -18,7 +18,7 @@ from typing import Any
 
 from cfaug.errors import USERS_MISTAKE, UserError
 from cfaug.messages import say
-from cfaug.run.arguments import CommandLine, read
+from cfaug.run.arguments import CommandLine, own_settings, read
 from cfaug.run.compose import PRESET, Config, compose_jobs, resolve
 from cfaug.run.explain import reason_of
 from cfaug.run.extras import explain_missing
@@ -106,7 +106,7 @@ def _skip_last_search() -> None:
 
 def _launch(script: Script, words: Sequence[str]) -> int:
     if {"--help", "-h"} & set(words):
-        say(usage(script.name, script.examples, script.conf), sys.stdout)
+        say(usage(script.name, script.examples, script.conf, own_settings(words)), sys.stdout)
         return DONE
     if "--version" in words:
         say(version_lines(), sys.stdout)

@@ -128,22 +128,24 @@ def _inner_groups(folder: Path) -> set[str]:
     return found
 
 
-def usage(name: str, examples: str, conf: Path) -> str:
+def usage(name: str, examples: str, conf: Path, own: Path | None = None) -> str:
     """Return the help text of a script.
 
     Args:
         name: the root configuration, ``train`` for ``train.py``.
         examples: the purpose of the script, and commands to start from.
         conf: the folder of YAML files.
+        own: the user's folder of further ones; ``None`` without it.
     """
     root_file = conf / f"{name}.yaml"
     chosen, beside = _chosen(root_file), _taken_beside(root_file)
     lines = [examples.strip(), "", "Choices (group=option; the default is marked *):"]
     for group, option in chosen.items():
-        marked = [
-            f"{one}*" if one == option else one
-            for one in _names(conf, group, nested=group not in beside)
-        ]
+        nested = group not in beside
+        names = {
+            one for folder in (conf, own or conf) for one in _names(folder, group, nested=nested)
+        }
+        marked = [f"{one}*" if one == option else one for one in sorted(names)]
         lines.append(f"  {group}: {', '.join(marked)}")
     lines += ["", "Settings (key=value) and their defaults:"]
     for group, option in chosen.items():

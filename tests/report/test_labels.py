@@ -58,6 +58,36 @@ def test_a_name_that_was_cut_is_told_from_the_runs_record():
     assert list(arm_labels(named(arms)).values()) == arms
 
 
+def test_a_setting_that_one_cut_name_lost_and_the_others_share_is_dropped():
+    names = [
+        f"a_long_setting={'x' * 40},clip={clip},max_steps=2,size=40,weight=1"
+        for clip in (1, 12345678)
+    ]
+    arms = [clean_name(f"{name},{'y' * 60}") for name in names]
+    assert ["size=40" in arm for arm in arms] == [True, False]
+    records = {
+        arm: Arm(arm, settings={"trainer.clip": clip, "data.size": 40})
+        for arm, clip in zip(arms, (1, 12345678), strict=True)
+    }
+    assert list(arm_labels(records).values()) == ["clip=1", "clip=12345678"]
+
+
+def test_arms_of_several_experiments_keep_the_experiments_name():
+    arms = ["one-lr=1,size=5", "two-lr=1,size=5", "two-lr=2,size=5", "three-real"]
+    found = arm_labels(named(arms), {"three-real": "real only"})
+    assert list(found.values()) == ["one-lr=1", "two-lr=1", "two-lr=2", "real only"]
+    alike = ["one-lr=1", "two-lr=1"]
+    assert list(arm_labels(named(alike)).values()) == ["one", "two"]
+
+
+def test_a_label_may_be_given_for_the_label_that_an_arm_would_have():
+    arms = [f"cf_ratio={ratio},{SHARED}" for ratio in (0, 0.9)]
+    names = {"cf_ratio=0": "real only", arms[1]: "mixed"}
+    assert list(arm_labels(named(arms), names).values()) == ["real only", "mixed"]
+    # Never two of one name.
+    assert list(arm_labels(named(arms), dict.fromkeys(arms, "both")).values()) == arms
+
+
 def test_settings_that_no_name_shows():
     arms = {
         "a": Arm("a", settings={"optim.lr": 0.1, "trainer.max_steps": 5, "data.cf_ratio": 0}),

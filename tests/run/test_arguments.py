@@ -117,3 +117,14 @@ def test_settings_of_ones_own_lie_in_a_folder_that_is_named(tmp_path, form, scri
 def test_a_missing_folder_of_settings_is_named(words):
     with pytest.raises(UserError, match=r"--config-dir .*: there is no such folder"):
         read(words)
+
+
+def test_keys_of_a_dictionary_may_be_quoted():
+    """Hydra's grammar has no such keys; the name of an arm is one."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    word = """a={"lr=1,b (c): [2]{x}": loose clip, 'k' : "x: y", plain: "c, 'e': f"}"""
+    (found,) = OverridesParser.create().parse_overrides(list(read([word]).overrides))
+    assert found.value() == {
+        "lr=1,b (c): [2]{x}": "loose clip", "k": "x: y", "plain": "c, 'e': f",
+    }  # fmt: skip

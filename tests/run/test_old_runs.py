@@ -102,6 +102,18 @@ def test_an_arm_keeps_the_folder_that_its_old_names_gave_it(tmp_path):
     assert arm_folder(tmp_path, words, config) == tmp_path / "counterfactual_holdout=0.3"
 
 
+def test_a_folder_of_ones_own_settings_is_no_part_of_an_arms_name(tmp_path):
+    """It was; a run that was named so keeps its folder."""
+    words = ["hydra.searchpath=[file:///home/me/conf]", "optim.lr=1"]
+    config = {"optim": {"lr": 1}, "arm": None}
+    assert arm_folder(tmp_path, words, config) == tmp_path / "lr=1"
+    former = tmp_path / "hydra.searchpath=-file-home-me-conf-,lr=1"
+    former.mkdir()
+    assert arm_folder(tmp_path, words, config) == former
+    (tmp_path / "lr=1").mkdir()
+    assert arm_folder(tmp_path, words, config) == tmp_path / "lr=1"
+
+
 def test_an_arm_of_a_mixture_by_name_keeps_its_folder(tmp_path):
     words = ["plan@data.plan=coco_base"]
     config = {"data": {"plan": {"_target_": "x", "name": "base"}}, "arm": None}

@@ -23,6 +23,17 @@ def test_what_follows_from_other_choices_is_no_choice_but_is_shown():
     assert "coco_cf_3/base" in options_in(CONF, "train")("experiment")
 
 
+def test_choices_of_ones_own_are_listed_beside_ours(tmp_path, script, capsys):
+    (tmp_path / "benchmark").mkdir()
+    (tmp_path / "benchmark/mine.yaml").write_text("defaults: [retrieval]\nname: mine\n")
+    for words in (["--help"], ["--config-dir", str(tmp_path), "--help"]):
+        assert script("evaluate")(words) == 0
+    listed = [one for one in capsys.readouterr().out.splitlines() if one.startswith("  benchmark:")]
+    ours, both = (set(one.removeprefix("  benchmark: ").split(", ")) for one in listed)
+    assert both - ours == {"mine"}
+    assert ours < both
+
+
 def test_what_follows_from_other_choices_names_them():
     assert name_both(CONF, "generate", "recipe", "coco_cf/paper") == "recipe=coco_cf zoo=paper"
     assert name_both(CONF, "generate", "recipe", "coco_cf/none") is None
