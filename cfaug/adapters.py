@@ -175,7 +175,9 @@ def load(model: nn.Module, folder: Path, weights: Sequence[Path]) -> None:
     strange = [name for name in layers if name not in there]
     if strange or not layers:
         culprit = strange[0] if strange else "no layer at all"
-        raise UserError(f"{folder} adapts {culprit!r}, which the model lacks: it is another's")
+        raise UserError(
+            f"{folder} adapts {culprit!r}, which the model lacks: it belongs to another model"
+        )
     inject(model, layers, about["r"], about["lora_alpha"], 0.0, derive(0, "adapter"))
     _fill(model, tensors, folder)
     merge(model)
@@ -193,7 +195,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror}") from error
     if not isinstance(about, dict):
-        raise UserError(f"{file} is no configuration of an adapter")
+        raise UserError(f"{file} is not a configuration of an adapter")
     for key, value in about.items():
         if key not in HARMLESS and value not in NEEDED.get(key, (None, False, [], {})):
             raise UserError(f"{file}: {key}={value!r}: only plain LoRA adapters are read")
@@ -245,8 +247,8 @@ def _fill(model: nn.Module, tensors: Mapping[str, Tensor], folder: Path) -> None
     for name in sorted({*own, *given}):
         if name not in own or name not in given or own[name].shape != given[name].shape:
             raise UserError(
-                f"{folder / WEIGHTS}: {name} is missing, too many or of another shape: the "
-                "adapter is another model's"
+                f"{folder / WEIGHTS}: {name} is missing, superfluous or of another shape: the "
+                "adapter belongs to another model"
             )
         if not torch.isfinite(given[name]).all():
             raise UserError(f"{folder / WEIGHTS}: {name} holds values that are not numbers")

@@ -105,7 +105,7 @@ def require_regular(file: Path) -> Path:
         kinds = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
         found = kinds.get(stat.S_IFMT(mode), "a device")
         raise UserError(
-            f"{file} is no regular file but {found}; it is not opened: remove or rename it"
+            f"{file} is not a regular file but {found}; it is not opened: remove or rename it"
         )
     return file
 

@@ -71,7 +71,7 @@ class ImageTransform:
         for side in (self.size, self.resized or self.size):
             if not 1 <= side <= LARGEST_SIDE:
                 raise UserError(
-                    f"an image transform to {side} pixels: the side is from 1 to {LARGEST_SIDE}"
+                    f"an image transform to {side} pixels: choose a side from 1 to {LARGEST_SIDE}"
                 )
         if self.resized is not None and self.resized < self.size:
             raise UserError(f"a crop of {self.size} pixels is larger than {self.resized}")
@@ -239,7 +239,7 @@ def open_image(data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Image.Im
         raise UserError(f"{name}: {error}; shrink or remove it") from error
     except UnidentifiedImageError as error:  # its message names an object in memory
         raise UserError(
-            f"{name} is not an image that can be read (none of {', '.join(FORMATS)})"
+            f"{name} is not an image that can be read (not one of {', '.join(FORMATS)})"
         ) from error
     except (OSError, SyntaxError, ValueError) as error:
         raise UserError(f"{name} is not an image that can be read ({error})") from error
@@ -292,7 +292,7 @@ def _bits(image: Image.Image, name: str) -> int | None:
     if image.mode == "F" or bits > 16 or kind != UNSIGNED:
         sort = "floating point" if image.mode == "F" or kind == FLOATING else f"{bits} bits"
         raise UserError(
-            f"{name}: its tones are of {sort}{' with a sign' if kind == SIGNED else ''}, of which "
-            "nobody knows what is white; save it with 8 or 16 bits"
+            f"{name}: its tones are of {sort}{' with a sign' if kind == SIGNED else ''}, for "
+            "which white is undefined; save it with 8 or 16 bits"
         )
     return int(bits)

@@ -72,6 +72,6 @@ def read_yaml(file: Path) -> Any:
             raise UserError(f"{file} has {size:,} bytes; at most {MOST_BYTES:,} are read")
         return yaml.safe_load(file.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise UserError(f"{file} is no YAML: {error}") from error
+        raise UserError(f"{file} is not YAML: {error}") from error
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror}") from error

@@ -180,7 +180,7 @@ def question_of(text: str, details: object, where: str) -> AskedQuestion:
             extra=details["extra"],  # type: ignore[index]
         )
     except (TypeError, KeyError, ValueError) as error:
-        raise UserError(f"{where}: {text!r:.80} is no question with its options") from error
+        raise UserError(f"{where}: {text!r:.80} is not a question with its options") from error
 
 
 def example_of(asked: AskedImage) -> Example:

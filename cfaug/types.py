@@ -112,7 +112,7 @@ class CounterfactualSet:
         _check_key(self.key, "set")
         for name, score in self.scores.items():
             if isinstance(score, bool) or not isinstance(score, int | float):
-                raise UserError(f"set {self.key!r}: the score {name!r} is {score!r}, no number")
+                raise UserError(f"set {self.key!r}: the score {name!r} is {score!r}, not a number")
         if not self.members:
             raise UserError(f"set {self.key!r} has no members")
         for i, member in enumerate(self.members):

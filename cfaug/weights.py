@@ -220,7 +220,7 @@ def _shards(listing: Path) -> list[str]:
     try:
         names = sorted(set(json.loads(listing.read_text(encoding="utf-8"))["weight_map"].values()))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UserError(f"{listing} is no index of weights: {error!r}") from error
+        raise UserError(f"{listing} is not an index of weights: {error!r}") from error
     for name in names:
         if not isinstance(name, str) or re.fullmatch(r"(?!\.+$)[^/\\\0]+", name) is None:
             raise UserError(f"{listing} names {name!r}: an index may only name files beside it")
@@ -284,7 +284,7 @@ def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
         if not all(isinstance(n, int) and n >= 0 for shape in found.values() for n in shape):
             raise ValueError("an invalid shape")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UserError(f"{path} is no safetensors file: {error}") from error
+        raise UserError(f"{path} is not a safetensors file: {error}") from error
     return found
 
 

@@ -114,7 +114,7 @@ def test_weights_of_another_model_are_refused(shelf, copy):
     with pytest.raises(UserError, match="cannot be read"):
         load(shelf, copy)
     (copy / ADAPTER).write_text("[]")
-    with pytest.raises(UserError, match="no configuration of an adapter"):
+    with pytest.raises(UserError, match="not a configuration of an adapter"):
         load(shelf, copy)
 
 

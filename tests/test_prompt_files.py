@@ -21,8 +21,8 @@ def test_a_shipped_prompt_is_found_by_its_name():
         ("a: 1\n", "should have the keys a, b, and no other"),
         ("a: 1\nb: 2\nc: 3\n", "and no other"),
         ("- a\n- b\n", "and no other"),
-        ("a: [", "is no YAML"),
-        ("a: !!python/object/apply:os.system ['true']\n", "is no YAML"),
+        ("a: [", "is not YAML"),
+        ("a: !!python/object/apply:os.system ['true']\n", "is not YAML"),
         ("#" * (MOST_BYTES + 1), "at most 1,048,576 are read"),
     ],
 )

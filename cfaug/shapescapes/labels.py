@@ -63,7 +63,7 @@ def oracle_labels(world: WorldSettings, folder: Path) -> Iterator[dict[str, obje
     shown = []
     for one in read_sets(folder):
         if len(one.members) != 2:
-            raise UserError(f"{folder}: its sets are no pairs, so there is no caption to choose")
+            raise UserError(f"{folder}: its sets are not pairs, so there is no caption to choose")
         shown += [(one.key, i, visibility(member, world)) for i, member in enumerate(one.members)]
     seen = np.array([found for _, _, found in shown])
     unmatched = half_up(decimal(UNMATCHED) * len(shown))

@@ -37,7 +37,7 @@ def refuse_negatives(asked: str, instead: str) -> NoReturn:
         UserError: naming the setting.
     """
     raise UserError(
-        f"{asked}: the loss of this model has no place for captions or images alone; choose "
+        f"{asked}: the loss of this model does not support captions or images alone; choose "
         f"model=clip_vit_b32 or another with a loss of images and texts, or {instead}"
     )
 

@@ -56,7 +56,7 @@ class EditData:
         """
         if self.edits is None:
             raise UserError(
-                "data.edits=FILE.jsonl is missing: edited captions, a JSON object a line with "
+                "data.edits=FILE.jsonl is missing: edited captions, one JSON object a line with "
                 "caption, kind and edit; `python -m cfaug.zoo.perturber.rows out=FILE.jsonl` "
                 "writes some of the embedded world"
             )

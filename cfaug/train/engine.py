@@ -158,7 +158,7 @@ def _first_step(last: Path, module: TrainingModule, total_steps: int) -> int:
     step: int = content["global_step"]
     if step > total_steps:
         raise UserError(
-            f"{last} is of step {step}, and this run has {total_steps}: it is another run's; "
+            f"{last} is of step {step}, and this run has {total_steps}: it belongs to another run; "
             f"{WAY_OUT}"
         )
     return step

@@ -47,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
     name, *rest = words
     try:
         if name not in COMMANDS:
-            raise UserError(f"no model of the zoo is made by {name!r}\n{usage()}")
+            raise UserError(f"the zoo has no command {name!r}\n{usage()}")
         module = import_module(COMMANDS[name])
         if {"-h", "--help"} & set(rest):
             print(module.__doc__)

@@ -89,9 +89,11 @@ class FusionSettings(DrawingSettings):
         check_fields(self)
         needs = KINDS[self.kind].start is not None
         if needs and not self.start:
-            raise UserError(f"kind={self.kind} goes on from towers: start=FOLDER or zoo:NAME")
+            raise UserError(
+                f"kind={self.kind} continues from towers: give start=FOLDER or zoo:NAME"
+            )
         if self.start and not needs:
-            raise UserError(f"kind={self.kind} starts anew: leave out start={self.start}")
+            raise UserError(f"kind={self.kind} trains from scratch: leave out start={self.start}")
 
 
 def train(settings: FusionSettings, processor: Any, drawings: Drawings) -> Any:

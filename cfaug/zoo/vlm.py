@@ -87,7 +87,7 @@ class VlmSettings(FittingSettings):
     def __post_init__(self) -> None:
         check_fields(self)
         if self.batch_size % 4 or self.batch_size < 1:
-            raise UserError(f"batch_size={self.batch_size}: a multiple of 4")
+            raise UserError(f"batch_size={self.batch_size}: should be a multiple of 4")
         for name in ("batch_size", "tower_batch_size"):
             if getattr(self, name) > 2 * self.pairs:
                 raise UserError(

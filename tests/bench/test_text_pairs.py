@@ -161,8 +161,8 @@ def test_scores_are_read_without_images(tmp_path):
 @pytest.mark.parametrize(
     ("scores", "said"),
     [
-        ('{"truth_1": true}', r"caption-0_0: the score 'truth_1' is True, no number"),
-        ('{"truth_1": "1"}', r"the score 'truth_1' is '1', no number"),
+        ('{"truth_1": true}', r"caption-0_0: the score 'truth_1' is True, not a number"),
+        ('{"truth_1": "1"}', r"the score 'truth_1' is '1', not a number"),
         ("[1]", r"caption-0_0: the member's json cannot be used"),
     ],
 )

@@ -95,7 +95,7 @@ def test_a_line_without_end_is_not_read_into_memory(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.json"])
 def test_a_pipe_is_not_waited_for(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / name)
-    with pytest.raises(UserError, match=rf"{name} is no regular file"):
+    with pytest.raises(UserError, match=rf"{name} is not a regular file"):
         read(tmp_path / name)
 
 

@@ -103,7 +103,7 @@ def test_a_column_or_an_image_that_became_one_is_not_waited_for(tmp_path: Path) 
         index.read_image(0)
     (index.folder / "groups.npy").unlink()
     pipe(index.folder / "groups.npy")
-    with pytest.raises(UserError, match=r"groups\.npy is no regular file but a pipe"):
+    with pytest.raises(UserError, match=r"groups\.npy is not a regular file but a pipe"):
         open_index(index.folder, tmp_path / "cache")
 
 
@@ -112,15 +112,15 @@ def test_a_column_or_an_image_that_became_one_is_not_waited_for(tmp_path: Path) 
 )
 def test_records_and_weights_are_files(tmp_path: Path, read: Callable[[Path], object]) -> None:
     pipe(tmp_path / "run.json")
-    with pytest.raises(UserError, match=r"run\.json is no regular file but a pipe"):
+    with pytest.raises(UserError, match=r"run\.json is not a regular file but a pipe"):
         read(tmp_path / "run.json")
-    with pytest.raises(UserError, match="is no regular file but a device"):
+    with pytest.raises(UserError, match="is not a regular file but a device"):
         read(Path("/dev/zero"))
 
 
 def test_what_made_a_folder_is_a_file(tmp_path: Path) -> None:
     pipe(tmp_path / RECORD)
-    with pytest.raises(UserError, match="is no regular file but a pipe"):
+    with pytest.raises(UserError, match="is not a regular file but a pipe"):
         read_made(tmp_path)
     (tmp_path / RECORD).unlink()
     (tmp_path / RECORD).write_text("[" * 100_000)
@@ -130,5 +130,5 @@ def test_what_made_a_folder_is_a_file(tmp_path: Path) -> None:
 
 def test_the_settings_of_a_run_are_a_file(tmp_path: Path) -> None:
     pipe(tmp_path / "config.yaml")
-    with pytest.raises(UserError, match=r"config\.yaml is no regular file but a pipe"):
+    with pytest.raises(UserError, match=r"config\.yaml is not a regular file but a pipe"):
         read_config(tmp_path)

@@ -91,7 +91,7 @@ def test_sets_whose_members_are_questions_are_exported(tmp_path: Path) -> None:
     assert back.image is not None
     assert back.image.read() == encode_image(4)
     captions = replace(made, members=tuple(replace(m, extra={}) for m in members))
-    with pytest.raises(UserError, match="is no question with its options"):
+    with pytest.raises(UserError, match="is not a question with its options"):
         export_questions([captions], tmp_path / "other")
     two = replace(
         made,
@@ -113,5 +113,5 @@ def test_an_example_carries_the_questions_as_json(tmp_path: Path) -> None:
         questions_of(replace(example, extra={}))
     with pytest.raises(UserError, match="1 basic and 0 counterfactual"):
         example_of(replace(one, questions=one.questions[:1]))
-    with pytest.raises(UserError, match="no question with its options"):
+    with pytest.raises(UserError, match="not a question with its options"):
         question_of("Who?", None, "here")

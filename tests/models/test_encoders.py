@@ -188,7 +188,7 @@ def break_type(folder):
     [
         (break_weights, "visual_projection.weight"),
         (break_processor, "processor"),
-        (break_file, "no safetensors file"),
+        (break_file, "not a safetensors file"),
         (break_type, "not a dual encoder"),
         (lambda folder: (folder / "model.safetensors").unlink(), "has no weights"),
     ],

@@ -46,5 +46,5 @@ def test_what_is_hard_to_see_looks_like_its_background(tmp_path: Path) -> None:
 
 
 def test_a_part_without_pairs_has_no_labels(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no pairs"):
+    with pytest.raises(UserError, match="not pairs"):
         ensure_labels(WORLD, "real", tmp_path)

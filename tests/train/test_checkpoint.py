@@ -80,7 +80,7 @@ def test_a_pipe_is_not_waited_for(tmp_path, monkeypatch):
     last = tmp_path / "last.ckpt"
     os.mkfifo(last)
     monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("the pipe was opened"))
-    with pytest.raises(UserError, match=r"last\.ckpt is no regular file but a pipe"):
+    with pytest.raises(UserError, match=r"last\.ckpt is not a regular file but a pipe"):
         read_checkpoint(last)
 
 

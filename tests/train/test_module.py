@@ -298,7 +298,9 @@ def test_a_model_without_a_place_for_negatives_is_refused(tmp_path):
     from cfaug.models.specs import BridgeTower
 
     weights = tiny.save_bridgetower(tmp_path / "weights")
-    with pytest.raises(UserError, match=r"loss\.negative_captions=used: .* no place for captions"):
+    with pytest.raises(
+        UserError, match=r"loss\.negative_captions=used: .* does not support captions"
+    ):
         tiny_plan.train(
             tmp_path / "run" / "arm" / "seed=1", weights, steps=1, spec=BridgeTower,
             loss=LossSettings(negative_captions="used"),

@@ -39,7 +39,7 @@ def test_every_card_names_a_command_of_the_zoo():
 
 def test_a_mistake_is_a_sentence(capsys):
     assert zoo.main(["clipp"]) == 2
-    assert "no model of the zoo is made by 'clipp'" in capsys.readouterr().err
+    assert "the zoo has no command 'clipp'" in capsys.readouterr().err
     assert zoo.main(["clip", "sed=1"]) == 2
     assert "unknown setting 'sed'" in capsys.readouterr().err
     assert zoo.main(["clip", "--help"]) == 0

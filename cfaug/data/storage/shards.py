@@ -293,7 +293,7 @@ def _scored(content: bytes, where: str) -> tuple[str, dict[str, float]] | None:
         raise UserError(f"{where}: the member's json cannot be used ({error!r})") from error
     for name, value in scores.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise UserError(f"{where}: the score {name!r} is {value!r:.40}, no number")
+            raise UserError(f"{where}: the score {name!r} is {value!r:.40}, not a number")
     return key, scores
 
 
