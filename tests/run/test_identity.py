@@ -81,5 +81,7 @@ def test_slug_of_a_folder_and_of_a_named_arm():
         == "real,lr=0.001"
     )
     assert arm_slug(["data.seed=3"], _with("data.seed", 3)) == "data.seed=3"
+    words = ["hydra.searchpath=[file:///home/me/conf]", "optim.lr=1e-3"]  # --config-dir
+    assert arm_slug(words, CONFIG) == "lr=0.001"
     assert "/" not in arm_slug(["model=a/b"], CONFIG)
     assert len(arm_slug([f"data.k{i}=123456" for i in range(40)], CONFIG)) <= 100
