@@ -2,12 +2,13 @@
 
 Settings have the names of the command line: ``fine_tune({"data.cf_ratio": 0.6}, seed=107)`` is
 ``cfaug train data.cf_ratio=0.6 seed=107``, in the same folder. Invalid input raises
-``cfaug.UserError``.
+``cfaug.UserError``. Calls from several threads wait for each other.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,22 +35,30 @@ if not is_checkout():  # an installed package has no scripts: messages name its 
     os.environ.setdefault(CALLED_BY, "cfaug")
 
 
+_CALLING = threading.RLock()
+"""Held during a call: Hydra, torch's random state and its default precision are the process's."""
+
+
 @contextmanager
-def _explain_errors() -> Iterator[None]:
-    """Raise every error that the user can mend as a ``UserError`` that names installed commands."""
-    try:
-        yield
-    except UserError as error:
-        error.args = (name_commands(str(error)),)
-        raise
-    except Exception as error:
-        message = explain(error)
-        if message is None:
+def _public() -> Iterator[None]:
+    """Run one call at a time, and raise errors that the user can mend as ``UserError``.
+
+    Messages name the commands as they are typed in this installation.
+    """
+    with _CALLING:
+        try:
+            yield
+        except UserError as error:
+            error.args = (name_commands(str(error)),)
             raise
-        raise UserError(name_commands(message)) from error
+        except Exception as error:
+            message = explain(error)
+            if message is None:
+                raise
+            raise UserError(name_commands(message)) from error
 
 
-@_explain_errors()
+@_public()
 def open_source(name: str | Path, settings: Settings | None = None, /, **more: Any) -> Index:
     """Open a source of images and captions: a folder of any form, or ``shapescapes:PART``.
 
@@ -80,7 +89,7 @@ def open_source(name: str | Path, settings: Settings | None = None, /, **more: A
     )  # fmt: skip
 
 
-@_explain_errors()
+@_public()
 def generate_sets(settings: Settings | None = None, /, **more: Any) -> Path:
     """Make counterfactual sets by a recipe, as ``cfaug generate`` does.
 
@@ -105,7 +114,7 @@ def generate_sets(settings: Settings | None = None, /, **more: Any) -> Path:
     return Path(given.paths["shards"])
 
 
-@_explain_errors()
+@_public()
 def mix(settings: Settings | None = None, /, **more: Any) -> Mixture:
     """Draw the exact rows that a run is trained on and those held out, without training.
 
@@ -127,7 +136,7 @@ def mix(settings: Settings | None = None, /, **more: Any) -> Mixture:
     return mixture
 
 
-@_explain_errors()
+@_public()
 def fine_tune(settings: Settings | None = None, /, **more: Any) -> Run:
     """Fine-tune a model as ``cfaug train`` does; a finished run is read, not trained again.
 
@@ -151,7 +160,7 @@ def fine_tune(settings: Settings | None = None, /, **more: Any) -> Run:
     return read_run_folder(job.folder.path)
 
 
-@_explain_errors()
+@_public()
 def evaluate(
     model: Run | str | Path, settings: Settings | None = None, /, **more: Any
 ) -> list[Result]:
@@ -181,7 +190,7 @@ def evaluate(
     return read_results(tested.folder / RESULTS)
 
 
-@_explain_errors()
+@_public()
 def compare(
     experiment: str | Sequence[str], settings: Settings | None = None, /, **more: Any
 ) -> list[Result]:
@@ -211,7 +220,7 @@ def compare(
     return [row for folder in folders for row in read_run_folder(folder).results()]
 
 
-@_explain_errors()
+@_public()
 def read_run(folder: str | Path) -> Run:
     """Read a run's folder.
 

@@ -149,7 +149,10 @@ def _mapping(value: Mapping[str, Any], choice: Any, key: str, given: Given) -> M
                 raise UserError(f"{key}.{name}=null should be a text")
     missing = [name for name in required if name not in value]
     if "_target_" in missing:
-        raise UserError(explain_refusal(value, choice, key))
+        raise UserError(
+            f"{key}={write_value(value)} lacks _target_, the class that takes these settings, such "
+            "as _target_: PACKAGE.MODULE.CLASS"
+        )
     if missing:
         raise UserError(f"{key}.{missing[0]} is missing")
     return {
@@ -183,6 +186,9 @@ def refuse_unknown(node: Mapping[str, Any], taken: Sequence[str], path: str) -> 
             continue
         near = nearest(str(key), taken)
         hint = f"did you mean {path}{near}? " if near else ""
+        if not (path or near) and isinstance(node[key], Mapping):
+            hint = f"a file of {key}/ with settings of every group begins with "
+            hint += "`# @package _global_`. "
         raise UserError(
             f"nothing takes {path}{key}: {hint}Keys here: "
             + ", ".join(path + name for name in taken)

@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,7 @@ def test_every_public_name_is_declared_for_type_checkers_and_documented():
     for name in cfaug.PUBLIC:
         assert getattr(cfaug, name).__doc__
         assert name in dir(cfaug)
+    assert {name for name in dir(cfaug) if not name.startswith("__")} == set(cfaug.PUBLIC)
     with pytest.raises(AttributeError, match="has no attribute 'trian'"):
         _ = cfaug.trian
 
@@ -100,6 +102,15 @@ def test_a_dry_run_trains_nothing(here):
     with pytest.raises(cfaug.UserError, match=r"cfaug\.mix draws a mixture"):
         cfaug.fine_tune({**numbers(TINY), "trainer.max_steps": 2}, dry_run=True)
     assert not Path("runs").exists()
+
+
+def test_calls_from_threads_wait_for_each_other(here):
+    """Hydra composes one configuration at a time in a process."""
+    settings = {**numbers(TINY), "data.cf_ratio": 0.5, "data.size": 40}
+    alone = cfaug.mix(settings, seed=3).counts
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: cfaug.mix(settings, seed=3).counts, range(6)))
+    assert found == [alone] * 6
 
 
 def test_a_missing_extra_is_named(here, monkeypatch):

@@ -179,7 +179,11 @@ def test_every_kind_of_annotation_is_followed():
             {"options": {"size": 1, "how": "a", "hwo": 1}},
             "nothing takes options.hwo: did",
         ),
-        ({"parts": {"x": {"kind": 1}}}, "parts.x="),
+        ({"parts": {"x": {"kind": 1}}}, "parts.x={kind:1} lacks _target_"),
+        (
+            {"experiment": {"flag": True}},
+            r"nothing takes experiment: a file of .*@package _global_",
+        ),
         ({"parts": {"x": 5}}, "parts.x=5 should be settings of its own"),
         ({"several": [["a"]]}, r"several\[0\]=\[a\] should be a text"),
         ({"pair": [1, 2, 3]}, r"pair=\[1,2,3\] should be a list of 2 numbers"),
