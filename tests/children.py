@@ -32,11 +32,11 @@ def kill_at_line(log: Path, line: int, work: Callable[..., Any], *args: Any, **k
     machine that is faster, or busier, than the one where the test was written.
 
     Args:
-        log: ``metrics.csv`` of the run.
+        log: the path of the run's ``metrics.csv``.
         line: the number of lines, with that of the columns.
         work: a module's function that trains.
-        *args: of ``work``.
-        **kwargs: of ``work``.
+        *args: positional arguments of ``work``.
+        **kwargs: keyword arguments of ``work``.
     """
     child = start(_work_until_line, log, line, work, args, kwargs)
     child.join()

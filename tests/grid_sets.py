@@ -45,12 +45,12 @@ def grid_set(
     """Return a set as ``recipe=social`` makes it: a member for each combination, the base first.
 
     Args:
-        subject: of all members; the group is it in lower case.
-        number: of several sets of one subject and prefix.
-        attributes: values by name.
-        grid: its name.
-        prefix: of the captions.
-        subject_type: what kind of subject it is.
+        subject: the subject of all members; in lower case it is the group.
+        number: the number of the set among those of one subject and prefix.
+        attributes: the values by attribute.
+        grid: the name of the grid.
+        prefix: the beginning of the captions.
+        subject_type: the kind of subject.
         leave_out: places of combinations without a member.
         repeat: places of combinations that have a second member.
     """

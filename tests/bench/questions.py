@@ -73,7 +73,7 @@ class Drawn(torch.nn.Module):
     """Answers drawn by image, question and option; what is in a batch changes the last digits.
 
     Attributes:
-        batches: of every call, (image, question) as the model was asked.
+        batches: the pairs (image, question) that the model was asked in each call.
     """
 
     def __init__(self, seed=0, longest=10_000):

@@ -117,9 +117,9 @@ class Columns:
         """Lay out sets given as (group, members); a file ends at a set's end.
 
         Args:
-            sets: in order.
-            rows_per_file: at least.
-            contents: code of each row's image; without them no two are equal, in any source.
+            sets: the sets in order, as (group, members).
+            rows_per_file: the smallest number of rows in a file.
+            contents: the code of each row's image; without them all images differ, in any source.
         """
         groups: list[int] = []
         numbers: list[int] = []

@@ -73,9 +73,9 @@ def count_events(work: Callable[[], T], fatal: int, only: tuple[str, ...] = ()) 
     """Do the work and return how many events it took; die at the event ``fatal``.
 
     Args:
-        work: what is done.
-        fatal: counted from 1; none with -1.
-        only: ends of the names of the files whose events count; empty for all.
+        work: the function to run.
+        fatal: the number of the event at which to die, from 1; -1 for none.
+        only: the ends of the names of the files whose events count; empty for all.
     """
     events = 0
 

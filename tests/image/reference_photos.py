@@ -96,9 +96,9 @@ def edit(unet, ddim, start, texts, empties, guidance, control, put_back=None):
     """Draw source and edit together, rows [without, without, with, with].
 
     Args:
-        start: the latent both begin with.
+        start: the latent that both begin with.
         texts: embeddings of the source's and the edit's text.
-        empties: what stands for no text, one a step.
+        empties: the embedding of the empty text for each step.
         control: ``control(step, maps, is_cross)`` on maps (4, heads, pixels, tokens).
         put_back: the source's latent after each step, which Direct Inversion puts back.
     """

@@ -27,13 +27,13 @@ def insertion_items(
     """Return answers to a few captions of each photo, changed by methods.
 
     Args:
-        model: its name.
+        model: the model's name.
         methods: {method: mean fall of the reciprocal rank}.
-        photos: how many.
-        captions: of each.
+        photos: the number of photos.
+        captions: the number of captions of each photo.
         sources: {method: folder}; ``shards/<method>`` where it is not named.
         left_out: {method: keys that it did not change at all and that are missing}.
-        benchmark: its name.
+        benchmark: the benchmark's name.
     """
     rng = np.random.default_rng([len(model), photos])
     rows: list[dict] = []
@@ -77,11 +77,11 @@ def entailment_items(
     """Return what a model says of three hypotheses a photo, changed by methods.
 
     Args:
-        model: its name.
+        model: the model's name.
         methods: {method: share of the answers that become wrong, times five}.
-        photos: how many.
+        photos: the number of photos.
         sources: {method: folder}; ``shards/<method>`` where it is not named.
-        benchmark: its name.
+        benchmark: the benchmark's name.
     """
     rng = np.random.default_rng([len(model), photos, 1])
     rows: list[dict] = []

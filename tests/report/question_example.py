@@ -33,13 +33,13 @@ def question_items(
     """Return answers to five questions an image.
 
     Args:
-        model: its name.
-        skill: how often it is right about basic and counterfactual questions.
-        seed: of its answers.
-        left_out: items that were not scored.
-        benchmark: its name.
+        model: the model's name.
+        skill: the shares of right answers to basic and to counterfactual questions.
+        seed: the seed of the answers.
+        left_out: the items that were not scored.
+        benchmark: the benchmark's name.
         blind: whether there are columns of answers without the image.
-        images: {category: how many}.
+        images: the number of images by category.
     """
     rng, guesses = np.random.default_rng([seed, len(model)]), np.random.default_rng([seed, 99])
     rows = []

@@ -15,9 +15,9 @@ def compare_texts(load_start: Callable[[str], Any], folder: Path, texts: Sequenc
     """Check that texts mean to the model that goes on what they meant; return both tokenizers.
 
     Args:
-        load_start: loads the model that goes on from a name.
-        folder: with the tokenizer of the model that goes on.
-        texts: of words that the first model knows.
+        load_start: a function that loads the model that continues from a name.
+        folder: a folder with the tokenizer of the continued model.
+        texts: texts of words that the first model knows.
     """
     from transformers import AutoTokenizer, VisionTextDualEncoderModel
 

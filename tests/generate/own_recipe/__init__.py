@@ -36,7 +36,7 @@ class InsertAttribute:
     """Proposes a photo's caption with a word before its noun, once for each word.
 
     Args:
-        words: by the kind of attribute.
+        words: the words by the kind of attribute.
     """
 
     words: Mapping[str, Sequence[str]]

@@ -29,9 +29,9 @@ def answer(world: World, strength: float, *, shuffled: bool = False) -> dict:
     """Return the items of a model that prefers some labels of every subject, and the planted ones.
 
     Args:
-        world: which labels are planted.
-        strength: how much more a planted label is preferred.
-        shuffled: whether labels say nothing of the pictures.
+        world: the world with the planted labels.
+        strength: the strength of the preference for a planted label.
+        shuffled: whether labels are independent of the pictures.
     """
     rng = np.random.default_rng([world.settings.known_seed(), int(100 * strength), shuffled])
     own = rng.normal(0, 0.6, len(EVERY))
@@ -80,12 +80,12 @@ def lay_world_run(
     """Write a finished run with its answers to the oracle's sets; without a skew to shuffled ones.
 
     Args:
-        root: of all runs.
-        arm: its folder.
-        settings: of its world; the run's data seed is the world's.
-        seed: of the run.
-        steps: that it took.
-        effect: of the planted labels; ``None`` is the world's strength.
+        root: the folder of all runs.
+        arm: the arm's folder.
+        settings: the settings of the run's world; the run's data seed is the world's.
+        seed: the seed of the run.
+        steps: the number of steps of the run.
+        effect: the effect of the planted labels; ``None`` is the world's strength.
     """
     folder = root / "social" / arm / f"seed={seed}"
     folder.mkdir(parents=True)
