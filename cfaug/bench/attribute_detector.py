@@ -56,7 +56,8 @@ class AttributeDetector(SourceBenchmark):
         data: sets of attribute grids.
         name: the name in tables, ending in "_attribute_detector"; ``None`` takes the folder's.
         batch_size: number of images or prompts embedded at once.
-        without_leaks: leave out sets that the run was trained on; otherwise they are only reported.
+        without_leaks: whether to leave out sets that the run was trained on; otherwise they are
+            only reported.
         attribute: the attribute to predict; grids without it are skipped.
         template: the prompt of each value, with ``{value}`` and optionally ``{subject}``; "a"
             becomes "an" before a vowel.

@@ -38,7 +38,7 @@ class _CachedModel(Generic[Model]):
     """A model that is loaded only when an answer is missing or another attribute is needed.
 
     Args:
-        load: loads the model.
+        load: a function that loads the model.
         weights: the hash of the model's weights.
         settings: the hash of everything else that affects the outputs, known without loading.
         root: the folder of all models' features.

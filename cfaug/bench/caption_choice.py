@@ -79,8 +79,8 @@ class CaptionChoice(ItemSource):
         data: sets of captions of one image, labelled "true" and "false".
         name: the name in tables, ending in "_choice"; ``None`` takes the folder's name.
         batch_size: number of images, captions, pairs or questions given to the model at once.
-        without_leaks: leave out items of images that the run was trained on, or whose COCO photo it
-            was trained on; otherwise they are only reported.
+        without_leaks: whether to leave out items of images that the run was trained on, or whose
+            COCO photo it was trained on; otherwise they are only reported.
         images: the folder of the photos that are named in lists; ``None`` looks in the usual places
             in and beside ``data``.
         missing: whether items whose photo is missing or unreadable are refused or skipped.

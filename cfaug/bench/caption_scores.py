@@ -334,8 +334,8 @@ def _by_count(
     Args:
         items: the items to compute values of.
         width: number of values per caption.
-        compute: returns the values (items, captions, width) for item indices and their number of
-            captions.
+        compute: a function that returns the values (items, captions, width) for item indices and
+            their number of captions.
 
     Returns:
         float (items, captions, width), padded with ``nan``.

@@ -58,8 +58,8 @@ class ZeroShot(SourceBenchmark):
         data: a labelled source.
         name: the name in tables, ending in "_classification"; ``None`` takes the folder's name.
         batch_size: number of images or prompts embedded at once.
-        without_leaks: leave out images that the run was trained on, or whose COCO photo it was
-            trained on; otherwise they are only reported.
+        without_leaks: whether to leave out images that the run was trained on, or whose COCO photo
+            it was trained on; otherwise they are only reported.
     """
 
     kind: ClassVar[str] = "classification"
@@ -154,8 +154,8 @@ class Classification(ZeroShot):
         data: a folder of labelled images in one of these forms.
         name: the name in tables, ending in "_classification"; ``None`` takes the folder's name.
         batch_size: number of images or prompts embedded at once.
-        without_leaks: leave out images that the run was trained on, or whose COCO photo it was
-            trained on; otherwise they are only reported.
+        without_leaks: whether to leave out images that the run was trained on, or whose COCO photo
+            it was trained on; otherwise they are only reported.
         templates: prompts with ``{c}`` for the class name; ``folder`` takes CLIP_benchmark's
             zeroshot_classification_templates.txt. The default is the paper's.
         classes: a file of class names, one per line; ``None`` uses classnames.txt in the folder or

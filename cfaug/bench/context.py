@@ -29,26 +29,27 @@ class EvaluationContext:
     """The run or checkpoint under test.
 
     Attributes:
-        open: opens a folder, or ``shapescapes:PART`` of the run's own world.
+        open: a function that opens a folder, or ``shapescapes:PART`` of the run's own world.
         has_world: whether the run has a world of its own.
-        held_out: returns an index and the rows of it that the experiment held out as its test set;
-            ``None`` if it held out nothing.
-        labels: returns the file of human labels for a path, or for ``shapescapes:PART``, the
-            answers of the world's oracle about a part of pairs.
-        training: returns (index, rows) of every source the run was trained on; empty for a
-            checkpoint.
+        held_out: a function that returns an index and the rows of it that the experiment held out
+            as its test set; ``None`` if it held out nothing.
+        labels: a function that returns the file of human labels for a path, or for
+            ``shapescapes:PART``, the answers of the world's oracle about a part of pairs.
+        training: a function that returns (index, rows) of every source the run was trained on;
+            empty for a checkpoint.
         trained_on: the sources whose rows the run may have trained on; empty for a checkpoint.
         counterfactual_holdout: the share of counterfactual sets that the run kept out of training.
-        validation: returns an index and the rows of it that the run validated on; ``None`` if it
-            validated on nothing.
-        withheld: returns the groups, uint64 ascending, whose counterfactual sets the run's
-            experiment kept out of every arm; ``None`` if it kept out none.
-        read: opens a folder with a given reader, if the folder does not show which reader it needs.
+        validation: a function that returns an index and the rows of it that the run validated on;
+            ``None`` if it validated on nothing.
+        withheld: a function that returns the groups, uint64 ascending, whose counterfactual sets
+            the run's experiment kept out of every arm; ``None`` if it kept out none.
+        read: a function that opens a folder with a given reader, if the folder does not show which
+            reader it needs.
         has_hypotheses: whether the run learnt from labelled hypotheses.
-        questions: opens a set of questions about images.
+        questions: a function that opens a set of questions about images.
         has_questions: whether the run learnt from questions about images.
-        trained_questions: returns the images about which the run learnt from questions, each with
-            all questions of its set; empty for a checkpoint.
+        trained_questions: a function that returns the images about which the run learnt from
+            questions, each with all questions of its set; empty for a checkpoint.
         features: folder of cached features; ``None`` if there is no cache.
     """
 
@@ -182,7 +183,8 @@ class EvaluationContext:
         Args:
             source: the folder or world of the test.
             rows: the rows of it to use; ``None`` for all, returned as it is if none is left out.
-            whole_sets: leave out whole sets, as tests of pairs do, rather than single images.
+            whole_sets: whether to leave out whole sets, as tests of pairs do, rather than single
+                images.
 
         Raises:
             UserError: if nothing is left.

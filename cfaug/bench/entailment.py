@@ -80,7 +80,7 @@ class Entailment(TextPairBenchmark):
         name: the name in tables, ending in "_entailment"; ``None`` takes the folder's name, or
             ``entailment`` for several folders.
         batch_size: number of photos, and of pairs of photo and text, given to the model at once.
-        without_leaks: leave out sets of photos that the run was trained on.
+        without_leaks: whether to leave out sets of photos that the run was trained on.
         answers: people's answers about the texts, one of the three labels or ``unsure``: a file, or
             ``{METHOD: FILE}`` for several folders; they take precedence over an oracle's.
         photos: SNLI-VE with its photos, where ``data`` names lists without photos, such as those

@@ -85,7 +85,7 @@ class Insertion(WritesModelPage, TextPairBenchmark):
         name: the name in tables, ending in "_insertion"; ``None`` takes the folder's name, or
             ``insertion`` for several folders.
         batch_size: number of images or texts embedded at once.
-        without_leaks: leave out sets of photos that the run was trained on.
+        without_leaks: whether to leave out sets of photos that the run was trained on.
         answers: people's answers about the texts (``annotate.question=caption_true``): a file, or
             ``{METHOD: FILE}`` for several folders; they take precedence over an oracle's.
         prefix: words put before every text that the model is given.

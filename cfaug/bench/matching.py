@@ -39,8 +39,8 @@ class Matching(SourceBenchmark):
         data: the pairs, each of an original (C_o, I_o^s) and a counterfactual member.
         name: the name in tables, ending in "_matching"; ``None`` takes the folder's name.
         batch_size: number of pairs scored at once.
-        without_leaks: leave out pairs with an image that the run was trained on, or whose COCO
-            photo it was trained on; otherwise they are only reported.
+        without_leaks: whether to leave out pairs with an image that the run was trained on, or
+            whose COCO photo it was trained on; otherwise they are only reported.
         real: the captions' real photographs (C_o, I_o), for the gaps between random pairs; ``None``
             measures the counterfactual gaps alone. A photograph is found by its caption within the
             pair's group, or by a caption that is unique.

@@ -63,7 +63,7 @@ class WritesModelPage:
         """Return a function that finds an image by name and refuses names that are not in the data.
 
         Args:
-            find: returns the image of a name; ``None`` if the name is unknown.
+            find: a function that returns the image of a name; ``None`` if the name is unknown.
             source: the data that hold the images, for the error.
         """
         from cfaug.report.items import how_to_renew

@@ -56,15 +56,15 @@ class PairMatching(ItemSource):
         data: the pairs.
         name: the name in tables, ending in "_pairs"; ``None`` takes the folder's name.
         batch_size: number of images, captions, pairs or questions given to the model at once.
-        without_leaks: leave out pairs with an image that the run was trained on, or whose COCO
-            photo it was trained on; otherwise they are only reported.
+        without_leaks: whether to leave out pairs with an image that the run was trained on, or
+            whose COCO photo it was trained on; otherwise they are only reported.
         images: the folder of the photos that are named in lists; ``None`` looks in the usual places
             in and beside ``data``.
         missing: whether items whose photo is missing or unreadable are refused or skipped.
         form: the name of the test, if a folder holds several, such as ``aro_relation``; ``None``
             recognises it.
-        details: add the group matching score and single directions, and report every score by the
-            source's category and kind of image.
+        details: whether to add the group matching score and single directions, and report every
+            score by the source's category and kind of image.
         tags: further columns of the source by whose values every score is reported.
         question: the wording for models that answer questions: ``plain``, ``vqascore``,
             ``caption``, or a YAML file with the keys of these.

@@ -89,7 +89,7 @@ class QuestionProtocol:
 
         Args:
             row: the question.
-            blind: leave out all images, also those of examples.
+            blind: whether to leave out all images, also those of examples.
             opening: the beginning of the answer, such as a rationale.
         """
         examples = []
@@ -120,7 +120,7 @@ class QuestionProtocol:
         Args:
             asker: the object that asks the model.
             rows: the questions.
-            blind: ask without any image.
+            blind: whether to ask without any image.
             beside: replies to the same questions without the image, for ``pmi``; else ``None``.
         """
         if self.protocol == "write":

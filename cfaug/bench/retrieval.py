@@ -35,17 +35,18 @@ class Retrieval(SourceBenchmark):
         data: a folder in any form ``data.real`` takes, or ``shapescapes:PART``.
         name: the name in tables, ending in "_retrieval"; ``None`` takes the folder's name.
         batch_size: number of images or captions embedded at once.
-        without_leaks: leave out images that the run was trained on, or whose COCO photo it was
-            trained on; otherwise they are only reported.
-        captions_per_image: use only the first captions of each image, this many; ``None`` uses all.
-            The COCO-Counterfactuals paper's Table 3 is consistent with 1, its Table 12 with all.
-        counterfactual_holdout: ask only about this share of the sets, which
-            ``data.counterfactual_holdout`` kept out of training; 0.3 in the paper's Table 5.
-        human_labels: ask only about the images that the annotators in this file matched to their
-            own caption, as in the paper's Tables 2 and 13; ``shapescapes:PART`` uses the oracle's
-            answers.
-        edited_by: ask only about captions that were edited for the counterfactuals of this source,
-            as in the paper's MS-COCO (footnote 11).
+        without_leaks: whether to leave out images that the run was trained on, or whose COCO photo
+            it was trained on; otherwise they are only reported.
+        captions_per_image: the number of captions of each image that are used, its first ones;
+            ``None`` uses all. The COCO-Counterfactuals paper's Table 3 is consistent with 1, its
+            Table 12 with all.
+        counterfactual_holdout: the share of sets that ``data.counterfactual_holdout`` kept out of
+            training, as the only ones to test on; 0.3 in the paper's Table 5.
+        human_labels: a file of human labels; only images that annotators matched to their own
+            caption are used, as in the paper's Tables 2 and 13. ``shapescapes:PART`` uses the
+            oracle's answers.
+        edited_by: a counterfactual source; only captions that were edited for it are used, as in
+            the paper's MS-COCO (footnote 11).
 
     Raises:
         UserError: if more than one of ``counterfactual_holdout``, ``human_labels`` and

@@ -81,7 +81,7 @@ class Skew(WritesModelPage, SourceBenchmark):
         data: sets of attribute grids: shards of ``recipe=social``, SocialCounterfactuals' parquet.
         name: the name in tables, ending in "_skew"; ``None`` takes the folder's name.
         batch_size: number of images or prompts embedded at once.
-        without_leaks: leave out sets with an image that the run was trained on.
+        without_leaks: whether to leave out sets with an image that the run was trained on.
         subjects: ``all``, or ``unseen``: only those whose sets the run's experiment kept out of
             training (``data.counterfactual_holdout``).
         labellings: the attributes that form the labels, such as ``race_gender``, ``gender``,

@@ -34,8 +34,8 @@ class SourceBenchmark(ABC):
         data: a folder in any form ``data.real`` takes, or ``shapescapes:PART``.
         name: the name in tables, ending in the kind; ``None`` takes the folder's name.
         batch_size: number of images or texts computed at once.
-        without_leaks: leave out images that the run was trained on, or whose COCO photo it was
-            trained on; otherwise they are only reported.
+        without_leaks: whether to leave out images that the run was trained on, or whose COCO photo
+            it was trained on; otherwise they are only reported.
 
     Attributes:
         kind: the kind of the benchmark, with which its name ends.

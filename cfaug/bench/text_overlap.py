@@ -76,7 +76,8 @@ class TextOverlap(TextPairBenchmark):
             compared on the captions that all of them have.
         name: the name in tables, ending in "_text_overlap"; ``None`` takes the folder's name.
         batch_size: unused, as no model is run.
-        without_leaks: leave out sets of photos that a run was trained on, if a run is given.
+        without_leaks: whether to leave out sets of photos that a run was trained on, if a run is
+            given.
         answers: people's answers about the texts, a file or ``{METHOD: FILE}``.
         synonyms: the synonyms for METEOR: ``wordnet``, or a folder of WordNet; ``None`` leaves
             METEOR out.

@@ -46,10 +46,10 @@ class VisoGender:
         images: the folder of the photos, each named by its IDX, in any subfolders.
         name: the beginning of the names in tables, before "_resolution" and "_retrieval".
         batch_size: number of images or captions embedded at once.
-        without_missing: leave out photos that are missing or cannot be read; otherwise they are an
-            error. Many URLs are dead, so nobody has all photos.
-        without_leaks: leave out photos that the run was trained on; otherwise they are only
-            reported.
+        without_missing: whether to leave out photos that are missing or cannot be read; otherwise
+            they are an error. Many URLs are dead, so nobody has all photos.
+        without_leaks: whether to leave out photos that the run was trained on; otherwise they are
+            only reported.
         templates: captions by the referent of the pronoun, with ``{person}`` (the occupation),
             ``{pronoun}`` and ``{other}`` (the object or participant).
         neutral_choice: offer "their" as a third caption to choose, as the released code does; it is

@@ -101,11 +101,11 @@ class VisualQuestions(WritesModelPage):
         chain_of_thought: ``one_stage`` shows rationales in solved examples; ``two_stage`` also has
             the model write one before options are ranked; ``None`` shows no rationales.
         max_new_tokens: largest number of tokens of a written answer or rationale.
-        blind: ask the model without the image, too.
+        blind: whether to ask the model without the image, too.
         prior: rank the options without a question, too.
         batch_size: number of questions that go to the model together.
-        without_leaks: leave out images, or COCO photos of images, about which the run learnt
-            questions; otherwise they are only reported.
+        without_leaks: whether to leave out images, or COCO photos of images, about which the run
+            learnt questions; otherwise they are only reported.
         page: number of images that ``<name>.html`` shows with their questions; ``None`` writes no
             page.
 

@@ -25,8 +25,9 @@ class Source:
     Attributes:
         name: the data's name on pages and in tables: the part of the world, or the folder's name.
         index: the index of the data.
-        oracle: returns the file of the true answers; raises a UserError if they are unknown.
-        open: returns the index of another folder.
+        oracle: a function that returns the file of the true answers, or raises a UserError if they
+            are unknown.
+        open: a function that returns the index of another folder.
     """
 
     name: str

@@ -45,7 +45,7 @@ def bind(
         tree: the composed settings.
         command: the function that receives the top-level settings.
         given: {dotted key: typed value} of the settings on the command line.
-        options: returns the choices of a group; empty for anything else.
+        options: a function that returns the choices of a group; empty for anything else.
 
     Raises:
         UserError: for an unknown key, naming the nearest and all known ones; for a missing key; for

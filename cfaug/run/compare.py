@@ -54,13 +54,13 @@ def compare(
     Args:
         experiment: the experiment's folder, with the runs in ``<arm>/seed=<n>``.
         baseline: the arm, or arms, to compare with; ``None`` takes those of ``comparison``.
-        samples: returns the first sets of a run's counterfactual source.
+        samples: a function that returns the first sets of a run's counterfactual source.
         cautions: sentences that the tables and the report show, besides those on leaks and on arms
             with different test data.
         asked: {benchmark of this command: its primary metrics, for which comparisons are
             corrected}; ``None`` for no benchmark.
         every_benchmark: table all benchmarks that were ever measured, not only those in ``asked``.
-        brief: print one line in place of the table.
+        brief: whether to print one line in place of the table.
         comparison: the baselines of arms, and their labels; ``None`` for the defaults.
 
     Raises:

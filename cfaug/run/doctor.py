@@ -66,8 +66,8 @@ class Section:
     Attributes:
         title: the heading of the section.
         find: looks for the parts, and yields its findings.
-        bring: returns the command that brings missing parts, given their names; ``None`` shows each
-            part in a line of its own.
+        bring: a function that returns the command that brings missing parts, given their names;
+            ``None`` shows each part in a line of its own.
     """
 
     title: str

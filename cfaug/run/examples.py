@@ -44,7 +44,7 @@ class ExampleSettings:
         paths: ``worlds``, ``cache`` and ``image_roots``.
         grid: a grid of captions, by its name or file (``cfaug.text.caption_grids``); ``None`` for
             no grid.
-        keep_duplicates: keep duplicated subjects of the grid.
+        keep_duplicates: whether to keep duplicated subjects of the grid.
         leave_out: {``colour`` or ``background``: share of the world's captions that omit it};
             ``None`` omits nothing.
     """

@@ -33,7 +33,7 @@ def compare_all(
         runs: folders of finished runs.
         asked: {folder of an experiment: {benchmark of this command: its primary metrics}}.
         baseline: the arm, or arms, to compare with; ``None`` takes those of ``comparison``.
-        samples: returns the first sets of a run's counterfactual source.
+        samples: a function that returns the first sets of a run's counterfactual source.
         comparison: the baselines of arms, and their labels; ``None`` for the defaults.
         every_benchmark: table all benchmarks with results, not only those in ``asked``.
         forgetting: smallest decrease against the initial weights that is reported, a share;

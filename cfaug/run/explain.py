@@ -42,7 +42,7 @@ def check_choice(override: Any, options: Options) -> None:
 
     Args:
         override: the override, parsed by Hydra.
-        options: returns the choices of a group.
+        options: a function that returns the choices of a group.
 
     Raises:
         UserError: naming the choices.
@@ -73,8 +73,8 @@ def explain(
         words: all overrides of the job.
         error: the error of composing all of them.
         compose: composes overrides to settings; raises Hydra's errors.
-        options: returns the choices of a group.
-        accepts: returns whether overrides compose to settings that the command takes.
+        options: a function that returns the choices of a group.
+        accepts: a function that says whether overrides compose to settings that the command takes.
     """
     from hydra.errors import MissingConfigException
 

@@ -89,7 +89,7 @@ class GenerateSettings(RunSettings):
         paths: the folders of shards, worlds, indexes and the answers of annotators.
         limit: number of examples to take from the start; ``None`` takes all.
         parallel: number of parts of a sweep to run at once.
-        dry_run: print the plan, and stop.
+        dry_run: whether to print the plan, and stop.
         threads: number of torch's threads; ``None`` uses all cores.
         overrides: the words of the command line.
 

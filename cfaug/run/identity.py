@@ -98,7 +98,7 @@ def arm_slug(
     Args:
         overrides: the words of the command line, ``key=value``.
         config: the resolved configuration.
-        named: returns the name of a setting in the slug.
+        named: a function that returns the name of a setting in the slug.
 
     >>> arm_slug(["data.cf_ratio=.6", "seed=107"], {"data": {"cf_ratio": 0.6}, "arm": None})
     'cf_ratio=0.6'

@@ -113,7 +113,7 @@ def open_rows(
 
     Args:
         data: the settings, with a seed.
-        questions: opens a question set by its name.
+        questions: a function that opens a question set by its name.
 
     Raises:
         UserError: if a set is not named or cannot be read, or has no question to learn from.
@@ -161,7 +161,7 @@ def trained_images(data: QuestionData, questions: Questions) -> list[AskedImage]
 
     Args:
         data: the data settings of the run, with its seed.
-        questions: opens a question set by its name.
+        questions: a function that opens a question set by its name.
     """
     mixture = draw_questions(data, *open_rows(data, questions))
     found: dict[str, AskedImage] = {}

@@ -165,7 +165,7 @@ def open_data(data: DataSettings, open_one: Callable[[str], Index], shards: Path
 
     Args:
         data: the settings, with a seed.
-        open_one: opens a source by its name, as ``open_source`` does.
+        open_one: a function that opens a source by its name, like ``open_source``.
         shards: the folder of all shards (``paths.shards``).
 
     Raises:
