@@ -45,6 +45,9 @@ BANNED = {
     "cannot be had": "is unavailable",
     "said anew": "paraphrased",
     "as nearly as can be": "as close as possible",
+    "What the command takes": "the settings of the command",
+    "{is|are} had ": "exists, is available",
+    "who goes first": "the order, in alternating order",
 }
 """Phrases that are not plain English, with what to write in their place."""
 
@@ -94,7 +97,9 @@ def find_banned(text: str) -> Iterator[str]:
 
 def prose() -> Iterator[Path]:
     """Yield the files that people read."""
-    for folder, kind in (("cfaug", "*.py"), ("conf", "*.yaml"), ("docs", "*.md")):
+    for folder in ("cfaug", "benchmarks", "tools"):
+        yield from sorted((ROOT / folder).rglob("*.py"))
+    for folder, kind in (("conf", "*.yaml"), ("docs", "*.md")):
         yield from sorted((ROOT / folder).rglob(kind))
     yield from sorted(ROOT.glob("*.py"))
     yield from (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md")

@@ -95,7 +95,7 @@ class Question:
             and the names of ``groups``.
         strata: the division of the images by what they should show according to the source, for
             sampling, counting, and answers that fit only some of them; ``None`` for no strata.
-        illustrated: outcomes of which examples are kept for tables.
+        illustrated: the outcomes with examples that are kept for tables.
 
     Raises:
         UserError: if a value is invalid, naming its key and the choices.

@@ -46,7 +46,7 @@ class PromptToPrompt:
         steps: the number of denoising steps (InstructPix2Pix: 100).
         max_rows: the largest number of rows in one UNet call; a latent is two rows, without and
             with its text.
-        row_multiple: the number to a multiple of which the rows of a call are padded; worth it only
+        row_multiple: the number whose multiples the rows of a call are padded to; worth it only
             with ``model.compile``, which compiles once for every shape.
         mode: ``ip2p`` shares attention with and without text, while p > i / (steps - 1); ``p2p``
             shares it with text only, during int(p * steps) steps.

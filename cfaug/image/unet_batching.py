@@ -48,7 +48,7 @@ class Batching:
 
     Attributes:
         max_rows: the largest number of rows in a call; a multiple of ``multiple``.
-        multiple: the even number to a multiple of which the rows of a call are padded, so that few
+        multiple: the even number whose multiples the rows of a call are padded to, so that few
             shapes occur.
         both_halves: whether the rows without text share attention too (InstructPix2Pix does,
             prompt-to-prompt does not).

@@ -84,7 +84,7 @@ def _read(
         source: the source, as the user named it.
         cache: the folder in which indexes are kept.
         reader: the reader of the folder.
-        origin: the folder of which imported shards were made, and its form, for messages; ``None``
+        origin: the folder that imported shards were made from, and its form, for messages; ``None``
             for a folder that is not imported.
     """
     try:

@@ -56,7 +56,7 @@ class Pairs(Captioned, Imaged, Protocol):
 
 
 def find_pairs(index: Pairs, negatives: Negatives) -> np.ndarray:
-    """Return which rows belong to pairs with different captions, bool (rows,).
+    """Return a mask of the rows that belong to pairs with different captions, bool (rows,).
 
     Sets of another size, and pairs of equal captions, neither of which is wrong about the other's
     image, are not drawn in any arm.
@@ -109,7 +109,7 @@ def _require_two_images(index: Pairs, first: np.ndarray, negatives: Negatives) -
 
 
 def keep_whole_sets(index: Pairs, rows: np.ndarray) -> np.ndarray:
-    """Return which rows are left after dropping sets of which another row is left out.
+    """Return a mask of the rows that remain after dropping sets with a row that is left out.
 
     Args:
         index: the index of the sets.

@@ -141,7 +141,7 @@ def share_out(total: int, counterfactual: int, ratio: Fraction, validation: floa
     Args:
         total: number of examples before the split.
         counterfactual: number of counterfactual examples among them.
-        ratio: the exact share of which ``counterfactual`` is rounded.
+        ratio: the exact share that ``counterfactual`` was rounded from.
         validation: the share held out for validation, in [0, 1).
 
     Raises:

@@ -43,10 +43,10 @@ from cfaug.types import CounterfactualSet, Member
 OBJECTS, ATTRIBUTES = "objects", "attributes"
 
 TEXTS = (HYPOTHESIS, ORIGINAL, "text", "caption")
-"""Columns of the text, of which the first existing one is used."""
+"""Columns of the text; the first existing one is used."""
 
 FILES = (FILE, "image", "file_name", "filename", "image_path", "path")
-"""Columns of the photo, of which the first existing one is used."""
+"""Columns of the photo; the first existing one is used."""
 
 NO_ATTRIBUTE = "__no_attribute__"
 """Bottom-up attention's name of its first class of attributes."""

@@ -25,8 +25,7 @@ IMPORTED = "imported.json"
 """The file beside imported shards that names the source's columns in them."""
 
 GROUPS = ("group", "source_id", "image_id")
-"""Fields of a sample's json for its group, of which the first existing one is used; otherwise the
-key."""
+"""Fields of a sample's json for its group; the first existing one is used, or else the key."""
 
 
 class TarReader:

@@ -72,7 +72,7 @@ def read_edits(
         folder: the folder of all shards.
         number: the number of the shard.
         find_image: a function that returns the source image of an example by its key; ``None``
-            gives images of which only the digest is known.
+            gives images with only a known digest.
 
     Raises:
         UserError: if the shard was not edited, the file differs from its commit, or the image of an

@@ -50,7 +50,7 @@ class AttributeInsertion:
             the opposite. ``None`` takes those of ``compat``: 1, 5 and 5 (section 4.4).
         threshold: the least cosine at which a noun mentions an object: t (section 4.4).
         k: the number of candidates of a mention to score (section 4.4).
-        guesses: the number of the language model's guesses, of which the first k candidates are
+        guesses: the number of the language model's guesses, among which the first k candidates are
             taken; 20 in the released code.
         compat: the defaults of the switches: ``fixed``, with errors corrected; ``paper``, as in the
             paper; ``code``, as in the released code.

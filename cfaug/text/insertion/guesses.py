@@ -39,7 +39,7 @@ class Guesser:
     Args:
         filler: the language model.
         switches: resolved switches, without ``None``.
-        count: the number of its guesses, of which the first k candidates are taken.
+        count: the number of its guesses; the first k candidates among them are taken.
         cache: the cache of its answers.
 
     Raises:

@@ -34,7 +34,7 @@ class ItemPhoto:
     """A photo in a record.
 
     Attributes:
-        names: possible names of the photo's file, of which the first existing one is used; empty
+        names: possible names of the photo's file, the first existing one of which is used; empty
             for a photo inside a table.
         data: the content of a table's cell: encoded bytes, or a struct of bytes and path.
         box: the visible part of the photo; ``None`` for all of it.
