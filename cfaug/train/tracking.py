@@ -31,7 +31,10 @@ SETS = 16
 
 STAGING = "WANDB_DATA_DIR"
 CONNECT_S = 30
-"""The timeout for the server of Weights & Biases, in seconds; wandb's own default is 90."""
+"""The timeout for the server of Weights & Biases, in seconds."""
+
+ACCOUNT_S = 10
+"""The part of it for the account's name: before the run, wandb asks for it twice, 5 s each."""
 
 PAIR_COLUMNS = ("set", "example", "caption", "image")
 RESULT_COLUMNS = ("benchmark", "metric", "value", "n")
@@ -51,7 +54,7 @@ def wandb_identity(settings: LoggerSettings, folder: Path) -> dict[str, Any]:
 
 
 def connection(settings: LoggerSettings, **others: Any) -> Any:
-    """Return settings of ``wandb`` with the timeout ``CONNECT_S``, and announce the connection.
+    """Return settings of ``wandb`` that keep the timeout, and announce the connection.
 
     Args:
         settings: the settings of the logger.
@@ -64,7 +67,7 @@ def connection(settings: LoggerSettings, **others: Any) -> Any:
             f"connecting to Weights & Biases, for at most {CONNECT_S} s "
             "(logger.mode=offline needs no network)"
         )
-    return wandb.Settings(init_timeout=CONNECT_S, **others)
+    return wandb.Settings(init_timeout=CONNECT_S - ACCOUNT_S, **others)
 
 
 @contextmanager

@@ -72,12 +72,15 @@ def test_wandb_works_offline_and_lets_go(tmp_path):
 
 def test_no_network_is_said_soon_and_the_way_out_with_it(tmp_path, capsys, monkeypatch):
     from lightning.pytorch import loggers as lightning_loggers
+    from wandb.sdk.lib import identity
 
     from cfaug.train.loggers import make_loggers
 
     class NoNetwork:
+        """wandb asks for the account's name twice, then waits for the run."""
+
         def __init__(self, settings, **_) -> None:
-            self.timeout = settings.init_timeout
+            self.timeout = 2 * identity._RESOLVE_TIMEOUT_SECONDS + settings.init_timeout
 
         @property
         def experiment(self):
