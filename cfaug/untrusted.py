@@ -10,13 +10,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic
+from types import FrameType
 from typing import Any
 
 from cfaug.errors import UserError
 from cfaug.files import require_regular
+
+RENDER_S = 10.0
+"""Time limit of a chat template in seconds; known ones take milliseconds."""
 
 ONLY_DATA = {"tokenizer.json", "vocab.json", "added_tokens.json"}
 """Files whose keys are words and numbers: no library looks for instructions in them."""
@@ -194,3 +200,40 @@ def no_questions() -> Iterator[None]:
                 "of a class that the library has itself"
             ) from error
         raise
+
+
+def render_chat(writer: Any, messages: Sequence[Mapping[str, Any]]) -> str:
+    """Return messages as a folder's chat template writes them, up to the answer.
+
+    The sandbox of transformers limits what a template reaches, but not how long it loops.
+
+    Args:
+        writer: a tokenizer or processor of transformers with a chat template.
+        messages: the messages, as ``apply_chat_template`` takes them.
+
+    Raises:
+        TimeoutError: after ``RENDER_S`` seconds.
+        Exception: any error of the template, of Jinja or of transformers.
+    """
+    with _limit_time(RENDER_S):
+        return str(writer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
+
+
+@contextmanager
+def _limit_time(seconds: float) -> Iterator[None]:
+    """End Python code of this thread that runs for too long, at the next line of its loops.
+
+    A trace does so in every thread, where a signal would reach the main thread alone.
+    """
+    before, deadline = sys.gettrace(), monotonic() + seconds
+
+    def check(_: FrameType, __: str, ___: Any) -> Any:
+        if monotonic() > deadline:
+            raise TimeoutError(f"it takes more than {seconds:g} s")
+        return check
+
+    sys.settrace(check)
+    try:
+        yield
+    finally:
+        sys.settrace(before)

@@ -12,6 +12,7 @@ from PIL.Image import Image
 from cfaug.errors import RejectedError, UserError
 from cfaug.pretrained import continuation
 from cfaug.questions import Question
+from cfaug.untrusted import render_chat
 
 IMAGE, QUESTION = "{image}", "{question}"
 """Placeholders of the image and of the question in a prompt."""
@@ -174,11 +175,7 @@ class Prompts:
             messages.append(_message("assistant", one.answer, False))
         messages.append(_message("user", question.text, image))
         try:
-            written = str(
-                self.processor.apply_chat_template(
-                    messages, add_generation_prompt=True, tokenize=False
-                )
-            )
+            written = render_chat(self.processor, messages)
         except Exception as error:  # one of Jinja's many errors, or any error of a template
             raise UserError(
                 f"{self.folder}: its chat template cannot write a question with image and text "

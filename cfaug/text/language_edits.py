@@ -11,7 +11,7 @@ from cfaug.errors import UserError
 from cfaug.text.edit_format import FILE, EditFormat, parse_variations
 from cfaug.text.sampled_lm import SampledLM
 from cfaug.text.variations import VariationRequest, Variations
-from cfaug.untrusted import read_json
+from cfaug.untrusted import read_json, render_chat
 from cfaug.weights import sha256_text
 
 NO_ROOM = "prompt too long"
@@ -50,15 +50,12 @@ class InstructModel(_LanguageEdits):
         said += ANSWER.format(count=request.count)
         messages = [{"role": "user", "content": said}]
         try:
-            text = self.tokenizer.apply_chat_template(
-                messages, tokenize=False, add_generation_prompt=True
-            )
+            return render_chat(self.tokenizer, messages)
         except Exception as error:  # a template may raise anything
             raise UserError(
                 f"{self.name_or_path} has no chat template that works ({error}): name an instruct "
                 "model, or ask a model that was tuned by cfaug.text.language_edits.TunedModel"
             ) from error
-        return str(text)
 
     def _plain(self, caption: str) -> str:
         """Return a caption without text that the model would read as the end of a message."""

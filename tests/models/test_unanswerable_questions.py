@@ -186,6 +186,9 @@ def with_template(folder, template):
     return saved
 
 
+LOOPS = "{% for i in range(99999) %}" * 4 + "{% endfor %}" * 4
+
+
 @pytest.mark.parametrize(
     ("template", "said"),
     [
@@ -196,9 +199,17 @@ def with_template(folder, template):
         ("{{ messages[0]['content'] + 1 }}", "cannot write a question with image and text"),
         ("{{ ''.__class__.__mro__ }}", "cannot write a question.*(Security|unsafe)"),
         ("no place", "its chat template leaves it out"),
+        (LOOPS, "cannot write a question.*TimeoutError: it takes more than 0.5 s"),
+        ("{% set ns = namespace(x=range(9999)) %}" + LOOPS.replace("range(99999)", "ns.x"),
+         "TimeoutError: it takes more than 0.5 s"),
     ],
 )  # fmt: skip
-def test_a_chat_template_that_does_more_than_write_is_refused(template, said, tmp_path):
+@pytest.mark.timeout(120)  # some of them would write for days
+def test_a_chat_template_that_does_more_than_write_is_refused(
+    template, said, tmp_path, monkeypatch
+):
+    if "TimeoutError" in said:
+        monkeypatch.setattr("cfaug.untrusted.RENDER_S", 0.5)
     folder = with_template(tmp_path / "vlm", template)
     with pytest.raises(UserError, match=said):
         VisionLanguageModel.load(folder).answer([picture()], [[PLAIN]])

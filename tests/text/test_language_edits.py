@@ -93,7 +93,8 @@ def request(name="domain", caption="a dog", count=3, seed=5):
     return VariationRequest(caption, prompts[name], count, seed)
 
 
-def test_an_instruct_model_is_asked_by_its_chat_template(folder, tmp_path):
+@pytest.mark.timeout(120)  # a template without a limit of time would write for days
+def test_an_instruct_model_is_asked_by_its_chat_template(folder, tmp_path, monkeypatch):
     tiny.save_gpt2(tmp_path / "chat", longest=512)
     file = tmp_path / "chat" / "tokenizer_config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "chat_template": TEMPLATE}))
@@ -113,6 +114,11 @@ def test_an_instruct_model_is_asked_by_its_chat_template(folder, tmp_path):
     assert "sha256:" in chat.describe()["perturber"]
     with pytest.raises(UserError, match="has no chat template"):
         InstructModel(str(folder)).vary([request()])
+    loops = "{% for i in range(99999) %}" * 4 + "{% endfor %}" * 4
+    file.write_text(json.dumps({**json.loads(file.read_text()), "chat_template": loops}))
+    monkeypatch.setattr("cfaug.untrusted.RENDER_S", 0.1)
+    with pytest.raises(UserError, match=r"no chat template that works \(it takes more than 0.1 s"):
+        InstructModel(str(tmp_path / "chat"))._say(request())
 
 
 def test_a_tuned_model_is_asked_in_the_words_it_was_trained_with(folder, tmp_path):
