@@ -106,6 +106,31 @@ def test_a_training_split_is_no_test(tmp_path):
         open_index(tmp_path / "set", tmp_path / "index")
 
 
+def test_another_split_is_named_and_the_line_says_which_are_not_read(tmp_path):
+    """The test split is the default of a test; training on it must not go unseen."""
+    hub(tmp_path / "set/data/train-00000-of-00001.parquet", values=(0, 0, 0, 1))
+    hub(tmp_path / "set/data/test-00000-of-00001.parquet")
+    hub(tmp_path / "set/data/extra-00000-of-00002.parquet")
+    index = open_index(tmp_path / "set", tmp_path / "index")
+    said = index.reading.line("real", "set")
+    for name in ("train", "extra"):
+        assert f"not read: its split {name}, {tmp_path / 'set'}:{name}" in said
+    train = open_index(f"{tmp_path / 'set'}:train", tmp_path / "index")
+    assert labels(train) == ["ant", "ant", "ant", "bee"]
+    assert train.kind == index.kind
+    assert "not read" not in train.reading.line("real", "set")
+    assert labels(open_index(f"{tmp_path / 'set'}:test", tmp_path / "index")) == labels(index)
+    with pytest.raises(UserError, match=r"has no split 'dev'.*set.*:test \(1 file\)"):
+        open_index(f"{tmp_path / 'set'}:dev", tmp_path / "index")
+
+
+def test_a_training_split_alone_is_read_if_it_is_named(tmp_path):
+    hub(tmp_path / "set/train-00000-of-00001.parquet")
+    with pytest.raises(UserError, match=r"or name .*set:train to take it"):
+        open_index(tmp_path / "set", tmp_path / "index")
+    assert labels(open_index(f"{tmp_path / 'set'}:train", tmp_path / "index"))
+
+
 def test_imagenets_synonyms_are_read_as_ids_and_its_test_split_has_no_classes(tmp_path):
     names = ["tench, Tinca tinca", *(f"class {i}" for i in range(1, 1000))]
     hub(tmp_path / "set/data/test-00000-of-00001.parquet", values=(-1, -1), names=names)

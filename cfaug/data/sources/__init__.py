@@ -47,6 +47,7 @@ __all__ = [
 
 KARPATHY = Karpathy()
 CAPTIONED_PARQUET = CaptionedParquet()
+LABELLED_PARQUET = LabelledParquet()
 ENTAILMENT_PARQUET = EntailmentParquet()
 ENCODED_CAPTIONS = EncodedCaptions()
 
@@ -82,7 +83,7 @@ IMPORTERS: tuple[Importer, ...] = (
     *HUB_SETS,
     SOCIAL_COUNTERFACTUALS,
     ENTAILMENT_PARQUET,
-    LabelledParquet(),
+    LABELLED_PARQUET,
     CAPTIONED_PARQUET,
     CifarBinary(),
     ENCODED_CAPTIONS,
@@ -130,6 +131,7 @@ def split_folder(path: Path) -> Path:
         return path
     selected = (
         any(one.selects(path) for one in PHOTO_LISTS)
+        or LABELLED_PARQUET.selects(path)
         or CAPTIONED_PARQUET.selects(path)
         or ENTAILMENT_PARQUET.selects(path)
         or any(one.selects(path) for one in ITEM_TABLES)

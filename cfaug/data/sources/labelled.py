@@ -1,7 +1,8 @@
 """Released images with class labels: parquet of the Hub, CIFAR's binary files.
 
 They are test sets: of several splits the test split is read, otherwise the validation split, or,
-with captions beside the labels, the training split if it is the only one. CIFAR's Python version is
+with captions beside the labels, the training split if it is the only one. ``FOLDER:SPLIT`` names
+another one, to train on. CIFAR's Python version is
 a pickle and is not read.
 """
 
@@ -10,12 +11,13 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from cfaug.data.sources.captioned_parquet import SPLIT, split_files, split_home
 from cfaug.data.sources.class_names import imagenet_names, make_distinct
 from cfaug.data.sources.columns import CAPTION as CAPTION_COLUMNS
 from cfaug.data.sources.parquet import column_names, image_of, open_parquet, parquet_files, records
@@ -78,12 +80,21 @@ class LabelledParquet:
     description = "*.parquet with image (or img) and label (or fine_label): classes on the Hub"
 
     def recognises(self, path: Path) -> bool:
-        """Return whether there are parquet files with both columns."""
-        homes = _homes(path)
+        """Return whether there are parquet files with both columns.
+
+        A split that is named is one of images with captions if there is a column of captions.
+        """
+        home, split = split_home(path)
+        homes = _homes(home)
         if not homes:
             return False
         names = column_names(parquet_files(homes[0])[0])
-        return bool(_first(IMAGE_COLUMNS, names) and _first(LABEL_COLUMNS, names))
+        found = bool(_first(IMAGE_COLUMNS, names) and _first(LABEL_COLUMNS, names))
+        return found and (split is None or _first(CAPTION_COLUMNS, names) is None)
+
+    def selects(self, path: Path) -> bool:
+        """Return whether this is ``FOLDER:SPLIT`` of such a folder, and not itself a folder."""
+        return ":" in path.name and not path.exists() and self.recognises(path)
 
     def identity(self, path: Path) -> Any:
         """Return names, sizes and times of the split's files, and the column of captions.
@@ -96,9 +107,18 @@ class LabelledParquet:
         return [*files_identity(files), *([] if text is None else [text])]
 
     def describe(self, path: Path) -> Description:
-        """Return which columns are read."""
-        file = _test_files(path)[0]
-        return Description.of_columns(_columns(file).names, column_names(file))
+        """Return which columns are read, and which splits are not."""
+        files = _test_files(path)
+        columns = Description.of_columns(_columns(files[0]).names, column_names(files[0]))
+        home, split = split_home(path)
+        if split is not None:
+            return columns
+        others = [file for file in parquet_files(_homes(home)[0]) if file not in files]
+        found = [SPLIT.fullmatch(file.name.lower()) for file in others]
+        names = dict.fromkeys(one[1] for one in found if one is not None)
+        return replace(
+            columns, left_out=tuple(f"its split {name}, {path}:{name}" for name in names)
+        )
 
     def sets(self, path: Path) -> Iterator[CounterfactualSet]:
         """Yield the image of each row.
@@ -129,16 +149,19 @@ def _homes(path: Path) -> list[Path]:
 
 
 def _test_files(path: Path) -> list[Path]:
-    homes = _homes(path)
+    home, split = split_home(path)
+    homes = _homes(home)
     if len(homes) > 1:
         named = ", ".join(map(str, homes))
         raise UserError(f"{path} holds several sets of parquet files; name one of {named}")
+    if split is not None:
+        return split_files(homes[0].with_name(f"{homes[0].name}:{split}"))
     files = _split(parquet_files(homes[0]))
     train_only = all(_is_of("train", file) for file in files)
     if train_only and _columns(files[0]).text is None:
         raise UserError(
             f"{path} holds a training split only, which is not a test; add the files of its test "
-            "split. If the data have no other split, give the files another name, all.parquet"
+            f"split, or name {path}:train to take it all the same"
         )
     return files
 
