@@ -23,6 +23,17 @@ def name_rows(index: Index, rows: np.ndarray) -> list[str]:
     return [f"{name}#{row}" for name, row in zip(names, rows.tolist(), strict=True)]
 
 
+def name_pairs(index: Index, rows_N2: np.ndarray) -> list[str]:
+    """Return a unique name for each pair: its first row's, or its second's where a set has several.
+
+    Args:
+        index: the source.
+        rows_N2: the rows of each pair, integers (pairs, 2), whose second rows are distinct.
+    """
+    first = rows_N2[:, 0]
+    return name_rows(index, first if len(np.unique(first)) == len(first) else rows_N2[:, 1])
+
+
 def cluster_rows(index: Index, rows: np.ndarray) -> list[str]:
     """Return the cluster of each row: its group, the photo or the original caption.
 

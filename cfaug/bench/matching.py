@@ -14,7 +14,7 @@ import numpy as np
 
 from cfaug.bench.anchors import draw_random_rows, find_anchors
 from cfaug.bench.identity import fingerprint
-from cfaug.bench.item_names import cluster_rows, name_rows
+from cfaug.bench.item_names import cluster_rows, name_pairs
 from cfaug.bench.match import Asked, match_pairs
 from cfaug.bench.source import SourceBenchmark, paired_rows
 from cfaug.errors import UserError
@@ -63,12 +63,12 @@ class Matching(SourceBenchmark):
         """Ask about rows of an open source, and return this benchmark.
 
         Args:
-            pairs: sets of two members.
+            pairs: sets of two members; of a larger set, the first member with each of the others.
             real: the captions' photographs; ``None`` measures the counterfactual gaps alone.
             rows: the rows of ``pairs`` to use, of whole sets; ``None`` for all.
 
         Raises:
-            UserError: if a set does not have two members, or no photograph has any of the captions.
+            UserError: if a set has a single member, or no photograph has any of the captions.
         """
         members = paired_rows(self.name, pairs, rows).reshape(-1, 2)
         self._pairs, self._real, self._rows = pairs, real, rows
@@ -105,7 +105,7 @@ class Matching(SourceBenchmark):
         scores = self.score(matcher)
         self._check_finite(scores)
         items: dict[str, Column] = {
-            ITEM: name_rows(self._pairs, self._first),
+            ITEM: name_pairs(self._pairs, np.stack([self._first, self._second], axis=1)),
             CLUSTER: cluster_rows(self._pairs, self._first),
         }
         gaps = gaps_where_scored(scores)

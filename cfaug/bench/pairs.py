@@ -22,7 +22,7 @@ import numpy as np
 from cfaug.bench.caption_question import read_caption_question
 from cfaug.bench.caption_scores import ScoredItems, scorer_of
 from cfaug.bench.identity import fingerprint
-from cfaug.bench.item_names import cluster_rows, name_rows
+from cfaug.bench.item_names import cluster_rows, name_pairs
 from cfaug.bench.item_source import ItemSource
 from cfaug.bench.item_tags import Tags, check_tags, only, parts_by, read_tag, read_tags
 from cfaug.bench.source import paired_rows
@@ -91,7 +91,7 @@ class PairMatching(ItemSource):
             rows: the rows to use, of whole sets; ``None`` for all.
 
         Raises:
-            UserError: if a set does not have two members, no set has two images, or a tag is
+            UserError: if a set has a single member, no set has two images, or a tag is
                 missing.
         """
         self._index, self._asked = index, rows
@@ -134,7 +134,7 @@ class PairMatching(ItemSource):
         hits = {name: own.astype(np.float64) for name, own in scores.items()}
         first = self._rows_N2[:, 0]
         columns: dict[str, Column] = {
-            ITEM: name_rows(self._index, first),
+            ITEM: name_pairs(self._index, self._rows_N2),
             CLUSTER: cluster_rows(self._index, first),
             **{name: own for name, own in hits.items() if name in WINOGROUND},
             **{

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 from cfaug.data.planning.leakage import Leaks
 from cfaug.errors import UserError
+from cfaug.messages import say_once
 from cfaug.protocols import DualEncoder
 from cfaug.types import Outcome
 from cfaug.validation import Positive, check_fields
@@ -118,7 +119,10 @@ class SourceBenchmark(ABC):
 
 
 def paired_rows(name: str | None, index: Index, rows: np.ndarray | None) -> np.ndarray:
-    """Return rows set by set, int64 (2 * sets,), where every set has two members.
+    """Return the rows of pairs, one pair after the other, int64 (2 * pairs,).
+
+    A set of two members is one pair. In a larger set, the first member (the original) is paired
+    with each of the others.
 
     Args:
         name: the benchmark's name, for the error.
@@ -126,17 +130,24 @@ def paired_rows(name: str | None, index: Index, rows: np.ndarray | None) -> np.n
         rows: the rows to use; ``None`` for all.
 
     Raises:
-        UserError: if a set does not have two members.
+        UserError: if a set has a single member.
     """
     import numpy as np
 
     chosen = np.arange(len(index)) if rows is None else rows
     sets = np.asarray(index.sets)[chosen]
     _, counts = np.unique(sets, return_counts=True)
-    if not len(counts) or (counts != 2).any():
+    if not len(counts) or (counts < 2).any():
         raise UserError(
-            f"{name}: every set must have two members; {index.source} has sets of "
+            f"{name}: every set must have two members or more; {index.source} has sets of "
             f"{sorted(set(counts.tolist()))}"
         )
+    if (counts > 2).any():
+        say_once(
+            f"{name}: {index.source} has sets of up to {counts.max()} members; the first of a set "
+            "is paired with each of the others"
+        )
     ordered: np.ndarray = chosen[np.argsort(sets, kind="stable")]
-    return ordered
+    starts = np.cumsum(counts) - counts
+    first = np.repeat(ordered[starts], counts - 1)
+    return np.stack([first, np.delete(ordered, starts)], axis=1).reshape(-1)

@@ -18,6 +18,8 @@ from cfaug.models.specs import BridgeTowerMatching, HFClip
 from cfaug.pixels import decode_image
 from cfaug.protocols import Benchmark, Matcher
 from cfaug.types import CounterfactualSet, Member
+from tests.bench.caption_items import open_sets
+from tests.bench.test_pairs import apart, larger_sets
 
 
 def one_by_one(matcher, index, row, text):
@@ -184,6 +186,17 @@ def test_what_is_slow_is_written_batch_by_batch(matcher, opened, tmp_path, monke
     keeping = CachedMatcher(lambda: matcher, "w", "settings", tmp_path, 2**30)
     Matching(name="m", batch_size=2).ask(opened["ood_pairs"], None).score(keeping)
     assert len(list(tmp_path.glob("*/score-*.npy"))) == 3 * 7
+
+
+def test_a_larger_set_is_its_original_with_each_of_the_others(matcher, tmp_path):
+    sets = larger_sets()
+    scores = []
+    for name, some in (("larger", sets), ("apart", apart(sets))):
+        benchmark = Matching(name="m").ask(open_sets(some, tmp_path / name), None)
+        scores.append(benchmark.score(matcher))
+        assert len(set(benchmark.run(matcher).items["item"])) == 11
+    for name, values in scores[0].items():
+        np.testing.assert_allclose(values, scores[1][name], atol=1e-5)
 
 
 def test_what_cannot_be_asked_is_refused(opened):

@@ -9,6 +9,7 @@ from cfaug.bench.embed import Pixels, embed_images, embed_texts
 from cfaug.bench.identity import fingerprint
 from cfaug.bench.pairs import PairMatching
 from cfaug.errors import UserError
+from cfaug.messages import say_once
 from cfaug.metrics.pairs import pair_hits, pair_similarities, winoground_hits
 from cfaug.types import CounterfactualSet, Member
 from tests.bench.caption_items import choices, open_sets, world_pairs
@@ -117,3 +118,50 @@ def test_tags_that_are_not_there_are_refused(opened):
         PairMatching(name="p", tags=["why"]).ask(opened["ood_pairs"])
     with pytest.raises(UserError, match="should be a list"):
         PairMatching(tags="why")
+
+
+def larger_sets():
+    """Sets of three and of two: an original with one or two members of other sets."""
+    pairs = world_pairs()
+    found = []
+    for number in range(0, len(pairs), 2):
+        one, more = pairs[number], pairs[number + 1].members[1]
+        images = {**one.images, "2": pairs[number + 1].images["1"]}
+        third = () if number % 4 else (Member(more.text, "2", f"{one.members[0].source_id}-more"),)
+        found.append(CounterfactualSet(one.key, one.group, (*one.members, *third), images))
+    return found
+
+
+def apart(sets):
+    """The same as sets of two, the original repeated."""
+    return [
+        CounterfactualSet(
+            f"{one.key}-{place}", one.group,
+            tuple(
+                Member(own.text, own.image_name, f"{own.source_id}-{place}")
+                for own in (one.members[0], one.members[place])
+            ),
+            one.images,
+        )
+        for one in sets
+        for place in range(1, len(one.members))
+    ]  # fmt: skip
+
+
+def test_a_larger_set_is_its_original_with_each_of_the_others(encoder, tmp_path, capsys):
+    say_once.cache_clear()
+    sets = larger_sets()
+    index = open_sets(sets, tmp_path / "larger")
+    found = PairMatching(name="p", details=True).ask(index).run(encoder)
+    assert "sets of up to 3 members; the first of a set is paired with each of the others" in (
+        capsys.readouterr().err
+    )
+    pairs = open_sets(apart(sets), tmp_path / "apart")
+    expected = PairMatching(name="p", details=True).ask(pairs).run(encoder)
+    assert len(found.items["item"]) == 11 > len(sets) == 7
+    assert found.outcomes == expected.outcomes
+    assert list(found.items["cluster"]) == list(expected.items["cluster"])
+    assert len(set(found.items["item"])) == 11
+    sim = found.items["text 0 image 1"]
+    np.testing.assert_allclose(sim, expected.items["text 0 image 1"], atol=1e-6)
+    assert capsys.readouterr().err == ""  # sets of two need no word
