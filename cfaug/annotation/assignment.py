@@ -62,9 +62,14 @@ def _check_set(
     count = len(question.captions) or len(names)
     whole = names == [f"{key}_{place}" for place in range(count)]
     if not whole or len(set(images)) < count:
+        others = ",".join(f"edited_{place}" for place in range(1, len(names)))
+        hint = (
+            f"; annotate.question.captions=[original,{others}] offers those of {len(names)} images"
+        )
+        larger = len(set(images)) == len(names) > count
         raise UserError(
             f"{index.source}: set {key!r} does not have {count} captions with an image each, which "
-            f"the question {question.title!r} compares"
+            f"the question {question.title!r} compares{hint if larger else ''}"
         )
 
 

@@ -18,6 +18,12 @@ from cfaug.sizes import check_built, check_numbers, count_stored
 from cfaug.untrusted import no_questions
 from cfaug.weights import open_clip_folder, open_clip_weights, refuse_pickles
 
+UNFIT = "in loading state_dict"
+"""A part of torch's message about weights of another architecture; the next lines name them."""
+
+LONGEST = 120
+"""Characters of such a line that a message repeats."""
+
 
 class OpenClipEncoder(Encoder):
     """An open_clip model with its tokenizer and the configuration to rebuild it."""
@@ -100,6 +106,13 @@ def load(architecture: str, pretrained: str | None, *, log_scale_bounds: Bounds)
     except UserError:
         raise
     except Exception as error:
+        if UNFIT in str(error):
+            first = str(error).splitlines()[1].strip()
+            raise UserError(
+                f"{pretrained or architecture} does not hold the weights of {architecture}: "
+                f"{first[:LONGEST]} ... Name the architecture that they were trained with, as in "
+                "model.architecture=RN50"
+            ) from error
         raise UserError(f"open_clip cannot load {architecture} ({pretrained}): {error}") from error
     preprocess = dict(model.visual.preprocess_cfg)
     config = {

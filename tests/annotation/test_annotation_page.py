@@ -61,6 +61,22 @@ def test_what_is_no_pair_is_refused(tmp_path):
             items_of(open_index(tmp_path / str(n), tmp_path / "cache"), WHICH)
 
 
+def test_a_larger_set_is_asked_about_with_as_many_captions(tmp_path):
+    one, other = pairs(2)
+    third = replace(one.members[1], text="A cow in room 1", image_name="2")
+    images = {**one.images, "2": other.images["0"]}
+    write_shards([replace(one, members=(*one.members, third), images=images)], tmp_path / "three")
+    index = open_index(tmp_path / "three", tmp_path / "cache")
+    with pytest.raises(UserError) as refused:
+        items_of(index, WHICH)
+    assert "annotate.question.captions=[original,edited_1,edited_2]" in str(refused.value)
+    captions = ["original", "edited_1", "edited_2"]
+    found = items_of(index, replace(WHICH, captions=captions))
+    assert [(item.member, item.texts[2]) for item in found] == [
+        (member, "A cow in room 1") for member in range(3)
+    ]
+
+
 def test_the_page_asks_the_papers_question(index, items, tmp_path):
     plan = Assignment(3, 2, 0.25)
     questions = share_out(WHICH, items, plan, "Which?")

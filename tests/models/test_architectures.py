@@ -9,6 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
+from cfaug.errors import UserError
 from cfaug.models.specs import OpenClip
 from tests.models import tiny
 
@@ -121,3 +122,18 @@ def test_it_trains_and_plain_open_clip_loads_what_it_saves(folder, images, tmp_p
         torch.testing.assert_close(encoder.encode_image(shown), found)
         texts = encoder.encode_text(encoder.tokenize(tiny.CAPTIONS))
         torch.testing.assert_close(texts, model.encode_text(tokenizer(tiny.CAPTIONS)))
+
+
+@pytest.mark.slow
+def test_weights_of_another_architecture_are_told_in_a_line(tmp_path, monkeypatch):
+    """torch lists every name; what is wanted is the architecture's."""
+    weights = {f"layer_{i}.weight": torch.zeros(2) for i in range(99)}
+    torch.save(weights, tmp_path / "epoch_1.pt")
+    monkeypatch.setattr(
+        "cfaug.models.open_clip._build",
+        lambda *_, **__: torch.nn.Linear(2, 2).load_state_dict(weights),
+    )
+    with pytest.raises(UserError, match=r"does not hold the weights of ViT-B-32: Missing") as told:
+        OpenClip("ViT-B-32", str(tmp_path / "epoch_1.pt")).load()
+    assert len(str(told.value).removeprefix(str(tmp_path))) < 350
+    assert str(told.value).endswith("as in model.architecture=RN50")
