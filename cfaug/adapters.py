@@ -52,7 +52,7 @@ class BaseModel:
 
     Attributes:
         name_or_path: its Hub id or path, as the configuration gives it.
-        revision: the commit of a Hub id; ``None`` for a path.
+        revision: the commit of a Hub id; ``None`` if it was not given.
         sha256: the hash of its weight files.
     """
 

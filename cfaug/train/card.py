@@ -72,7 +72,7 @@ def write_card(
     Args:
         folder: the folder of the run.
         found: the watched metrics before and after training (``cfaug.report.forgetting``).
-        threshold: the smallest fall that is mentioned; ``None`` mentions none.
+        threshold: the fall beyond which a metric is mentioned; ``None`` mentions none.
 
     Returns:
         The path of an edited card, which was kept; ``None`` if the card was written, or if the run
