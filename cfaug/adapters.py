@@ -84,7 +84,7 @@ def inject(
         inject_adapter_in_model(_config(targets, r, alpha, dropout), model, NAME)
     for name, parameter in model.named_parameters():
         if f".{NAME}." in name and parameter.dtype != torch.float32:
-            parameter.data = parameter.data.float()  # of a base model in 16 bits; as PEFT does
+            parameter.data = parameter.data.float()  # for a base model in 16 bits, as in PEFT
 
 
 def _config(targets: Sequence[str], r: int, alpha: float, dropout: float) -> Any:

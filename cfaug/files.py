@@ -49,7 +49,7 @@ def replace_file(path: Path, temporary: Path | None = None) -> Iterator[BinaryIO
             sync(handle)
         os.replace(fresh, path)
     except OSError as error:
-        if error.errno is None:  # of a network, from which the caller reads
+        if error.errno is None:  # an error of the network that the caller reads from
             raise
         raise with_path(error, path) from error
     finally:

@@ -286,7 +286,7 @@ def _bits(image: Image.Image, name: str) -> int | None:
     """Return the bits per sample of a deep grey image; ``None`` for other images."""
     if not image.mode.startswith(("I", "F")):
         return None
-    tags = getattr(image, "tag_v2", {})  # TIFF's; a PNG of such a mode has 16
+    tags = getattr(image, "tag_v2", {})  # TIFF's tags; a PNG of such a mode has 16 bits
     bits = tags.get(BITS_PER_SAMPLE, (16 if image.mode != "F" else 32,))[0]
     kind = tags.get(SAMPLE_FORMAT, (UNSIGNED,))[0]
     if image.mode == "F" or bits > 16 or kind != UNSIGNED:

@@ -160,8 +160,8 @@ def _strict(annotation: Any) -> Any:
         if len(kinds) == 1:
             return _strict(kinds[0])
         if not all(isinstance(mark, BaseMetadata | GroupedMetadata) for mark in kinds[1:]):
-            return Any  # its reader checks the other mark: cfaug.run.setting_types
-        # The reader of the base goes last, so that it runs before the bounds are compared.
+            return Any  # cfaug.run.setting_types reads and checks other marks
+        # The validator of the base comes last, so that it runs before the bounds are compared.
         base, *reader = get_args(_strict(kinds[0])) if kinds[0] is float else [_strict(kinds[0])]
         return Annotated[(base, *kinds[1:], *reader)]
     if origin in {Union, types.UnionType}:

@@ -124,7 +124,7 @@ def train(
             batches = Grouped(batches, several)
         try:
             trainer.fit(module, batches, ckpt_path=last if last.exists() else None)
-            keeper.stop_if_asked(trainer)  # after the last step, which asked before it returned
+            keeper.stop_if_asked(trainer)  # a request may have come since the last step's check
             if settings.keep_last:
                 trainer.save_checkpoint(last)
             if keeper.average is not None:

@@ -33,8 +33,8 @@ def build_vae() -> AutoencoderKL:
         down_block_types=("DownEncoderBlock2D",) * 3,
         up_block_types=("UpDecoderBlock2D",) * 3,
         layers_per_block=1,
-        # One group keeps how strong a channel is beside the others. (Eight groups and 12 channels
-        # came as far: 27.2 dB to 27.0, before the decoder is refined.)
+        # One group preserves the relative strength of channels. (Eight groups and 12 channels are
+        # about as good: 27.2 dB to 27.0, before the decoder is refined.)
         norm_num_groups=1,
         latent_channels=CHANNELS,
         mid_block_add_attention=False,
