@@ -203,7 +203,7 @@ def no_questions() -> Iterator[None]:
 
 
 def render_chat(writer: Any, messages: Sequence[Mapping[str, Any]]) -> str:
-    """Return messages as a folder's chat template writes them, up to the answer.
+    """Return messages in the form of a folder's chat template, up to the answer.
 
     The sandbox of transformers limits what a template reaches, but not how long it loops.
 
@@ -223,7 +223,7 @@ def render_chat(writer: Any, messages: Sequence[Mapping[str, Any]]) -> str:
 def _limit_time(seconds: float) -> Iterator[None]:
     """End Python code of this thread that runs for too long, at the next line of its loops.
 
-    A trace does so in every thread, where a signal would reach the main thread alone.
+    It uses a trace, which works in every thread; a signal would reach only the main thread.
     """
     before, deadline = sys.gettrace(), monotonic() + seconds
 

@@ -22,7 +22,7 @@ UNFIT = "in loading state_dict"
 """A part of torch's message about weights of another architecture; the next lines name them."""
 
 LONGEST = 120
-"""Characters of such a line that a message repeats."""
+"""The largest number of characters of such a line that a message quotes."""
 
 
 class OpenClipEncoder(Encoder):

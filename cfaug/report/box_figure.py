@@ -106,8 +106,8 @@ def box_plot(
     """Draw one box per row: quartiles, whiskers, outliers; the extremes are named.
 
     Args:
-        rows: values of each row by name; ``nan`` and infinity are left out, which the title of the
-            axis tells.
+        rows: values of each row by name; ``nan`` and infinity are left out, as the title of the
+            axis says.
         title: title of the x axis.
         measure: unit and format of printed values; the largest is red, the smallest green.
         chance: values by chance, drawn behind their row, by its name.

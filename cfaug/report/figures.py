@@ -55,7 +55,7 @@ def strip_plot(
 
     Args:
         arms: values of each arm by seed, from top to bottom, by its printed name; ``nan`` and
-            infinity are left out, which the title of the axis tells.
+            infinity are left out, as the title of the axis says.
         title: title of the x axis.
         highlight: names of the arms drawn in the accent colour.
         measure: unit and format of printed values.
@@ -130,7 +130,7 @@ def curve(
 
     Args:
         series: values of each series by x and seed, {name: {x: {seed: value}}}; ``nan`` and
-            infinity are left out, which the title of the x axis tells, and leave a gap in the line
+            infinity are left out, as the title of the x axis says, and leave a gap in the line
             at an x without any other value.
         x_title: title of the x axis.
         y_title: title of the y axis, with its unit.

@@ -14,7 +14,7 @@ LONGEST = 100
 """Characters of a folder's name; a longer one was cut and given a hash (``clean_name``)."""
 
 MARKS = 3
-"""Most marks on one letter of a figure's label; Thai and Hebrew need as many."""
+"""The largest number of marks on a letter of a figure's label; Thai and Hebrew need as many."""
 
 SHORT = ("data.", "trainer.", "optim.")
 """Groups of settings omitted from an arm's name."""
@@ -65,7 +65,7 @@ def _complete(
 
 
 def _with_text(text: str, settings: Sequence[str]) -> str:
-    """Return the text before an arm's settings with those of them that are shown.
+    """Return the text before an arm's settings, joined with the settings that are shown.
 
     >>> _with_text("base", ["lr=1"]), _with_text("demo-", ["lr=1"]), _with_text("demo-", [])
     ('base,lr=1', 'demo-lr=1', 'demo')

@@ -31,13 +31,13 @@ TITLE, UPRIGHT, SERIES_NAME = 70, 44, 52
 """Most letters in a line of a title, of an upright title, of a series's name above the axes."""
 
 LINES, TITLE_LINES = 12, 3
-"""Most lines of a label, and of a title; longer ones end with an ellipsis."""
+"""The largest numbers of lines of a label and of a title; longer ones end with an ellipsis."""
 
 LARGEST = 1e100
-"""Absolute value from which a number is treated like infinity: matplotlib's sums overflow."""
+"""The absolute value from which numbers are treated as infinite: matplotlib's sums overflow."""
 
 NONE = "no values"
-"""Written in the place of a row, or of a figure, without values."""
+"""The text in place of a row or a figure without values."""
 
 ROWS = ("axes fraction", "data")
 """Coordinates of texts beside a row."""
@@ -188,7 +188,7 @@ def write(
 
 
 def mark_empty(axes: Axes, y: float) -> None:
-    """Say beside the middle of a row, in pixels from the top, that it has no values."""
+    """Write that a row has no values, beside its middle, in pixels from the top."""
     write(axes, NONE, (0, y), (6, 0), coords=ROWS, color=QUIET, fontsize=SMALL)
 
 

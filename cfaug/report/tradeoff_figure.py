@@ -40,7 +40,7 @@ def tradeoff_plot(
 
     Args:
         series: points of each series, by its name, with the same seeds in x and y; seeds with
-            ``nan`` or infinity are left out, which the title of the x axis tells.
+            ``nan`` or infinity are left out, as the title of the x axis says.
         x_title: title of the x axis, with its unit.
         y_title: title of the y axis, with its unit.
         measures: unit and format of the printed values of x and y.

@@ -36,7 +36,7 @@ if not is_checkout():  # an installed package has no scripts: messages name its 
 
 
 _CALLING = threading.RLock()
-"""Held during a call: Hydra, torch's random state and its default precision are the process's."""
+"""The lock of a call, as Hydra, torch's random state and default precision are process-wide."""
 
 
 @contextmanager

@@ -135,7 +135,7 @@ def usage(name: str, examples: str, conf: Path, own: Path | None = None) -> str:
         name: the root configuration, ``train`` for ``train.py``.
         examples: the purpose of the script, and commands to start from.
         conf: the folder of YAML files.
-        own: the user's folder of further ones; ``None`` without it.
+        own: the user's own folder of configurations; ``None`` without one.
     """
     root_file = conf / f"{name}.yaml"
     chosen, beside = _chosen(root_file), _taken_beside(root_file)

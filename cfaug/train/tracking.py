@@ -34,7 +34,7 @@ CONNECT_S = 30
 """The timeout for the server of Weights & Biases, in seconds."""
 
 ACCOUNT_S = 10
-"""The part of it for the account's name: before the run, wandb asks for it twice, 5 s each."""
+"""The part of the timeout for the account's name; wandb requests it twice first, 5 s each."""
 
 PAIR_COLUMNS = ("set", "example", "caption", "image")
 RESULT_COLUMNS = ("benchmark", "metric", "value", "n")

@@ -45,7 +45,7 @@ CURL_ENDED = {
     56: "the connection was lost",
     60: "the server's certificate is not trusted",
 }
-"""What curl's exit codes mean (its manual, section Exit codes)."""
+"""The meanings of curl's exit codes (its manual, section Exit codes)."""
 
 
 def is_remote(source: str) -> bool:
@@ -218,7 +218,7 @@ def _check_whole(fresh: Path, address: str) -> None:
 
 
 def _reason(error: Exception, stream: Any, address: str) -> str:
-    """Return why a shard could not be read, in a sentence where its program gives a number only."""
+    """Return the reason why a shard could not be read, also for a program's exit code."""
     ended = getattr(getattr(stream, "proc", None), "returncode", None)
     if not ended:
         return (str(error) or type(error).__name__).strip().splitlines()[0]
