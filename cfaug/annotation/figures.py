@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cfaug.annotation.findings import Agreement, Tally
-from cfaug.metrics.summary import wilson_interval
+from cfaug.metrics.effects import wilson_interval
 from cfaug.report.bar_figure import grouped_bars
 from cfaug.report.drawing import Drawing, style
 from cfaug.report.numbers import percent

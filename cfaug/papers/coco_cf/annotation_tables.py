@@ -10,7 +10,7 @@ from typing import Literal
 
 from cfaug.annotation.record import FILE, Example, Record, read_record
 from cfaug.annotation.report import NOT_PEOPLE
-from cfaug.metrics.summary import wilson_interval
+from cfaug.metrics.effects import wilson_interval
 from cfaug.papers.coco_cf.altered_subjects import Subjects, describe_hyponymy
 from cfaug.papers.published import published
 from cfaug.report.arm_results import MissingError, Runs

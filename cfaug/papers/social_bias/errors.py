@@ -12,7 +12,7 @@ from cfaug.annotation.report import NOT_PEOPLE
 from cfaug.annotation.strata import ILLUSTRATIONS, STRATA
 from cfaug.errors import UserError
 from cfaug.json_records import from_json
-from cfaug.metrics.summary import wilson_interval
+from cfaug.metrics.effects import wilson_interval
 from cfaug.papers.published import published
 from cfaug.papers.tables import PaperTable
 from cfaug.report.arm_results import Runs

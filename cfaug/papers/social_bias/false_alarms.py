@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cfaug.metrics.summary import wilson_interval
+from cfaug.metrics.effects import wilson_interval
 from cfaug.papers.social_bias.planted import WorldRun, WorldRuns, choose_question
 from cfaug.report.document import Entry, Part
 from cfaug.report.numbers import DASH, percent

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import cfaug.papers.coco_cf
+from cfaug.metrics.effects import wilson_interval
 from cfaug.metrics.significance import Summary, holm, welch
-from cfaug.metrics.summary import wilson_interval
 
 PAPER = Path(cfaug.papers.coco_cf.__file__).parent
 SEEDS = 25
