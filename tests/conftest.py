@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests import scripts, skips
 from tests.properties import examples
@@ -18,8 +18,14 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("WANDB_MODE", "offline")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
-# Of a property that does not say how many examples it is tried on.
-settings.register_profile("examples", max_examples=examples(settings.default.max_examples))
+# Of a property that does not say how many examples it is tried on. hypothesis would also fail an
+# example of 200 ms, or one that takes long to be drawn, as on a busy machine now and then.
+settings.register_profile(
+    "examples",
+    max_examples=examples(settings.default.max_examples),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("examples")
 
 
