@@ -15,7 +15,7 @@ from cfaug.protocols import Entailer
 class ViltEntailment(Fusion):
     """A ViLT with a head of three logits; every pair needs a complete forward pass.
 
-    Args: those of :class:`cfaug.models.folder.Fusion`.
+    The arguments are those of :class:`cfaug.models.folder.Fusion`.
     """
 
     implementation = "cfaug.models.vilt.ViltEntailer"
@@ -25,7 +25,7 @@ class ViltEntailment(Fusion):
 class BridgeTowerEntailment(Fusion):
     """A BridgeTower with a head of three logits; its image tower runs once for each image.
 
-    Args: those of :class:`cfaug.models.folder.Fusion`.
+    The arguments are those of :class:`cfaug.models.folder.Fusion`.
     """
 
     implementation = "cfaug.models.bridgetower.BridgeTowerEntailer"
@@ -35,7 +35,7 @@ class BridgeTowerEntailment(Fusion):
 class FlavaEntailment(Fusion):
     """A FLAVA with a head of three logits; its image tower runs once for each image.
 
-    Args: those of :class:`cfaug.models.folder.Fusion`.
+    The arguments are those of :class:`cfaug.models.folder.Fusion`.
     """
 
     implementation = "cfaug.models.flava.FlavaEntailer"

@@ -142,7 +142,7 @@ class HFClip(Folder):
 class BridgeTower(HFClip):
     """``BridgeTowerForContrastiveLearning``: trained with three losses; retrieval by two towers.
 
-    Args: those of :class:`HFClip`.
+    The arguments are those of :class:`HFClip`.
     """
 
     implementation = "cfaug.models.bridgetower.BridgeTowerEncoder"

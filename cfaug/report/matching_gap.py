@@ -207,7 +207,7 @@ def gap_figure(found: Gaps, title: str, kind: str) -> Drawing:
     name_rows(axes, rows, ROW * len(known), [READABLE[name] for name in COUNTERFACTUAL])
     height = 12 + LINE * (lines - 1) / 2
     write(axes, title, (0, 1), (0, height), coords=above([title]), width=SERIES_NAME)
-    value_axis(axes, "x", limits, f"score of the right pair less that of the wrong one ({kind})")
+    value_axis(axes, "x", limits, f"score of the right pair minus that of the wrong one ({kind})")
     return Drawing.of(axes, f"Matching gaps: {title}")
 
 

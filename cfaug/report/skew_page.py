@@ -94,7 +94,7 @@ def compare_with_first(answers: Sequence[SkewItems]) -> list[str]:
         if ours is None or theirs is None:
             lacking = [name for name, kept in ranked.items() if kept is None]
             return [
-                f"No rankings are kept of {', '.join(lacking)}, so models are not compared: run "
+                f"No rankings of {', '.join(lacking)} were saved, so models are not compared: run "
                 "the same evaluate.py command again, which writes them."
             ]
         test = compare_over_sets([(one, ours)], [(first, theirs)], question)

@@ -25,7 +25,7 @@ from cfaug.train.trained_weights import KeepsTrained
 class TunedAnswerer(KeepsTrained, Tunable, VisionLanguageModel):
     """A vision-language model of transformers that is being tuned.
 
-    Args: those of :class:`cfaug.models.vision_language.VisionLanguageModel`.
+    The arguments are those of :class:`cfaug.models.vision_language.VisionLanguageModel`.
     """
 
     @property

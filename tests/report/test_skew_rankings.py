@@ -189,7 +189,7 @@ def test_rankings_of_other_weights_are_none_and_the_page_says_what_to_run(
     assert read_rankings(old) is None
     new = replace(models[0], model="new")
     (said,) = compare_with_first([new, old])
-    assert said.startswith("No rankings are kept of old, so")
+    assert said.startswith("No rankings of old were saved, so")
     assert "evaluate.py command again" in said
     other = replace(read_items(models[0].items.folder, "own_skew", RANKINGS), weights="others")
     write_items(tmp_path, other, RANKINGS)
