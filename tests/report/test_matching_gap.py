@@ -119,7 +119,7 @@ def test_the_figure_is_a_picture_with_a_ridge_a_gap_and_nothing_unescaped():
         assert all(0 < y <= height for y in numbers[1::2])
     assert "<b>" not in figure
     said = {text.text for text in tree.iter("text")}
-    assert {"<b>&model", "text, counterfactual", "score of the right pair less that of the wrong "
+    assert {"<b>&model", "text, counterfactual", "score of the right pair minus that of the wrong "
             "one (logit)"} <= said  # fmt: skip
     assert gap_figure(gaps_of(rows()), "<b>&model", "logit").svg == figure
 

@@ -251,7 +251,8 @@ class DataSettings:
 class EntailmentData(DataSettings):
     """Two sources of images with labelled hypotheses; mixed and read like any others.
 
-    The arguments are those of :class:`DataSettings`; a row's label is one of ``cfaug.types.ENTAILMENT``.
+    The arguments are those of :class:`DataSettings`. Labels of rows are among
+    ``cfaug.types.ENTAILMENT``.
     """
 
     def __post_init__(self) -> None:
