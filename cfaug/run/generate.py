@@ -28,7 +28,10 @@ from cfaug.run.sources import SOURCE
 from cfaug.run.threads import Threads, use_threads
 from cfaug.types import Example
 from cfaug.validation import Means, Positive, check
-from cfaug.world_source import is_world
+from cfaug.world_source import QUESTIONS_PREFIX, is_world
+
+ZOOS = ("shapescapes", "paper")
+"""The zoos that messages suggest."""
 
 GRID_OF_WORLD = "shapescapes:grid"
 """Name of the source if a grid's images show the embedded world."""
@@ -161,6 +164,7 @@ def describe_settings(settings: GenerateSettings) -> About:
 
 
 def _job(settings: GenerateSettings) -> Job:
+    _refuse_questions_of_world(settings.data["source"])
     recipe = build_recipe(settings)
     return Job(
         folder=Path(settings.paths["shards"]),
@@ -170,6 +174,20 @@ def _job(settings: GenerateSettings) -> Job:
         shards=build(settings.shards),
         about=describe_settings(settings),
         cache=Path(settings.paths["cache"]).expanduser(),
+    )
+
+
+def _refuse_questions_of_world(source: str | None) -> None:
+    """Refuse the questions about the embedded world, which are counterfactual already."""
+    name = QUESTIONS_PREFIX.removesuffix(":")
+    if source is None or source.partition(":")[0] != name:
+        return
+    raise UserError(
+        f"data.source={source}: the embedded world has its own counterfactual questions, so none "
+        f"are generated. They are asked by python evaluate.py benchmark=vqa benchmark.data={name}:"
+        "test world@data.world=cfmm model=vlm weights=zoo:vlm-basic-0, and python -m "
+        "cfaug.zoo.questions out=FOLDER part=train writes them as data.source="
+        "FOLDER/questions.jsonl"
     )
 
 
@@ -183,10 +201,11 @@ def build_recipe(settings: GenerateSettings) -> Recipe:
     node = {key: value for key, value in settings.recipe.items() if key not in unused}
     missing = sorted(key for key in flatten({"recipe": node}) if _lacks_model(node, key))
     if missing:
+        zoos = " or ".join(f"zoo={zoo}" for zoo in ZOOS if zoo != settings.zoo["name"])
         alone = "" if missing[0].split(".")[1] in TEXT_PARTS else "run stage=captions with it, or "
         raise UserError(
             f"{missing[0]} is null: zoo={settings.zoo['name']} has no such model: {alone}choose a "
-            "zoo that has one, such as zoo=shapescapes or zoo=paper"
+            f"zoo that has one, such as {zoos}"
         )
     recipe: Recipe = build(node)
     recipe.check(settings.stage)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +15,11 @@ from cfaug.generate.chat_protocol import ChatSettings
 from cfaug.generate.question_server import QuestionServer
 from cfaug.text.question_checks import validate
 from cfaug.text.question_expansion import QuestionRequest, QuestionWriter, WrittenQuestion
+from cfaug.zoo.command import read
+from cfaug.zoo.questions import QuestionSettings
 from tests.data.question_files import encode_image, own_record, put_image, write_own
 from tests.generate.chatting import says, serving
+from tests.test_conf import _compose
 
 FAST = ChatSettings(retries=0, backoff=0)
 
@@ -188,3 +192,23 @@ def test_a_question_set_is_expanded_by_one_command(tmp_path: Path, script, capfd
         for one in read_questions(tmp_path / "final")
     ]
     assert verified == [[True, True, False], [True, False, False]]
+
+
+@pytest.mark.parametrize("source", ["shapescapes_vqa", "shapescapes_vqa:train"])
+@pytest.mark.parametrize("zoo", [[], ["zoo=paper"]])
+def test_questions_of_the_world_are_there_already(script, tmp_path, capsys, source, zoo):
+    words = ["recipe=cfmm", *zoo, f"data.source={source}", f"paths.shards={tmp_path}"]
+    assert script("generate")(words) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: data.source={source}: the embedded world has its own")
+    asked = re.search(r"asked by python evaluate.py (.*), and python -m", said)[1]
+    [(config, _)] = _compose("evaluate", *asked.split())
+    assert config["benchmark"]["data"] == "shapescapes_vqa:test"
+    out = re.search(r"cfaug.zoo.questions (.*) writes them", said)[1].split()
+    assert read(QuestionSettings, out) == QuestionSettings(out="FOLDER", part="train")
+
+
+def test_a_zoo_without_a_writer_is_told_from_those_that_may_have_one(script, tmp_path, capsys):
+    words = ["recipe=cfmm", "data.source=questions.jsonl", f"paths.shards={tmp_path}"]
+    assert script("generate")(words) == 2
+    assert "choose a zoo that has one, such as zoo=paper\n" in capsys.readouterr().err
