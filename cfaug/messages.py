@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, TextIO
+from typing import IO, Any, TextIO
 
 OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters except tab and newline, marks of the reading direction, lone surrogates."""
@@ -46,11 +46,28 @@ def name_commands(text: str) -> str:
 def say(text: str, to: TextIO | None = None) -> None:
     """Print a line without buffering, with control characters made visible.
 
+    A command whose reader has left, as in ``... | head``, goes on without printing: what it makes
+    does not depend on being watched.
+
     Args:
         text: the line to print.
         to: the stream; ``None`` is stderr.
     """
-    print(visible(name_commands(text)), file=sys.stderr if to is None else to, flush=True)
+    stream = sys.stderr if to is None else to
+    try:
+        print(visible(name_commands(text)), file=stream, flush=True)
+    except BrokenPipeError:
+        discard_output(stream)
+
+
+def discard_output(stream: TextIO | IO[str]) -> None:
+    """Send what a stream still holds, and all that follows, nowhere.
+
+    Args:
+        stream: stdout or stderr after its reader has left.
+    """
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:
+        os.dup2(nowhere.fileno(), stream.fileno())
 
 
 @cache

@@ -2,8 +2,12 @@ from __future__ import annotations
 
 import ast
 import io
+import os
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,11 +16,12 @@ from cfaug.errors import UserError
 from cfaug.messages import say, visible
 from cfaug.progress import Progress
 from cfaug.run.launch import report
+from tests.scripts import ROOT
 
 TITLE = "\x1b]0;owned\x07"
 PLACE = Path(cfaug.__file__).parent
-APART = {"messages.py", "__main__.py", "launch.py"}
-"""May print themselves: launch.py the settings, as YAML, which spells control characters out."""
+APART = {"messages.py", "__main__.py"}
+"""Files that may print themselves."""
 
 
 @given(st.text(st.characters()))
@@ -61,3 +66,21 @@ def test_nothing_is_printed_past_it():
         and node.func.id == "print"
     ]
     assert [one for one in printing if Path(one).name not in APART and "zoo" not in one] == []
+
+
+def test_a_command_goes_on_when_its_reader_has_left():
+    reader, writer = os.pipe()
+    os.close(reader)
+    stream = os.fdopen(writer, "w", encoding="utf-8")
+    say("a line that nobody reads", stream)
+    say("another", stream)
+    stream.close()
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--cfg", "job"]])
+def test_a_help_page_that_is_cut_off_is_no_error(words):
+    command = [sys.executable, str(ROOT / "train.py"), *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from cfaug.messages import discard_output
 from cfaug.report.document import Entry, Part
 from cfaug.report.labels import printable, wrap_text
 from cfaug.report.layout import benchmark_parts, legend
@@ -38,7 +39,13 @@ def print_table(table: Table, console: Console | None = None) -> None:
     from rich.console import Console as RichConsole
     from rich.text import Text
 
-    out = console or RichConsole()
+    class Patient(RichConsole):
+        """It goes on when its reader has left, as ``say`` does; rich would end the command."""
+
+        def on_broken_pipe(self) -> None:
+            discard_output(self.file)
+
+    out = console or Patient()
     styled = out.color_system is not None
     for part in benchmark_parts(table):
         for line in part_lines(part, out.width, styled=styled):

@@ -136,7 +136,7 @@ def _print_settings(config: Config) -> None:
     import yaml
 
     settings = {key: value for key, value in config.items() if key != PRESET}
-    print(yaml.safe_dump(settings, sort_keys=False, allow_unicode=True), end="")
+    say(yaml.safe_dump(settings, sort_keys=False, allow_unicode=True).rstrip("\n"), sys.stdout)
 
 
 def report(error: Exception) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import sys
 from dataclasses import replace
 
 import pytest
@@ -102,3 +104,11 @@ def test_names_cannot_act_on_a_terminal():
 def test_every_benchmark_and_the_note_are_printed():
     text = " ".join(printed(significance_table(results()), 100).split())
     assert all(name in text for name in (*MEANS, OOD, "smallest attainable exact p = 0.031"))
+
+
+def test_a_table_whose_reader_has_left_ends_nothing(monkeypatch):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w", encoding="utf-8") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        print_table(significance_table(results(MEANS), ["before"]))
