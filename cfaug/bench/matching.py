@@ -36,7 +36,8 @@ class Matching(SourceBenchmark):
     Every pair is scored, and so is a random pair of photographs for the same anchor.
 
     Args:
-        data: the pairs, each of an original (C_o, I_o^s) and a counterfactual member.
+        data: the pairs, each of an original (C_o, I_o^s) and a counterfactual member; a larger set
+            is an original with several.
         name: the name in tables, ending in "_matching"; ``None`` takes the folder's name.
         batch_size: number of pairs scored at once.
         without_leaks: whether to leave out pairs with an image that the run was trained on, or
@@ -63,7 +64,8 @@ class Matching(SourceBenchmark):
         """Ask about rows of an open source, and return this benchmark.
 
         Args:
-            pairs: sets of two members; of a larger set, the first member with each of the others.
+            pairs: sets of two members; in a larger set, the first member is asked with each of the
+                others.
             real: the captions' photographs; ``None`` measures the counterfactual gaps alone.
             rows: the rows of ``pairs`` to use, of whole sets; ``None`` for all.
 

@@ -53,7 +53,7 @@ class PairMatching(ItemSource):
     """Text, image and group score over a source of pairs: ``benchmark=pairs``.
 
     Args:
-        data: the pairs.
+        data: the pairs; in a larger set, the first member is paired with each of the others.
         name: the name in tables, ending in "_pairs"; ``None`` takes the folder's name.
         batch_size: number of images, captions, pairs or questions given to the model at once.
         without_leaks: whether to leave out pairs with an image that the run was trained on, or
