@@ -191,6 +191,7 @@ def test_a_step_is_averaged_once_however_it_is_made(tmp_path, dropout_weights, g
     assert close(encoder.state_dict(), slow_average(after))
 
 
+@pytest.mark.slow
 def test_a_longer_run_goes_on_from_the_trained_weights(tmp_path, dropout_weights):
     """Not from their average, which is what the shorter run's checkpoint holds."""
     settings = {"optim": OptimSettings(lr=3e-3, schedule="constant"), "ema_decay": DECAY}
