@@ -166,7 +166,9 @@ def find_checkpoints(
         return [no_model(settings.data, settings.seed, settings.root)]
     if settings.weights is not None or settings.asks_model:
         data, seed, root = settings.data, settings.seed, settings.root
-        return [checkpoint(settings.weights, settings.model, data, seed, root)]
+        one = checkpoint(settings.weights, settings.model, data, seed, root)
+        one.model.parameters()  # weights that are missing are noticed before a world is drawn
+        return [one]
     return initial_checkpoints(finished, settings.root) if settings.evaluate_initial else []
 
 

@@ -228,3 +228,14 @@ def test_two_checkpoints_are_compared_over_items(place, capsys):
     assert 0 < float(acc1["p_items"]) <= 1
     assert place.evaluate("weights=zoo:clip-0", "baseline=zoo:clip-0", *words) == 2
     assert "is the checkpoint itself" in capsys.readouterr().err
+
+
+def test_an_unknown_checkpoint_is_refused_before_a_world_is_drawn(place, tmp_path, capsys):
+    empty = tmp_path / "shards"
+    for weights, said in (
+        ("zoo:nope", "zoo:nope is not in the zoo"),
+        (str(tmp_path), "no weights"),
+    ):
+        assert place.evaluate(f"weights={weights}", f"paths.shards={empty}") == 2
+        assert said in capsys.readouterr().err
+    assert not empty.exists()
