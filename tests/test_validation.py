@@ -222,4 +222,4 @@ assert "pydantic" not in sys.modules
 LoggerSettings()
 assert "pydantic" in sys.modules
 """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)

@@ -91,7 +91,7 @@ def test_a_line_without_end_is_not_read_into_memory(tmp_path: Path) -> None:
         read(file)
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.json"])
 def test_a_pipe_is_not_waited_for(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / name)

@@ -55,7 +55,7 @@ def test_it_gives_the_plan_whatever_the_ranks_the_workers_and_the_start(
         assert {batches[i][1] for batches in ranks} == {sum(sizes)}
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(300)
 def test_resuming_gives_the_tail_of_the_whole_stream(indexes: tuple[Index, Index]) -> None:
     mixture = mixture_of(indexes)
     whole = seen(loader(indexes, mixture, steps=15))
@@ -90,7 +90,7 @@ def test_a_rank_may_have_nothing_in_a_small_last_batch(indexes: tuple[Index, Ind
     assert [(len(texts), size) for texts, size in batches] == [(0, 3), (0, 1)]
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("workers", [0, 2])
 def test_validation_is_the_held_out_rows_each_time_it_is_asked(
     indexes: tuple[Index, Index], workers: int
@@ -130,7 +130,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Index, Index]:
     return real, edited
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
 @pytest.mark.parametrize(("workers", "world"), [(0, 1), (2, 1), (0, 3)])
 def test_every_rank_knows_the_images_and_sets_of_the_whole_batch(

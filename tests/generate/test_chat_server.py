@@ -20,7 +20,7 @@ from tests.generate.chatting import caption_of, says, serving, variations
 from tests.text.perturbing import photo_of
 
 [ADJECTIVE] = read_prompts("examples", ["adjective"])
-QUICK = ChatSettings(retries=2, backoff=0.001, timeout=5)
+QUICK = ChatSettings(retries=2, backoff=0.001, timeout=60)
 
 
 def requests(*captions, count=3):
