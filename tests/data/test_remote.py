@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -213,3 +214,13 @@ def test_public_shards_of_the_hub_need_no_token(site, tmp_path, monkeypatch):
             fetch_shards("hf://datasets/owner/name/00002.tar", tmp_path / "cache")
     finally:
         server.shutdown()
+
+
+def test_a_program_that_is_not_needed_any_more_is_ended(tmp_path, monkeypatch):
+    """Closing the stream would wait for it."""
+    monkeypatch.setenv(remote.LIMIT, "1e-6")
+    source = f"pipe:echo $$ > {tmp_path}/number; head -c 3000000 /dev/zero; exec sleep 900"
+    with pytest.raises(UserError, match=r"more than the 9\.99e-07 GiB"):
+        fetch_shards(source, tmp_path / "cache")
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "number").read_text()), 0)

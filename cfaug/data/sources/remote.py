@@ -11,6 +11,8 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -164,13 +166,13 @@ def _copy(address: str, file: Path, limit: int) -> None:
     try:
         stream = _open(address)
         with replace_file(file, fresh) as out:
-            with stream:
+            with _stopping(stream):
                 while block := stream.read(BLOCK):
                     copied += len(block)
                     if copied > limit:
                         raise UserError(
                             f"{address}: the source has more than the "
-                            f"{_limit_bytes() / 2**30:g} GiB that it may take of the cache; "
+                            f"{_limit_bytes() / 2**30:.3g} GiB that it may take of the cache; "
                             f"{LIMIT}=GIB raises that"
                         )
                     _write(out, block, first=copied == len(block), address=address)
@@ -185,6 +187,23 @@ def _copy(address: str, file: Path, limit: int) -> None:
             f"{address} could not be read: {_reason(error, stream, address)}; copied shards are "
             "kept, and the same command copies the others"
         ) from error
+
+
+@contextmanager
+def _stopping(stream: Any) -> Iterator[None]:
+    """Close a stream at the end; after an error or an interruption, end its program first.
+
+    Closing waits for the program, which may be stuck, or have much left to send.
+    """
+    with stream:
+        try:
+            yield
+        except BaseException:
+            program = getattr(stream, "proc", None)
+            if program is not None and program.poll() is None:
+                program.kill()
+                stream.ignore_errors = True  # webdataset's, which would hide the first error
+            raise
 
 
 def _open(address: str) -> Any:
