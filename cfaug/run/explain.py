@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from cfaug.errors import UserError
 from cfaug.run.arguments import flatten, nearest
-from cfaug.run.usage import NOTHING
+from cfaug.run.installation import find_folder
+from cfaug.run.usage import NOTHING, top_level
+
+COMMANDS = ("train", "generate", "evaluate")
 
 SEARCHED = "Config search path:"
 """Where Hydra's list of choices ends and its search path begins."""
@@ -132,11 +135,28 @@ def _explain_one(
     if options(head) and tree.get(head) is None:
         chosen = ", ".join(options(head))
         return f"no setting is called {key!r} as long as {head} is null: choose {head}={chosen}"
+    owners = _name_owners(head, set(tree))
+    if owners:
+        return f"no setting is called {key!r}: {owners}; --help lists them all"
     near = nearest(key, [*known, *sorted(nodes)])
     hints = [f"did you mean {near}?"] if near else []
     if word[:1] not in {"+", "~"} and accepts([*tried, f"+{word}"]):
         hints.append(f"+{word} adds it")
     return f"no setting is called {key!r}: {' '.join(hints) or '--help lists them all'}"
+
+
+def _name_owners(head: str, known: Collection[str]) -> str:
+    """Return a clause that names the other commands with a setting, or nothing.
+
+    Args:
+        head: the first part of the setting's dotted name.
+        known: the top-level settings of this command.
+    """
+    roots = {name: top_level(find_folder("conf"), name) for name in COMMANDS}
+    owners = [f"{name}.py" for name, keys in roots.items() if head in keys]
+    if not owners or head in known:
+        return ""
+    return f"{' and '.join(owners)} take{'s' * (len(owners) == 1)} it"
 
 
 def reason_of(error: Exception | None) -> str:

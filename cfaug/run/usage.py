@@ -39,6 +39,19 @@ def options_in(conf: Path, name: str) -> Callable[[str], list[str]]:
     return options
 
 
+def top_level(conf: Path, name: str) -> set[str]:
+    """Return the groups and settings at the top of a root configuration.
+
+    Args:
+        conf: the folder of YAML files.
+        name: the root configuration, ``train`` for ``train.py``.
+    """
+    import yaml
+
+    file = conf / f"{name}.yaml"
+    return {*_chosen(file), *yaml.safe_load(file.read_text(encoding="utf-8"))} - {"defaults"}
+
+
 def _chosen(root_file: Path) -> dict[str, str | None]:
     """Return the groups of a root configuration with the default choice of each."""
     import yaml
