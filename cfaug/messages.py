@@ -61,7 +61,7 @@ def say(text: str, to: TextIO | None = None) -> None:
 
 
 def discard_output(stream: TextIO | IO[str]) -> None:
-    """Send what a stream still holds, and all that follows, nowhere.
+    """Discard a stream's buffered and further output.
 
     Args:
         stream: stdout or stderr after its reader has left.

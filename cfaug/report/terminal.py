@@ -40,7 +40,7 @@ def print_table(table: Table, console: Console | None = None) -> None:
     from rich.text import Text
 
     class Patient(RichConsole):
-        """It goes on when its reader has left, as ``say`` does; rich would end the command."""
+        """Continue when the reader has left, like ``say``; rich would end the command."""
 
         def on_broken_pipe(self) -> None:
             discard_output(self.file)
