@@ -64,8 +64,9 @@ def open_source(
         UserError: for a folder that no reader recognises, or a world part without a world.
     """
     from cfaug.data.index import open_index
-    from cfaug.data.sources.remote import is_remote
+    from cfaug.data.sources.remote import check_scheme, is_remote
 
+    check_scheme(name)
     if is_remote(name):
         return open_index(_copies(name, cache, fetch), cache, image_roots)
     if not is_world(name):

@@ -224,3 +224,9 @@ def test_a_program_that_is_not_needed_any_more_is_ended(tmp_path, monkeypatch):
         fetch_shards(source, tmp_path / "cache")
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "number").read_text()), 0)
+
+
+@pytest.mark.parametrize("source", ["s3://bucket/{0..1}.tar", "ftp://host/0.tar"])
+def test_another_scheme_is_answered_with_a_pipe(source, tmp_path):
+    with pytest.raises(UserError, match=r"no reader opens (s3|ftp)://; choose http.*pipe:aws s3"):
+        open_source(source, None, None, tmp_path, tmp_path / "cache", fetch=True)

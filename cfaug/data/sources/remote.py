@@ -59,6 +59,23 @@ def is_remote(source: str) -> bool:
     return REMOTE.match(source) is not None
 
 
+def check_scheme(source: str) -> None:
+    """Refuse an address of another scheme, which would be taken for a folder.
+
+    Args:
+        source: the source, as the user named it.
+
+    Raises:
+        UserError: naming the supported schemes, and the way for all others.
+    """
+    named = re.match(r"[a-z][a-z0-9+.-]*://", source)
+    if named and not is_remote(source):
+        raise UserError(
+            f"{source}: no reader opens {named[0]}; choose {', '.join(SCHEMES)}. A pipe reads what "
+            "a command prints: 'pipe:aws s3 cp s3://BUCKET/{00000..00099}.tar -'"
+        )
+
+
 def expand(source: str) -> list[str]:
     """Return the address of every shard, with braces expanded.
 
