@@ -14,7 +14,7 @@ from typing import Any
 
 from cfaug.renames import old_key, old_word
 from cfaug.report.identities import CONTENT
-from cfaug.run.arguments import SEARCH_PATH, flatten
+from cfaug.run.arguments import flatten
 from cfaug.run.names import check_arm, clean_name
 from cfaug.world_source import is_questions, is_world
 
@@ -23,7 +23,7 @@ NOT_A_RESULT = (
     "on_error", "share_image_cache", "image_cache_mib", "extend", "threads", "data.workers",
     "trainer.devices", "trainer.num_nodes", "trainer.accelerator", "trainer.device",
     "trainer.save_every_steps", "trainer.save_every_minutes", "trainer.keep_last",
-    "trainer.log_every_steps", "trainer.progress", "hydra",
+    "trainer.log_every_steps", "trainer.progress",
 )  # fmt: skip
 """Settings of place, speed or frequency, which never change the result."""
 
@@ -91,7 +91,7 @@ def arm_folder(experiment: Path, overrides: Sequence[str], config: Mapping[str, 
 def arm_slug(
     overrides: Sequence[str],
     config: Mapping[str, Any],
-    named: Callable[[str], str] = lambda key: "" if key == SEARCH_PATH else key,
+    named: Callable[[str], str] = lambda key: "" if _is_under(key, ["hydra"]) else key,
 ) -> str:
     """Name the arm after every override that changes the result.
 

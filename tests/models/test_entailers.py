@@ -264,7 +264,7 @@ def test_shipped_prompts_ask_for_three_answers(name):
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ("question: [", "no YAML"),
+        ("question: [", "not YAML"),
         ("question: '{hypothesis}'", "keys question, options"),
         ("question: is it\noptions: {}", "exactly once"),
         ("question: '{hypothesis}'\noptions: {entailment: a}", "an answer for each"),
