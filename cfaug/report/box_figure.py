@@ -22,10 +22,9 @@ from cfaug.report.plots import (
     draw_chance,
     draw_none,
     is_drawable,
-    keep_drawable,
+    keep_drawable_rows,
     lines_of,
     mark_empty,
-    mention_missing,
     name_rows,
     new_axes,
     note,
@@ -112,11 +111,8 @@ def box_plot(
         measure: unit and format of printed values; the largest is red, the smallest green.
         chance: values by chance, drawn behind their row, by its name.
     """
-    given = sum(map(len, rows.values()))
-    rows = {row: keep_drawable(values) for row, values in rows.items()}
-    kept = sum(map(len, rows.values()))
-    title = mention_missing(title, given - kept)
-    if not kept:
+    rows, title = keep_drawable_rows(rows, title)
+    if not any(rows.values()):
         return draw_none(title)
     chance = {row: band for row, band in (chance or {}).items() if is_drawable(*band)}
     height = max(ROW, LINE * lines_of(list(rows)) + 10)

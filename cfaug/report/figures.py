@@ -25,6 +25,7 @@ from cfaug.report.plots import (
     draw_none,
     is_drawable,
     keep_drawable,
+    keep_drawable_rows,
     lines_of,
     mark_empty,
     mention_missing,
@@ -60,11 +61,8 @@ def strip_plot(
         highlight: names of the arms drawn in the accent colour.
         measure: unit and format of printed values.
     """
-    given = sum(map(len, arms.values()))
-    arms = {name: keep_drawable(values) for name, values in arms.items()}
-    kept = sum(map(len, arms.values()))
-    title = mention_missing(title, given - kept)
-    if not kept:
+    arms, title = keep_drawable_rows(arms, title)
+    if not any(arms.values()):
         return draw_none(title)
     row = max(38, 10 + LINE * lines_of(list(arms)))
     middle = {name: row * (i + 0.5) for i, name in enumerate(arms)}

@@ -71,6 +71,19 @@ def keep_drawable(values: Mapping[Key, float]) -> dict[Key, float]:
     return {name: value for name, value in values.items() if is_drawable(value)}
 
 
+def keep_drawable_rows(
+    rows: Mapping[str, Mapping[Key, float]], title: str
+) -> tuple[dict[str, dict[Key, float]], str]:
+    """Return the drawable values of every row, and the axis title that tells how many are missing.
+
+    >>> keep_drawable_rows({"a": {1: 2.0}, "b": {1: float("nan")}}, "accuracy")
+    ({'a': {1: 2.0}, 'b': {}}, 'accuracy (1 missing or infinite value left out)')
+    """
+    kept = {name: keep_drawable(values) for name, values in rows.items()}
+    missing = sum(map(len, rows.values())) - sum(map(len, kept.values()))
+    return kept, mention_missing(title, missing)
+
+
 def mention_missing(title: str, missing: int) -> str:
     """Return an axis title that tells how many values have no place on the axis.
 
