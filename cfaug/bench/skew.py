@@ -57,6 +57,7 @@ from cfaug.grids import ATTRIBUTES, TEXTS
 from cfaug.labellings import require_labellings
 from cfaug.metrics.skew import ALPHA, Zeros
 from cfaug.progress import watch
+from cfaug.read_with import ReadWith
 from cfaug.text.templates import placeholders, right_articles
 from cfaug.types import Evaluation
 from cfaug.validation import Count
@@ -130,6 +131,10 @@ class Skew(WritesModelPage, SourceBenchmark):
     kind: ClassVar[str] = "skew"
     whole_sets: ClassVar[bool] = True
     keeps_rankings: ClassVar[bool] = True
+    reads_data: ClassVar[ReadWith] = {
+        name: {"subjects": ("unseen",)}
+        for name in ("data.real", "data.counterfactual", "data.counterfactual_holdout")
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()

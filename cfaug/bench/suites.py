@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, ClassVar, Literal, cast
 
 from cfaug.bench.classification import PAPER_TEMPLATE, Classes, ZeroShot
 from cfaug.bench.context import EvaluationContext
@@ -17,6 +17,7 @@ from cfaug.data.sources.class_names import class_words
 from cfaug.data.sources.values import class_caption
 from cfaug.errors import UserError
 from cfaug.messages import say, say_once
+from cfaug.read_with import ReadWith
 from cfaug.validation import check_fields
 from cfaug.world_source import is_world
 
@@ -60,6 +61,11 @@ class Suite:
     skip: Sequence[str] = ()
     absent: Absent = "refuse"
     layouts: Mapping[str, str] = field(default_factory=dict)
+
+    reads_data: ClassVar[ReadWith] = {
+        "data.real": {"where": ("auto",)},
+        "data.counterfactual": {"where": ("auto",)},
+    }
 
     def __post_init__(self) -> None:
         check_fields(self, "benchmark")
@@ -161,6 +167,8 @@ class HeldOut:
     batch_size: int = 256
     validation: bool = True
 
+    reads_data: ClassVar[ReadWith] = {"data": {}}
+
     def open(self, context: EvaluationContext) -> list[Benchmark]:
         """Return one benchmark: ``heldout_retrieval``, ``validation_classification`` and the like.
 
@@ -230,6 +238,8 @@ class Auto:
     hypotheses: Member | None = None
     questions_world: Member | None = None
     questions: Member | None = None
+
+    reads_data: ClassVar[ReadWith] = {"data.real": {}, "data.counterfactual": {}}
 
     def __post_init__(self) -> None:
         for name in (

@@ -15,6 +15,7 @@ from cfaug.renames import explain_settings
 from cfaug.run.arguments import KEY, flatten, how_to_quote
 from cfaug.run.binding import bind
 from cfaug.run.explain import Options, check_choice, explain
+from cfaug.run.unread import refuse_unread
 from cfaug.run.usage import NOTHING, name_both, options_in
 
 Config = dict[str, Any]
@@ -56,7 +57,13 @@ def compose_jobs(
         jobs = _split(parsed) if multirun else [list(overrides)]
         options = options_in(conf, name)
         _refuse_parts(conf, name, [word for job in jobs for word in job])
-        return [_job(name, job, command, options) for job in jobs]
+        composed = [_job(name, job, command, options) for job in jobs]
+
+        def written(words: Sequence[str]) -> Config:
+            return flatten(_container(_merge(name, words, options), resolve=False))
+
+        refuse_unread(name, composed, multirun, written)
+        return composed
 
 
 def _refuse_parts(conf: Path, name: str, words: Sequence[str]) -> None:

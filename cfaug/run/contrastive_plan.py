@@ -37,12 +37,14 @@ def plan_contrastive(data: DataSettings, asked: Asked) -> Planned:
     """
     asked.model.check_trainable()
     given = _contrastive(asked.loss)
+    _refuse_single_examples(data)
     opened = open_sources(data, asked.paths)
     check_sources(data, opened)
     loss = use_negatives(data, opened, given)
     check_negatives(opened, loss)
     check_sets(data, opened, loss)
     mixture = count_negatives(mix(data, opened), given)
+    _refuse_unused_negatives(data, opened, given, mixture)
     report_mixture(mixture, data, opened, asked)
     task = ContrastiveTask(**of_mixture(mixture, data, asked), loss=loss)
     return planned_mixture(task, opened, content_trained_with(data, opened, loss))
@@ -54,6 +56,43 @@ def _contrastive(loss: LossSettings | AnswerLoss | None) -> LossSettings | None:
             "loss=answers is for questions and their options: leave it out, or choose task=vqa"
         )
     return loss
+
+
+def _refuse_single_examples(data: DataSettings) -> None:
+    """Refuse batches of one example, which has no negative: the loss would always be 0.
+
+    Raises:
+        UserError: naming the setting.
+    """
+    if data.batch_size == 1:
+        raise UserError(
+            "data.batch_size=1 leaves an example no other to be told apart from, and the loss is 0 "
+            "at every step: give two or more; trainer.micro_batch_size=1 saves memory instead"
+        )
+
+
+def _refuse_unused_negatives(
+    data: DataSettings, opened: Opened, loss: LossSettings | None, mixture: Mixture
+) -> None:
+    """Refuse a loss with captions without an image if the data have none.
+
+    Raises:
+        UserError: naming the setting and the sources.
+    """
+    asked = None if loss is None else loss.negative_captions
+    if asked is None or data.negatives in ("text", "none") or mixture.counts.get("negatives"):
+        return
+    read = (opened.real, opened.counterfactual, opened.control)
+    indexes = [index for index in read if index is not None]
+    if asked == "ignored" and any(index.has_negatives for index in indexes):
+        return
+    names = " and ".join(str(index.source) for index in indexes)
+    raise UserError(
+        f"loss.negative_captions={asked} has no effect: no training example of {names} has a "
+        "caption without an image (a column neg_caption beside image and caption); "
+        "data.negatives=text takes counterfactual captions as negatives, and loss=null is the "
+        "model's own loss"
+    )
 
 
 def use_negatives(
@@ -105,6 +144,12 @@ def check_sets(data: DataSettings, opened: Opened, loss: LossSettings | None) ->
                 "data.pairs_in_batch=true and data.cf_ratio above 0, or loss=null"
             )
         require_neutral(cast("Index", index), asked)
+    if data.pairs_in_batch and drawn and not _has_sets(cast("Index", index)):
+        raise UserError(
+            "data.pairs_in_batch=true keeps the members of a counterfactual set in one batch, and "
+            f"data.counterfactual={data.counterfactual} has no set of two: leave it out, or name a "
+            "source of sets"
+        )
     if captions == NEUTRAL and drawn:
         require_neutral(cast("Index", index), f"data.counterfactual_captions={captions}")
     if captions == "shuffled" and drawn and not _has_sets(cast("Index", index)):

@@ -10,7 +10,6 @@ from typing import Annotated, Literal
 from annotated_types import MinLen
 
 from cfaug.devices import check_device
-from cfaug.errors import UserError
 from cfaug.models.interpolation import Factor
 from cfaug.run.evaluate_checkpoint import Asking, CacheSize, KeepItems, memory
 from cfaug.run.joined_experiments import join_experiments
@@ -140,11 +139,6 @@ class EvaluateSettings:
         """
         check_fields(self)
         check_device(self.device)
-        if self.wise_ft is not None and (self.weights is not None or self.asks_model):
-            raise UserError(
-                "wise_ft interpolates finished runs with their initial weights: leave out "
-                "weights=... and model=..., and name runs with name=EXPERIMENT or runs=[FOLDER]"
-            )
         if self.wise_ft is not None:
             from cfaug.run.wise_ft import check_factors
 

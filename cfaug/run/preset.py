@@ -6,11 +6,15 @@ preset. Composition fills the settings from it, so a run only has numbers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from cfaug.errors import UserError
 from cfaug.run.setting_types import Node
+
+if TYPE_CHECKING:
+    from cfaug.train.settings import OptimSettings
 
 FAR = 100
 """Factor between a learning rate and the preset's, either way, from which a warning is printed; a
@@ -61,6 +65,41 @@ def notes(
     ]
 
 
+def check_warmup(overrides: Sequence[str], optim: OptimSettings, steps: int) -> str | None:
+    """Return a warning if the learning rate never reaches its peak, as the warm-up is longer.
+
+    Args:
+        overrides: the words of this run's command line.
+        optim: the optimizer's settings.
+        steps: the number of steps of the run.
+
+    Raises:
+        UserError: if the warm-up was typed.
+    """
+    warmup = optim.warmup(steps)
+    if not steps or warmup < steps:
+        return None
+    reached = optim.lr * max(optim.factor(step, steps) for step in range(steps))
+    said = (
+        f"the warm-up of {warmup:,} steps is as long as the run of {steps:,} steps, or longer: the "
+        f"learning rate is at most {reached:.3g}, and never optim.lr={optim.lr:g}"
+    )
+    if any(word.startswith(("optim.warmup_steps=", "optim.warmup_ratio=")) for word in overrides):
+        raise UserError(f"{said}: give a shorter warm-up, or more trainer.max_steps")
+    return f"{said}; optim.warmup_steps=0 starts at the full rate"
+
+
+def check_scale(model: Mapping[str, Any]) -> str | None:
+    """Return a warning if a bound keeps the logit scale, exp(log scale), below 1."""
+    upper = model.get("logit_scale_max")
+    if not isinstance(upper, int | float) or upper >= 0:
+        return None
+    return (
+        f"model.logit_scale_max={upper:g} is the bound of a logarithm: logits are cosines times "
+        f"{math.exp(upper):.3g} at most, which hardly tells captions apart; CLIP's is 4.6052"
+    )
+
+
 def refuse_ignored_epochs(overrides: Sequence[str], trainer: Mapping[str, Any]) -> None:
     """Refuse a typed number of epochs that the preset's number of steps would override.
 
@@ -74,7 +113,7 @@ def refuse_ignored_epochs(overrides: Sequence[str], trainer: Mapping[str, Any]) 
     typed = {override.split("=", 1)[0] for override in overrides}
     steps = trainer.get("max_steps")
     asked = "trainer.max_epochs" in typed and trainer.get("max_epochs") is not None
-    if asked and steps is not None and not typed & {"trainer.max_steps", "experiment"}:
+    if asked and steps is not None:
         raise UserError(
             f"trainer.max_epochs={trainer['max_epochs']} has no effect beside "
             f"trainer.max_steps={steps}, which takes precedence: add trainer.max_steps=null"

@@ -24,12 +24,13 @@ from cfaug.run.launch import Jobs
 from cfaug.run.mixture_plan import prepare_sources
 from cfaug.run.names import experiment_name, runs_folder
 from cfaug.run.planned import Asked, Planned
-from cfaug.run.preset import notes, refuse_ignored_epochs
+from cfaug.run.preset import check_scale, check_warmup, notes, refuse_ignored_epochs
 from cfaug.run.question_plan import plan_questions
 from cfaug.run.run_folder import RunFolder
 from cfaug.run.threads import use_threads
 from cfaug.run.train_settings import TrainSettings
 from cfaug.train.edit_data import EditData
+from cfaug.train.settings import refuse_unstarted
 from cfaug.train.task import Task
 from cfaug.validation import check
 
@@ -76,6 +77,14 @@ def plan_run(settings: TrainSettings) -> TrainJob:
             "several runs at once, or several processes a run"
         )
     planned = _plan(_data_settings(settings.data, settings.seed), asked)
+    planned.task.check()
+    if asked.trainer.num_nodes > 1:  # several devices of one machine are started by the command
+        refuse_unstarted(asked.trainer)
+    warned = [
+        *notes(settings.preset or {}, settings.optim, settings.tuning),
+        check_warmup(words, asked.optim, planned.task.steps),
+        check_scale(settings.model),
+    ]
     config = settings.config()
     config = {**config, "data": {**config["data"], **planned.data}}
     hashed = {**config, "data": {**config["data"], **planned.hashed}}
@@ -84,7 +93,7 @@ def plan_run(settings: TrainSettings) -> TrainJob:
     job = TrainJob(
         task=planned.task, settings=settings, config=config,
         folder=RunFolder(arm / f"seed={settings.seed}", what, older, arm=settings.arm),
-        notes=tuple(notes(settings.preset or {}, settings.optim, settings.tuning)),
+        notes=tuple(filter(None, warned)),
         sources=planned.sources,
         by_seed=what_follows_the_seed(settings.by_seed or {}, config["data"]),
     )  # fmt: skip

@@ -26,6 +26,7 @@ from cfaug.run.launch import DONE, GOES_ON, Jobs, report
 from cfaug.run.parallel import run_at_once
 from cfaug.run.ranks import has_launcher, rank, speaks, start_ranks
 from cfaug.run.readings import say_sources
+from cfaug.run.rehearsal import rehearse
 from cfaug.run.run_folder import Verdict
 from cfaug.run.run_plan import TrainJob, plan_run, prepare_data
 from cfaug.run.sizes import unequal_sizes
@@ -53,6 +54,8 @@ def run_jobs(jobs: Jobs) -> int:
             say_sources(job.sources)
         for line in unequal_sizes(planned):
             say(line)
+    if planned[0].settings.dry_run or len(planned) > 1:
+        rehearse(planned)
     if planned[0].settings.dry_run:
         for job in planned:
             say_record(describe(job), hidden=["sources"])

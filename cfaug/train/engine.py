@@ -33,7 +33,7 @@ from cfaug.train.interruption import stoppable
 from cfaug.train.loggers import close_loggers, make_loggers
 from cfaug.train.module import Batch, TrainingModule
 from cfaug.train.progress import ProgressBar
-from cfaug.train.settings import LoggerSettings, TrainerSettings
+from cfaug.train.settings import LoggerSettings, TrainerSettings, refuse_unstarted
 
 
 @dataclass(frozen=True)
@@ -222,15 +222,10 @@ def placement(settings: TrainerSettings) -> tuple[str, int | list[int], int]:
         return kind, [device.index or 0] if kind == "gpu" else 1, 1
     check_accelerator(settings.accelerator)
     accelerator = _kind(settings.accelerator)
+    refuse_unstarted(settings)
     if world is not None:
         here = int(os.environ.get("LOCAL_WORLD_SIZE", world))
         return accelerator, here, int(world) // here
-    if settings.devices * settings.num_nodes > 1 and "SLURM_PROCID" not in os.environ:
-        raise UserError(
-            f"trainer.devices={settings.devices} trainer.num_nodes={settings.num_nodes} needs "
-            "its processes started, by srun or by "
-            f"torchrun --nproc-per-node={settings.devices} train.py ..."
-        )
     return accelerator, settings.devices, settings.num_nodes
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -112,6 +113,21 @@ class TrainerSettings:
             return self.max_steps
         assert self.max_epochs is not None
         return math.ceil(self.max_epochs * batches_per_epoch / self.accumulate_grad_batches)
+
+
+def refuse_unstarted(settings: TrainerSettings) -> None:
+    """Refuse several processes if neither torchrun nor srun started this one.
+
+    Raises:
+        UserError: naming the commands that start them.
+    """
+    several = settings.devices * settings.num_nodes > 1
+    if several and not {"WORLD_SIZE", "SLURM_PROCID"} & os.environ.keys():
+        raise UserError(
+            f"trainer.devices={settings.devices} trainer.num_nodes={settings.num_nodes} needs "
+            "its processes started, by srun or by "
+            f"torchrun --nproc-per-node={settings.devices} train.py ..."
+        )
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,12 @@ import pytest
 
 from tests.image.tiny import save_pipeline
 
-WORLD = [
+SCENES = [
     "data.world.real_scenes=80", "data.world.counterfactual_pairs=40",
     "data.world.unbiased_scenes=60", "data.world.id_scenes=30", "data.world.ood_pairs=12",
-    "data.world.seed=5", "data.batch_size=16",
+    "data.world.seed=5",
 ]  # fmt: skip
+WORLD = [*SCENES, "data.batch_size=16"]
 EVERYTHING = [
     "recipe.selection.min_clip_text=-1",
     "recipe.selection.min_clip_image=-1",

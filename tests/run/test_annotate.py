@@ -11,13 +11,13 @@ from cfaug.data.index import open_index
 from cfaug.data.storage.shards import write_shards
 from tests.annotation.test_form import ALL, joined
 from tests.annotation.test_form import lines as filled_in
-from tests.run.conftest import WORLD
+from tests.run.conftest import SCENES
 
 
 @pytest.fixture
 def annotate(place):
     def run(mode: str, *words: str) -> int:
-        return place.evaluate(*WORLD, f"annotate={mode}", *words)
+        return place.evaluate(*SCENES, f"annotate={mode}", *words)
 
     return run
 

@@ -9,7 +9,7 @@ import shlex
 import numpy as np
 import pytest
 
-from tests.run.conftest import WORLD
+from tests.run.conftest import SCENES
 from tests.test_readme import ROOT, readme_commands
 
 PAGE = ROOT / "docs" / "statistics.md"
@@ -66,7 +66,7 @@ def test_two_checkpoints_are_compared_as_the_page_says(place, shards, capsys):
     commands = [words for words in COMMANDS if words[0].startswith("weights=")]
     assert len(commands) == 2
     for words in commands:
-        assert place.evaluate(*words, *[word for word in WORLD if ".world." in word]) == 0
+        assert place.evaluate(*words, *SCENES) == 0
     said = capsys.readouterr().out
     assert "McNemar" in said
     text = next(place.root.rglob("table.md")).read_text()

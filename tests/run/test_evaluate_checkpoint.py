@@ -15,7 +15,7 @@ from cfaug.report.items import read_items
 from cfaug.report.matching_gap import read_gaps
 from cfaug.report.results import read_results
 from cfaug.weights import resolve
-from tests.run.conftest import WORLD
+from tests.run.conftest import SCENES
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def contents(folder):
 
 @pytest.mark.slow
 def test_items_that_were_removed_come_again_with_the_same_bytes(place, shards, capsys):
-    words = [*WORLD, "weights=zoo:clip-0", "benchmark=cf"]
+    words = [*SCENES, "weights=zoo:clip-0", "benchmark=cf"]
     words.append("benchmark.only=[shapescapes_cf_matching,shapescapes_cf_retrieval]")
     assert place.evaluate(*words) == 0
     folder = next(place.root.rglob("results.jsonl")).parent
@@ -96,7 +96,7 @@ def test_items_that_were_removed_come_again_with_the_same_bytes(place, shards, c
 
 @pytest.mark.slow
 def test_results_from_before_items_were_kept_are_asked_again_on_request_only(place, capsys):
-    words = [*WORLD, "weights=zoo:clip-0", "benchmark=cf"]
+    words = [*SCENES, "weights=zoo:clip-0", "benchmark=cf"]
     words.append("benchmark.only=[shapescapes_cf_retrieval]")
     assert place.evaluate(*words) == 0
     folder = next(place.root.rglob("results.jsonl")).parent
@@ -113,7 +113,7 @@ def test_results_from_before_items_were_kept_are_asked_again_on_request_only(pla
 
 
 def test_a_model_that_is_not_what_a_benchmark_needs_is_refused_before_any_is_asked(place, capsys):
-    words = [*WORLD, "weights=zoo:vilt-0", "model=vilt", "benchmark=cf"]
+    words = [*SCENES, "weights=zoo:vilt-0", "model=vilt", "benchmark=cf"]
     assert place.evaluate(*words) == 2
     said = capsys.readouterr().err
     assert "provides Matcher, but shapescapes_real_retrieval needs DualEncoder" in said
@@ -169,8 +169,7 @@ def test_a_feature_cache_is_a_number(place, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("told", ["+model.max_length=4", "+model.geometry=squash"])
 def test_a_model_told_otherwise_is_another_model(place, capsys, told):
-    world = [word for word in WORLD if word.startswith("data.world.")]
-    ask = ["weights=zoo:clip-0", *world, "benchmark.world.only=[shapescapes_ood_retrieval]"]
+    ask = ["weights=zoo:clip-0", *SCENES, "benchmark.world.only=[shapescapes_ood_retrieval]"]
     assert place.evaluate(*ask) == 0
     assert place.evaluate(*ask) == 0
     assert "already evaluated" in capsys.readouterr().out
@@ -195,17 +194,16 @@ def test_weights_that_are_no_numbers_end_in_a_sentence(place, tmp_path, capsys):
     weights = load_file(folder / "model.safetensors")
     weights["visual_projection.weight"][0, 0] = float("nan")
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    world = [word for word in WORLD if word.startswith("data.world.")]
     for name in ("retrieval", "classification"):
         only = f"benchmark.world.only=[shapescapes_ood_{name}]"
-        assert place.evaluate(f"weights={folder}", *world, only) == 2
+        assert place.evaluate(f"weights={folder}", *SCENES, only) == 2
         said = capsys.readouterr().err
         assert "visual_projection.weight holds values that are infinite or not numbers" in said
         assert "Traceback" not in said
 
 
 def test_two_checkpoints_are_compared_over_items(place, capsys):
-    words = [*WORLD, "benchmark.world.only=[shapescapes_ood_classification]"]
+    words = [*SCENES, "benchmark.world.only=[shapescapes_ood_classification]"]
     assert place.evaluate("weights=zoo:clip-0", "baseline=zoo:clip-1", *words) == 2
     said = capsys.readouterr().err
     assert "baseline=zoo-clip-1" in said

@@ -10,7 +10,7 @@ import torch
 
 from cfaug.bench.feature_cache import Features
 from tests import children
-from tests.run.conftest import WORLD, Place
+from tests.run.conftest import SCENES, Place
 
 WORDS = ["data.cf_ratio=0.6", "seed=107", "trainer.max_steps=14", "trainer.save_every_steps=3"]
 
@@ -94,7 +94,7 @@ def test_a_killed_matching_keeps_its_scores_and_ends_with_the_same_bytes(
 
     def evaluate(name: str, run) -> list[bytes]:
         here = Place(tmp_path / name, shards, place.script)
-        words = [*asked, *WORLD, f"paths.cache={tmp_path / name}/cache"]
+        words = [*asked, *SCENES, f"paths.cache={tmp_path / name}/cache"]
         run(here, words)
         assert here.evaluate(*words) == 0
         folder = next(here.root.rglob("results.jsonl")).parent

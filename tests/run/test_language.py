@@ -87,7 +87,7 @@ def test_a_run_is_identified_recorded_and_described(train, shelf, capsys):
     [
         (["data.edits=null"], "data.edits=FILE.jsonl is missing"),
         (["data.edits=nowhere.jsonl"], "no such file"),
-        (["data.validation=0"], "raise data.validation=0"),
+        (["data.validation=0", "trainer.val_every_steps=null"], "raise data.validation=0"),
         (["data.format=alpaca"], "tokens, and 160 are read"),
         (["loss=pair_aware"], "loss=... sets what counts as a negative"),
         (["trainer.micro_batch_size=2"], "trainer.accumulate_grad_batches beside it"),

@@ -15,7 +15,7 @@ from cfaug.report.items import RANKINGS, read_items
 from cfaug.run import evaluate_checkpoint
 from cfaug.run.evaluate_checkpoint import Asking, ask, memory
 from cfaug.types import Evaluation, Outcome
-from tests.run.conftest import WORLD
+from tests.run.conftest import SCENES
 
 ITEMS = {"item": ["a"], "cluster": ["a"]}
 
@@ -87,7 +87,7 @@ def test_a_yaml_that_names_no_benchmark_is_one_sentence(place, tmp_path, capsys)
         f"_target_: {__name__}.Own\nfound: null\n"
     )
     words = ["weights=zoo:clip-0", "benchmark=own", f"--config-dir={tmp_path / 'conf'}"]
-    assert place.evaluate(*WORLD, *words) == 2
+    assert place.evaluate(*SCENES, *words) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"error: benchmark: {__name__}.Own has no open(context)")
     assert "Traceback" not in said

@@ -38,7 +38,8 @@ def test_runs_at_once_equal_runs_in_turn_and_a_bad_one_stops_nobody(place, capfd
 def test_parallel_that_cannot_be_is_refused(place, capfd):
     assert place.train("parallel=0") == 2
     assert "parallel=0" in capfd.readouterr().err
-    assert place.train("parallel=2", "trainer.devices=2") == 2
+    sweep = ["--multirun", "seed=1,2", "parallel=2", "trainer.devices=2"]
+    assert place.train(*sweep) == 2
     assert "trainer.devices=2" in capfd.readouterr().err
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.run.conftest import WORLD
+from tests.run.conftest import SCENES
 
 
 def last_json(capsys) -> dict:
@@ -141,7 +141,6 @@ def test_one_failure_does_not_stop_the_rest(place, capsys):
         (["data.cf_rato=0.6"], "data.cf_ratio"),
         (["+data.cf_rat=0.6"], "nothing takes data.cf_rat"),
         (["seed=abc"], "seed"),
-        (["data.real=/nowhere/photos", "data.cf_ratio=0"], "/nowhere/photos"),
         (["model.name_or_path=/nowhere/model"], "/nowhere/model"),
         (["model.name_or_path=zoo:absent"], "clip-0"),
         (["trainer.checkpoint=beest"], "best"),
@@ -232,6 +231,12 @@ def test_photographs_with_captions_train_and_evaluate(place, capsys, tmp_path):
     assert "photos_retrieval (n=6)" in capsys.readouterr().out
 
 
+def test_a_folder_that_does_not_exist_is_named(script, tmp_path, capsys):
+    words = ["data=folder", "data.real=/nowhere/photos", "data.cf_ratio=0"]
+    assert script("train")([*words, f"paths.runs={tmp_path}", f"paths.cache={tmp_path}"]) == 2
+    assert "/nowhere/photos" in capsys.readouterr().err
+
+
 def test_hydras_own_options_still_work(script, capsys):
     assert script("train")(["--cfg", "job", "--resolve", "model=tiny_clips", "seed=3"]) == 0
     assert "name_or_path: zoo:clip-1" in capsys.readouterr().out
@@ -244,8 +249,7 @@ def test_hydras_own_options_still_work(script, capsys):
 @pytest.mark.parametrize("name", ["cuda", "mps", "banana", "cuda:9"])
 def test_evaluate_refuses_a_device_that_is_not_there(place, capsys, monkeypatch, name):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    world = [word for word in WORLD if word.startswith("data.world.")]
-    words = ["weights=zoo:clip-0", *world]
+    words = ["weights=zoo:clip-0", *SCENES]
     assert place.evaluate(*words, f"device={name}") == 2
     said = capsys.readouterr().err
     assert f"device={name}: " in said

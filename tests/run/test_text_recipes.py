@@ -10,15 +10,13 @@ from cfaug.data.storage.edits import read_all_edits
 from cfaug.data.storage.shards import read_sets
 from cfaug.report.document import read_document
 from tests import skips
-from tests.run.conftest import WORLD, files
-
-OF_THE_WORLD = [word for word in WORLD if word.startswith("data.world.")]
+from tests.run.conftest import SCENES, files
 
 
 def make(script, folder, worlds, recipe, *words):
     """Run a recipe on a few scenes; return its exit code."""
     return script("generate")([
-        f"recipe={recipe}", f"paths.shards={folder}", f"paths.worlds={worlds}", *OF_THE_WORLD,
+        f"recipe={recipe}", f"paths.shards={folder}", f"paths.worlds={worlds}", *SCENES,
         "data.source=shapescapes:real", "data.leave_out=null", "limit=24",
         "shards.sets_per_shard=10", *words,
     ])  # fmt: skip
@@ -88,7 +86,7 @@ def test_arms_train_on_edited_captions_and_are_asked_about_them(script, place, s
     ):
         folder = shards / "xmai_training" / name
         assert make(script, folder, shards, recipe, *words, *more) == 0
-    few = [*OF_THE_WORLD, "data.batch_size=8", *place.paths]
+    few = [*SCENES, "data.batch_size=8", *place.paths]
     arms = ("before", "real", "real_more", "real_again", "insertions", "insertions_faithful",
             "deletion")  # fmt: skip
     for arm in arms:

@@ -80,4 +80,4 @@ def test_a_start_that_is_not_here_is_named(place, capsys, tmp_path):
 
 def test_a_checkpoint_has_no_start(place, capsys):
     assert place.evaluate("weights=zoo:clip-0", "wise_ft=[0,1]") == 2
-    assert "leave out weights=" in capsys.readouterr().err
+    assert "weights=zoo:clip-0 would have no effect" in capsys.readouterr().err

@@ -1,0 +1,430 @@
+"""Which settings a job reads, and the refusal of a typed one that it does not.
+
+A setting that was typed and is read by nobody makes an arm other than its name says. Three things
+decide what a job reads: the branches of ``evaluate.py`` (``BRANCHES``), the rules about other
+settings of the same command (``RULES``), and what a class declares of its own settings
+(:mod:`cfaug.read_with`). A setting that a read one takes by ``${...}`` is read as well. Only typed
+words are refused; defaults in files may be anything, and so may ``null`` and ``false``, which ask
+for nothing. ``--help`` lists the same tables.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from cfaug.errors import UserError
+from cfaug.messages import say
+from cfaug.read_with import describe_conditions, find_unread, holds
+from cfaug.run.arguments import flatten
+from cfaug.run.binding import locate
+from cfaug.world_source import is_questions, is_world
+
+Config = Mapping[str, Any]
+
+ASKS_FOR_NOTHING = frozenset({"null", "false", "False", "None", "no", "off"})
+"""Values of words that are never refused."""
+
+REFERENCE = re.compile(r"\$\{(\.*)([\w.]+)\}")
+"""A setting that another one takes, ``${paths.shards}`` or ``${.name}``."""
+
+
+class Branch(NamedTuple):
+    """A way in which a command works, and the settings that it reads.
+
+    Attributes:
+        name: the words of the command line that choose it.
+        chosen: a function that says whether a job's settings and words choose it.
+        reads: the settings, or nodes of settings, that it reads.
+    """
+
+    name: str
+    chosen: Callable[[Config, Sequence[str]], Any]
+    reads: tuple[str, ...]
+
+
+class Rule(NamedTuple):
+    """Settings that are read only beside others.
+
+    Attributes:
+        settings: the settings or nodes.
+        read_by: the place where they are read, for messages and ``--help``.
+        reads: a function of a job's settings that says whether they are read.
+        but: a function that returns settings of these nodes that are read all the same.
+    """
+
+    settings: tuple[str, ...]
+    read_by: str
+    reads: Callable[[Config], Any]
+    but: Callable[[Config], Iterable[str]] = lambda _: ()
+
+
+def _names_model(words: Sequence[str]) -> bool:
+    return any(key_of(word) == "model" for word in words)
+
+
+def _names_runs(config: Config) -> bool:
+    return any(config.get(name) is not None for name in ("name", "arm", "runs"))
+
+
+def _tests_checkpoint(config: Config, words: Sequence[str]) -> bool:
+    return config.get("weights") is not None or (_names_model(words) and not _names_runs(config))
+
+
+def _tests_texts(config: Config, words: Sequence[str]) -> bool:
+    from cfaug.protocols import NoModel
+
+    target = (config.get("benchmark") or {}).get("_target_")
+    return not _names_runs(config) and _needs(target) is NoModel
+
+
+def _needs(target: str | None) -> type | None:
+    return None if target is None else getattr(locate(target), "needs", None)
+
+
+def _checks_data(config: Config, words: Sequence[str]) -> bool:
+    return bool(config.get("dry_run")) and not (
+        _names_runs(config) or _tests_checkpoint(config, words)
+    )
+
+
+ANY_EVALUATION = ("benchmark", "items", "paths", "threads", "dry_run")
+
+EVALUATE = (
+    Branch("table=...", lambda c, _: c.get("table") is not None, ("table", "paths", "threads")),
+    Branch(
+        "compare=...", lambda c, _: c.get("compare") is not None,
+        ("compare", "compare_columns", "paths", "threads"),
+    ),
+    Branch(
+        "annotate=...", lambda c, _: c.get("annotate") is not None,
+        ("annotate", "data.counterfactual", "data.world", "data.seed", "seed", "paths", "threads"),
+    ),
+    Branch(
+        "a check of questions (dry_run=true)", _checks_data,
+        ("dry_run", "benchmark", "data", "seed", "paths", "threads"),
+    ),
+    Branch(
+        "wise_ft=...", lambda c, _: c.get("wise_ft") is not None,
+        (*ANY_EVALUATION, "name", "arm", "runs", "wise_ft", "device", "feature_cache"),
+    ),
+    Branch(
+        "an evaluation of a checkpoint (weights=..., or model=... alone)", _tests_checkpoint,
+        (*ANY_EVALUATION, "weights", "model", "seed", "baseline", "device", "feature_cache",
+         "data"),
+    ),
+    Branch(
+        "a benchmark of texts alone", _tests_texts,
+        (*ANY_EVALUATION, "seed", "baseline", "data"),
+    ),
+    Branch(
+        "an evaluation of finished runs (name=..., arm=..., runs=...)", lambda *_: True,
+        (*ANY_EVALUATION, "name", "arm", "runs", "baseline", "comparison", "device",
+         "feature_cache", "label_frequency", "evaluate_initial", "forgetting_threshold",
+         "tabulate"),
+    ),
+)  # fmt: skip
+"""The ways of ``evaluate.py``; the first that is chosen counts."""
+
+
+def _read_of_data(config: Config) -> set[str]:
+    """Return the settings of ``data`` that the classes of a benchmark say that they read.
+
+    Their ``reads_data`` has the form of ``read_with``, with settings of ``data`` as keys. A class
+    of somebody else's that declares nothing may read them all.
+    """
+    found = set()
+    for _, node in _nodes(config.get("benchmark"), ""):
+        ours = node["_target_"].startswith("cfaug.")
+        declared = getattr(locate(node["_target_"]), "reads_data", {} if ours else {"data": {}})
+        found |= {name for name, condition in declared.items() if holds(condition, node)}
+    return found
+
+
+def _names_world(config: Config) -> bool:
+    """Say whether a benchmark's data are a part of the embedded world."""
+    names = (value for value in flatten({"": config.get("benchmark")}).values())
+    texts = [one for name in names for one in (name if isinstance(name, list) else [name])]
+    return any(isinstance(one, str) and (is_world(one) or is_questions(one)) for one in texts)
+
+
+def _sources(config: Config) -> list[str]:
+    """Return the names of the sources that a mixture reads."""
+    data = _data_settings(config)
+    if data is None:
+        return []
+    needed = [name for name, read in zip((data.real, data.counterfactual), data.needed, strict=True)
+              if read]  # fmt: skip
+    return [name for name in (*needed, data.human_labels, data.control_source) if name]
+
+
+def _data_settings(config: Config) -> Any:
+    """Return the settings of a mixture; ``None`` for other data, or if they are invalid."""
+    from cfaug.data.planning.settings import DataSettings
+    from cfaug.run.build import build
+
+    try:
+        data = build(config["data"])
+    except UserError:  # refused with its own message when the run is planned
+        return None
+    return data if isinstance(data, DataSettings) else None
+
+
+def _on_mixture(test: Callable[[Any], bool]) -> Callable[[Config], Any]:
+    """Return a rule about the settings of a mixture, which holds for all other data."""
+
+    def reads(config: Config) -> bool:
+        data = _data_settings(config)
+        return data is None or test(data)
+
+    return reads
+
+
+def _uses_negatives(config: Config) -> bool:
+    negatives = config["data"].get("negatives")
+    loss = config.get("loss") or {}
+    return negatives in {"text", "image"} or loss.get("negative_captions") == "used"
+
+
+TRAIN = (
+    Rule(
+        ("parallel", "on_error"), "in sweeps (--multirun)",
+        lambda config: config.get("multirun"),
+    ),
+    Rule(("image_cache_mib",), "with share_image_cache=true", lambda c: c.get("share_image_cache")),
+    Rule(("paths",), "by chosen files that name it as ${paths....}",
+         lambda _: False,
+         lambda _: ("paths.runs", "paths.shards", "paths.cache", "paths.image_roots")),
+    Rule(
+        ("data.pairs_in_batch", "data.counterfactual_members", "data.counterfactual_captions",
+         "data.negatives", "data.human_labels"),
+        "with counterfactual examples (data.cf_ratio above 0)",
+        _on_mixture(lambda data: data.drawn[1]),
+    ),
+    Rule(
+        ("data.stratify",), "in mixtures of both sources (data.cf_ratio between 0 and 1)",
+        _on_mixture(lambda data: all(data.drawn)),
+    ),
+    Rule(
+        ("data.world",), "with sources in the embedded world (shapescapes:PART)",
+        lambda config: _data_settings(config) is None
+        or any(is_world(name) or is_questions(name) for name in _sources(config)),
+    ),
+    Rule(
+        ("trainer.val_every_steps", "trainer.early_stopping"),
+        "with validation (data.validation above 0)",
+        lambda config: config["data"].get("validation", 1) != 0,
+    ),
+    Rule(
+        ("optim", "tuning", "loss", "trainer.gradient_clip", "trainer.val_every_steps",
+         "trainer.early_stopping", "trainer.ema_decay", "trainer.accumulate_grad_batches",
+         "trainer.micro_batch_size", "trainer.precision"),
+        "in training steps (trainer.max_steps above 0)",
+        lambda config: config["trainer"].get("max_steps") != 0,
+    ),
+    Rule(
+        ("loss.negative_weight",),
+        "with wrong answers of an example (data.negatives=text or image, "
+        "loss.negative_captions=used)",
+        _uses_negatives,
+    ),
+    Rule(
+        ("loss.hard_negative_weight",), "with counterfactual examples (data.cf_ratio above 0)",
+        _on_mixture(lambda data: data.drawn[1]),
+    ),
+)  # fmt: skip
+
+EVALUATED = (
+    Rule(
+        ("data",), "by benchmarks that ask about a run's own data, such as benchmark=heldout",
+        lambda _: False, lambda config: {"data.world", "data.seed", *_read_of_data(config)},
+    ),
+    Rule(
+        ("data.world", "data.seed"),
+        "by benchmarks on a part of the embedded world (shapescapes:PART)",
+        lambda config: _names_world(config) or bool(_read_of_data(config)),
+    ),
+)  # fmt: skip
+
+GENERATE = (
+    Rule(("parallel",), "in sweeps of parts (--multirun part=0,1 parts=2)",
+         lambda config: config.get("multirun")),
+    Rule(("zoo",), "by parts of the recipe that name it as ${zoo....}", lambda _: False,
+         lambda _: ("zoo.name",)),
+    Rule(("paths",), "by chosen files that name it as ${paths....}",
+         lambda _: False,
+         lambda _: ("paths.shards", "paths.worlds", "paths.cache", "paths.image_roots")),
+)  # fmt: skip
+
+BRANCHES: Mapping[str, Sequence[Branch]] = {"evaluate": EVALUATE}
+"""The branches of each command, of which the first that is chosen counts."""
+
+RULES: Mapping[str, Sequence[Rule]] = {"train": TRAIN, "generate": GENERATE, "evaluate": EVALUATED}
+"""The rules of each command."""
+
+OPEN_SOURCE = ("data.world", "data.seed", "seed", "paths")
+"""The settings that ``cfaug.open_source`` reads."""
+
+
+def key_of(word: str) -> str:
+    """Return the setting of a word of the command line; for ``world@data.world`` its place.
+
+    >>> key_of("+data.size=3"), key_of("world@data.world=cfmm"), key_of("recipe@_global_.x=y")
+    ('data.size', 'data.world', 'x')
+    """
+    key = word.partition("=")[0].lstrip("+~")
+    place = key.partition("@")[2] or key
+    return place.removeprefix("_global_").removeprefix(".")
+
+
+def refuse_unread(
+    command: str,
+    jobs: Sequence[tuple[Config, Sequence[str]]],
+    multirun: bool,
+    written: Callable[[Sequence[str]], Mapping[str, Any]],
+) -> None:
+    """Refuse a typed setting that no job of a command line reads.
+
+    In a sweep a setting counts as read if any job reads it; the others are reported.
+
+    Args:
+        command: the name of the command, such as ``train``.
+        jobs: (settings, words of the command line) of each job.
+        multirun: whether the command line is a sweep.
+        written: a function from words to {setting: value as written}, with ``${...}``.
+
+    Raises:
+        UserError: naming the word, what does not read it and what would.
+    """
+    reasons: dict[str, str] = {}
+    unread_by: dict[str, int] = {}
+    typed: dict[str, int] = {}
+    for config, words in jobs:
+        for word in words:
+            typed[key_of(word)] = typed.get(key_of(word), 0) + 1
+        for word, reason in find_unread_words(
+            command, {**config, "multirun": multirun}, words, written
+        ):
+            reasons.setdefault(key_of(word), reason)
+            unread_by[key_of(word)] = unread_by.get(key_of(word), 0) + 1
+    for key, reason in reasons.items():
+        if unread_by[key] == typed[key]:
+            raise UserError(reason)
+        say(f"note: in {unread_by[key]} of {len(jobs)} jobs {reason}")
+
+
+def find_unread_words(
+    command: str,
+    config: Config,
+    words: Sequence[str],
+    written: Callable[[Sequence[str]], Mapping[str, Any]],
+) -> Iterator[tuple[str, str]]:
+    """Yield (word, why nothing reads it) for each word of one job.
+
+    Args:
+        command: the name of the command.
+        config: the composed settings, and ``multirun``.
+        words: the words of the command line.
+        written: a function from words to {setting: value as written}, with ``${...}``.
+    """
+    asked = [
+        (word, key_of(word))
+        for word in words
+        if word.partition("=")[2] not in ASKS_FOR_NOTHING and not key_of(word).startswith("hydra")
+    ]
+    asked = [(word, key) for word, key in asked if key.partition(".")[0] in config]
+    if not asked:
+        return
+    is_unread = _judge(command, config, words)
+    for word, key in asked:
+        reason = is_unread(key)
+        if reason is not None and not _is_referred_to(key, is_unread, written(words)):
+            yield word, f"{word} would have no effect: {key} is read {reason}; leave it out"
+
+
+def _judge(command: str, config: Config, words: Sequence[str]) -> Callable[[str], str | None]:
+    """Return a function that says why a setting is not read; ``None`` for one that is."""
+    branches = BRANCHES.get(command, ())
+    branch = next((one for one in branches if one.chosen(config, words)), None)
+    broken = [rule for rule in RULES.get(command, ()) if not rule.reads(config)]
+    declared = dict(_declared_unread(config))
+
+    def judge(key: str) -> str | None:
+        if branch is not None and not _touches(key, branch.reads):
+            others = [one.name for one in branches if _touches(key, one.reads)]
+            return f"by {', or '.join(others)}, not by {branch.name}"
+        for rule in broken:
+            if _is_under(key, rule.settings) and not _touches(key, rule.but(config)):
+                return rule.read_by
+        if key in declared:
+            return f"with {declared[key]}"
+        return None
+
+    return judge
+
+
+def _declared_unread(config: Config) -> Iterator[tuple[str, str]]:
+    """Yield (setting, the settings with which it is read) for all that their classes leave out."""
+    for place, node in _nodes(config, ""):
+        for name, conditions in find_unread(locate(node["_target_"]), node).items():
+            yield place + name, describe_conditions(conditions, place)
+
+
+def _nodes(value: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield (place with its dot, node) of every node with a target."""
+    if isinstance(value, list | tuple):
+        for number, one in enumerate(value):
+            yield from _nodes(one, f"{path[:-1]}[{number}].")
+    elif isinstance(value, Mapping):
+        if "_target_" in value and not value.get("_partial_"):
+            yield path, value
+        for key, one in value.items():
+            yield from _nodes(one, f"{path}{key}.")
+
+
+def _is_under(key: str, nodes: Iterable[str]) -> bool:
+    return any(key == node or key.startswith(node + ".") for node in nodes)
+
+
+def _touches(key: str, nodes: Iterable[str]) -> bool:
+    """Say whether a setting is among some nodes, or holds one of them."""
+    return any(_is_under(key, [node]) or node.startswith(key + ".") for node in nodes)
+
+
+def _is_referred_to(
+    key: str, is_unread: Callable[[str], str | None], written: Mapping[str, Any]
+) -> bool:
+    """Say whether a setting that is read takes this one by ``${...}``, directly or not."""
+    users: dict[str, list[str]] = {}
+    for name, value in written.items():
+        for used in references(name, value):
+            users.setdefault(used, []).append(name)
+    seen, waiting = set(), [key]
+    while waiting:
+        one = waiting.pop()
+        for used, names in users.items():
+            if not _touches(used, [one]):
+                continue
+            for name in names:
+                if is_unread(name) is None:
+                    return True
+                if name not in seen:
+                    seen.add(name)
+                    waiting.append(name)
+    return False
+
+
+def references(name: str, value: Any) -> list[str]:
+    """Return the settings that a value takes by ``${...}``.
+
+    >>> references("a.b", "${paths.runs}/${.c}"), references("a.b", 3)
+    (['paths.runs', 'a.c'], [])
+    """
+    if isinstance(value, list | tuple):
+        return [one for part in value for one in references(name, part)]
+    found = []
+    for dots, key in REFERENCE.findall(value) if isinstance(value, str) else ():
+        parents = name.split(".")[: -len(dots)] if dots else []
+        found.append(".".join([*parents, key]))
+    return found
