@@ -68,6 +68,12 @@ def resolve(
     Raises:
         UserError: if there is none, naming what to do about it.
     """
+    local = name_or_path.startswith((ZOO, PACKAGE)) or Path(name_or_path).expanduser().is_dir()
+    if local and revision is not None:
+        raise UserError(
+            f"revision={revision} is a commit of a model on the Hub, and {name_or_path} is on this "
+            "machine: leave it out"
+        )
     if name_or_path.startswith(ZOO):
         return _zoo_folder(name_or_path.removeprefix(ZOO))
     if name_or_path.startswith(PACKAGE):

@@ -22,6 +22,7 @@ from cfaug.report.results import RECORD, RESULTS, Result, read_results
 from cfaug.run.arguments import write_override
 from cfaug.run.installation import is_checkout
 from cfaug.run.launch import DONE, Jobs, collect_reports, explain
+from cfaug.run.unread import OPEN_SOURCE, refuse_others
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -65,8 +66,8 @@ def open_source(name: str | Path, settings: Settings | None = None, /, **more: A
     Args:
         name: the folder, the part of the embedded world, such as ``shapescapes:real``, or the
             addresses of remote shards, which are copied into ``paths.cache`` once.
-        settings: settings of ``cfaug train``, of which ``data.world.*`` and ``paths.*`` matter
-            here; ``None`` for the defaults.
+        settings: settings of ``cfaug train`` that choose the world and the folders: ``seed``,
+            ``data.seed``, ``data.world.*`` and ``paths.*``; ``None`` for the defaults.
         more: further settings, whose names hold no dot.
 
     Returns:
@@ -80,7 +81,8 @@ def open_source(name: str | Path, settings: Settings | None = None, /, **more: A
     from cfaug.run.sources import permitted_roots
 
     _check_path(name, "the name of a source")
-    [(config, _)] = _compose("train", settings, more)
+    [(config, words)] = _compose("train", settings, more)
+    refuse_others(words, OPEN_SOURCE, "cfaug.open_source")
     paths = config["paths"]
     data = build(config["data"]).with_seed(config["seed"])
     return open_named(

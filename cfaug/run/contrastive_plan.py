@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, cast
 
+import numpy as np
+
 from cfaug.data.feeding.set_captions import require_neutral
 from cfaug.data.planning.mixture import mix
 from cfaug.data.planning.records import COUNTERFACTUAL
@@ -20,7 +22,7 @@ from cfaug.run.mixture_plan import (
 )
 from cfaug.run.planned import Asked, Planned
 from cfaug.run.readings import check_sources
-from cfaug.run.sources import Opened, check_negatives
+from cfaug.run.sources import Opened, check_negatives, say_once
 from cfaug.train.contrastive_task import ContrastiveTask
 from cfaug.train.settings import AnswerLoss, LossSettings
 
@@ -45,6 +47,7 @@ def plan_contrastive(data: DataSettings, asked: Asked) -> Planned:
     check_sets(data, opened, loss)
     mixture = count_negatives(mix(data, opened), given)
     _refuse_unused_negatives(data, opened, given, mixture)
+    _warn_of_plain_loss(mixture, loss)
     report_mixture(mixture, data, opened, asked)
     task = ContrastiveTask(**of_mixture(mixture, data, asked), loss=loss)
     return planned_mixture(task, opened, content_trained_with(data, opened, loss))
@@ -93,6 +96,23 @@ def _refuse_unused_negatives(
         "data.negatives=text takes counterfactual captions as negatives, and loss=null is the "
         "model's own loss"
     )
+
+
+def _warn_of_plain_loss(mixture: Mixture, loss: LossSettings | None) -> None:
+    """Warn of a loss that treats images or sets with several examples, of which there are none."""
+    if loss is None or loss.plain or loss.set_invariance or loss.negative_captions is not None:
+        return
+    several = []
+    for source, index in enumerate(indexes_of(mixture)):
+        if index is not None:
+            rows = mixture.train[mixture.train[:, 0] == source, 1]
+            several.append(np.asarray(index.groups)[rows])
+    groups = np.concatenate(several)
+    if len(np.unique(groups)) == len(groups):
+        say_once(
+            "warning: the loss has no effect on these data: no two training examples are of one "
+            "photo or counterfactual set, so it equals loss=null, the model's own"
+        )
 
 
 def use_negatives(
@@ -144,12 +164,6 @@ def check_sets(data: DataSettings, opened: Opened, loss: LossSettings | None) ->
                 "data.pairs_in_batch=true and data.cf_ratio above 0, or loss=null"
             )
         require_neutral(cast("Index", index), asked)
-    if data.pairs_in_batch and drawn and not _has_sets(cast("Index", index)):
-        raise UserError(
-            "data.pairs_in_batch=true keeps the members of a counterfactual set in one batch, and "
-            f"data.counterfactual={data.counterfactual} has no set of two: leave it out, or name a "
-            "source of sets"
-        )
     if captions == NEUTRAL and drawn:
         require_neutral(cast("Index", index), f"data.counterfactual_captions={captions}")
     if captions == "shuffled" and drawn and not _has_sets(cast("Index", index)):

@@ -106,7 +106,8 @@ def _skip_last_search() -> None:
 
 def _launch(script: Script, words: Sequence[str]) -> int:
     if {"--help", "-h"} & set(words):
-        say(usage(script.name, script.examples, script.conf, own_settings(words)), sys.stdout)
+        own = own_settings(words)
+        say(usage(script.name, script.examples, script.conf, own, words), sys.stdout)
         return DONE
     if "--version" in words:
         say(version_lines(), sys.stdout)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from cfaug.errors import UserError
 from cfaug.run.sources import say_once
-from cfaug.world_source import is_world
+from cfaug.world_source import is_questions, is_world, world_part
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -75,6 +76,39 @@ def check_sources(data: DataSettings, opened: Opened) -> None:
         _refuse_singles("data.control_source", data.control_source, opened.control)
     if data.pairs_in_batch and counterfactual is not None:
         _refuse_no_pair(data, counterfactual)
+    if data.counterfactual_members == "singles" and counterfactual is not None:
+        _refuse_pairs(data, counterfactual)
+
+
+def check_undrawn(data: DataSettings, words: Sequence[str]) -> None:
+    """Refuse a typed source that does not exist, though nothing is drawn from it.
+
+    It names the source of the experiment's other arms, so that an arm of real data alone has it on
+    its command line, too.
+
+    Args:
+        data: the settings of the data.
+        words: the words of the command line.
+
+    Raises:
+        UserError: naming the setting.
+    """
+    from cfaug.data.sources.captioned_parquet import split_home
+    from cfaug.data.sources.remote import is_remote
+    from cfaug.shapescapes.parts import check_part
+
+    for role, needed in zip(("real", "counterfactual"), data.needed, strict=True):
+        name = getattr(data, role)
+        typed = any(word.startswith(f"data.{role}=") for word in words)
+        if needed or not typed or name is None or is_remote(name):
+            continue
+        if is_world(name):
+            check_part(world_part(name).partition("@")[0])
+        elif not is_questions(name) and not split_home(Path(name).expanduser())[0].exists():
+            raise UserError(
+                f"data.{role}={name} does not exist; nothing is drawn from it at "
+                f"data.cf_ratio={data.cf_ratio:g}, so it may also be left out"
+            )
 
 
 def _refuse_choices(sources: Mapping[str, Index | None]) -> None:
@@ -119,6 +153,17 @@ def _refuse_singles(setting: str, name: str | None, index: Index) -> None:
         f'\n{forms}\n(README, "Your own data"). If you want single images, as a control without '
         "pairs, add data.counterfactual_members=singles"
     )
+
+
+def _refuse_pairs(data: DataSettings, index: Index) -> None:
+    reading = index.reading
+    if reading is not None and 2 * reading.counterfactual_sets >= reading.sets:
+        raise UserError(
+            "data.counterfactual_members=singles is for sources of single images, and "
+            f"data.counterfactual={data.counterfactual} holds pairs (it was read as "
+            f"{reading.form}), all of which are drawn without it: leave it out, or choose edited "
+            "or unedited"
+        )
 
 
 def _refuse_no_pair(data: DataSettings, index: Index) -> None:

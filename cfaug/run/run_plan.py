@@ -26,6 +26,7 @@ from cfaug.run.names import experiment_name, runs_folder
 from cfaug.run.planned import Asked, Planned
 from cfaug.run.preset import check_scale, check_warmup, notes, refuse_ignored_epochs
 from cfaug.run.question_plan import plan_questions
+from cfaug.run.readings import check_undrawn
 from cfaug.run.run_folder import RunFolder
 from cfaug.run.threads import use_threads
 from cfaug.run.train_settings import TrainSettings
@@ -76,7 +77,10 @@ def plan_run(settings: TrainSettings) -> TrainJob:
             f"parallel={settings.parallel} with trainer.devices={asked.trainer.devices}: either "
             "several runs at once, or several processes a run"
         )
-    planned = _plan(_data_settings(settings.data, settings.seed), asked)
+    data = _data_settings(settings.data, settings.seed)
+    if isinstance(data, DataSettings) and data.plan is None:
+        check_undrawn(data, words)
+    planned = _plan(data, asked)
     planned.task.check()
     if asked.trainer.num_nodes > 1:  # several devices of one machine are started by the command
         refuse_unstarted(asked.trainer)

@@ -4,27 +4,28 @@ A setting that was typed and is read by nobody makes an arm other than its name 
 decide what a job reads: the branches of ``evaluate.py`` (``BRANCHES``), the rules about other
 settings of the same command (``RULES``), and what a class declares of its own settings
 (:mod:`cfaug.read_with`). A setting that a read one takes by ``${...}`` is read as well. Only typed
-words are refused; defaults in files may be anything, and so may ``null`` and ``false``, which ask
-for nothing. ``--help`` lists the same tables.
+words are refused: defaults in files may be anything. So may ``null``, and ``false`` for a setting
+that is off by default, which ask for nothing. ``--help`` lists the same tables.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cfaug.errors import UserError
 from cfaug.messages import say
-from cfaug.read_with import describe_conditions, find_unread, holds
+from cfaug.read_with import declared_by, describe_conditions, find_unread, holds
 from cfaug.run.arguments import flatten
 from cfaug.run.binding import locate
-from cfaug.world_source import is_questions, is_world
+from cfaug.world_source import COMPOSITIONAL_PREFIX, is_questions, is_world
 
 Config = Mapping[str, Any]
 
-ASKS_FOR_NOTHING = frozenset({"null", "false", "False", "None", "no", "off"})
-"""Values of words that are never refused."""
+NULL = frozenset({"null", "None"})
+OFF = frozenset({"false", "False", "no", "off"})
 
 REFERENCE = re.compile(r"\$\{(\.*)([\w.]+)\}")
 """A setting that another one takes, ``${paths.shards}`` or ``${.name}``."""
@@ -203,6 +204,10 @@ TRAIN = (
         _on_mixture(lambda data: data.drawn[1]),
     ),
     Rule(
+        ("data.real_captions",), "with real examples (data.cf_ratio below 1)",
+        _on_mixture(lambda data: data.drawn[0]),
+    ),
+    Rule(
         ("data.stratify",), "in mixtures of both sources (data.cf_ratio between 0 and 1)",
         _on_mixture(lambda data: all(data.drawn)),
     ),
@@ -228,6 +233,23 @@ TRAIN = (
         "with wrong answers of an example (data.negatives=text or image, "
         "loss.negative_captions=used)",
         _uses_negatives,
+    ),
+    Rule(
+        ("tuning.lora.merge",), "with language models (data=edits)",
+        lambda config: "edits" in config["data"],
+    ),
+    Rule(
+        ("data.world.ve_photos", "data.world.ve_test_photos"), "with task=entailment",
+        lambda config: "EntailmentData" in config["data"].get("_target_", ""),
+    ),
+    Rule(
+        ("data.world.vqa_pairs", "data.world.vqa_test_pairs"), "with task=vqa",
+        lambda config: "QuestionData" in config["data"].get("_target_", ""),
+    ),
+    Rule(
+        ("data.world.compositional_pairs", "data.world.compositional_test_pairs"),
+        "with sources shapescapes_compositional:PART",
+        lambda config: any(name.startswith(COMPOSITIONAL_PREFIX) for name in _sources(config)),
     ),
     Rule(
         ("loss.hard_negative_weight",), "with counterfactual examples (data.cf_ratio above 0)",
@@ -314,6 +336,24 @@ def refuse_unread(
         say(f"note: in {unread_by[key]} of {len(jobs)} jobs {reason}")
 
 
+def refuse_others(words: Sequence[str], reads: Sequence[str], reader: str) -> None:
+    """Refuse words that a function does not read.
+
+    Args:
+        words: the words of the command line.
+        reads: the settings, or nodes of settings, that it reads.
+        reader: the name of the function.
+
+    Raises:
+        UserError: naming the word and the settings that are read.
+    """
+    for word in words:
+        if not _touches(key_of(word), reads):
+            raise UserError(
+                f"{word} would have no effect: {reader} reads {', '.join(reads)}; leave it out"
+            )
+
+
 def find_unread_words(
     command: str,
     config: Config,
@@ -331,9 +371,8 @@ def find_unread_words(
     asked = [
         (word, key_of(word))
         for word in words
-        if word.partition("=")[2] not in ASKS_FOR_NOTHING and not key_of(word).startswith("hydra")
+        if key_of(word).partition(".")[0] in config and not _asks_for_nothing(config, word)
     ]
-    asked = [(word, key) for word, key in asked if key.partition(".")[0] in config]
     if not asked:
         return
     is_unread = _judge(command, config, words)
@@ -341,6 +380,20 @@ def find_unread_words(
         reason = is_unread(key)
         if reason is not None and not _is_referred_to(key, is_unread, written(words)):
             yield word, f"{word} would have no effect: {key} is read {reason}; leave it out"
+
+
+def _asks_for_nothing(config: Config, word: str) -> bool:
+    value = word.partition("=")[2]
+    if value not in OFF:
+        return value in NULL
+    *nodes, name = key_of(word).split(".")
+    node: Any = config
+    for one in nodes:
+        node = node.get(one) if isinstance(node, Mapping) else None
+    if not isinstance(node, Mapping) or "_target_" not in node:
+        return True
+    taken = inspect.signature(locate(node["_target_"])).parameters.get(name)
+    return taken is None or taken.default is not True
 
 
 def _judge(command: str, config: Config, words: Sequence[str]) -> Callable[[str], str | None]:
@@ -369,6 +422,21 @@ def _declared_unread(config: Config) -> Iterator[tuple[str, str]]:
     for place, node in _nodes(config, ""):
         for name, conditions in find_unread(locate(node["_target_"]), node).items():
             yield place + name, describe_conditions(conditions, place)
+
+
+def describe_readers(command: str, targets: Mapping[str, str]) -> list[str]:
+    """Return a line for each way in which a command reads only some settings, for ``--help``.
+
+    Args:
+        command: the name of the command.
+        targets: {node: the class that its chosen file names}.
+    """
+    lines = [f"  {branch.name}: {', '.join(branch.reads)}" for branch in BRANCHES.get(command, ())]
+    lines += [f"  {', '.join(rule.settings)}: {rule.read_by}" for rule in RULES.get(command, ())]
+    for node, target in targets.items():
+        for name, conditions in declared_by(locate(target)).items():
+            lines.append(f"  {node}.{name}: with {describe_conditions(conditions, f'{node}.')}")
+    return lines
 
 
 def _nodes(value: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -5,9 +5,11 @@ They are read from ``conf/`` without Hydra, so that the answer is immediate.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+
+from cfaug.run.unread import describe_readers
 
 OWN_LINES = ("_target_:", "# @package", "defaults:")
 
@@ -141,7 +143,9 @@ def _inner_groups(folder: Path) -> set[str]:
     return found
 
 
-def usage(name: str, examples: str, conf: Path, own: Path | None = None) -> str:
+def usage(
+    name: str, examples: str, conf: Path, own: Path | None = None, words: Sequence[str] = ()
+) -> str:
     """Return the help text of a script.
 
     Args:
@@ -149,16 +153,22 @@ def usage(name: str, examples: str, conf: Path, own: Path | None = None) -> str:
         examples: the purpose of the script, and commands to start from.
         conf: the folder of YAML files.
         own: the user's own folder of configurations; ``None`` without one.
+        words: the words beside ``--help``; a choice such as ``benchmark=vqa`` shows its settings.
     """
     root_file = conf / f"{name}.yaml"
     chosen, beside = _chosen(root_file), _taken_beside(root_file)
+    usual = dict(chosen)
+    for group, _, option in (word.partition("=") for word in words):
+        if group in chosen and (conf / group / f"{option}.yaml").is_file():
+            chosen[group] = option
     lines = [examples.strip(), "", "Choices (group=option; the default is marked *):"]
-    for group, option in chosen.items():
+    for group in chosen:
         nested = group not in beside
         names = {
             one for folder in (conf, own or conf) for one in _names(folder, group, nested=nested)
         }
-        marked = [f"{one}*" if one == option else one for one in sorted(names)]
+        default = usual[group]
+        marked = [f"{one}*" if one == default else one for one in sorted(names)]
         lines.append(f"  {group}: {', '.join(marked)}")
     lines += ["", "Settings (key=value) and their defaults:"]
     for group, option in chosen.items():
@@ -169,11 +179,29 @@ def usage(name: str, examples: str, conf: Path, own: Path | None = None) -> str:
         if file.is_file():
             lines += [f"{option} (added to {group}):", *_with_nested(file, conf)]
     lines += [line.removeprefix("  ") for line in _body(root_file)]
+    lines += ["", "Settings that are read only in some cases:"]
+    lines += describe_readers(name, dict(_targets(conf, chosen)))
     lines += [
         "",
         "--multirun (-m) runs every combination of key=a,b; --cfg job prints the settings.",
     ]
     return "\n".join(lines)
+
+
+def _targets(conf: Path, chosen: Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
+    """Yield (group, its class) for the files chosen of each group, or for those they extend."""
+    import yaml
+
+    for group, choice in chosen.items():
+        option = choice
+        while option is not None:
+            content = yaml.safe_load((conf / group / f"{option}.yaml").read_text(encoding="utf-8"))
+            target = (content or {}).get("_target_")
+            if target is not None:
+                yield group, target
+            texts = [one for one in (content or {}).get("defaults", []) if isinstance(one, str)]
+            below = next((one for one in texts if one != "_self_" and "@" not in one), None)
+            option = None if target is not None else below
 
 
 def _with_nested(file: Path, conf: Path) -> list[str]:

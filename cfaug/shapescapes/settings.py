@@ -6,11 +6,12 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from annotated_types import Ge, Interval, MinLen
 
 from cfaug.errors import UserError
+from cfaug.read_with import ReadWith
 from cfaug.shapescapes.styles import STYLES, Style
 from cfaug.shapescapes.vocabulary import COLOURS, DOMAINS, KINDS, PHOTO, PLACES, SUBJECTS
 from cfaug.validation import OneOf, Share, check_fields
@@ -125,6 +126,10 @@ class WorldSettings:
     vqa_test_pairs: int = 150
     compositional_pairs: int = 1000
     compositional_test_pairs: int = 400
+
+    read_with: ClassVar[ReadWith] = {
+        "bias": {"shortcut": tuple(name for name, factors in SHORTCUTS.items() if factors)}
+    }
 
     def __post_init__(self) -> None:
         check_fields(self, "data.world")

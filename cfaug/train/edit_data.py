@@ -75,6 +75,11 @@ class EditData:
             UserError: for prompts that cannot be read.
         """
         if self.format is None and (model / FILE).is_file():
+            if self.prompts != "plain":
+                raise UserError(
+                    f"data.prompts={self.prompts} would have no effect: {model} was trained with "
+                    f"prompts of its own, {FILE}; data.format=alpaca takes yours in their place"
+                )
             return EditFormat.read(model)
         prompts = {one.name: one for one in read_prompts(self.prompts)}
         if self.format == "short":

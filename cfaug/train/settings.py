@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Interval
 
 from cfaug.devices import check_device
 from cfaug.errors import UserError
+from cfaug.read_with import GIVEN, ReadWith
 from cfaug.validation import Count, PartialShare, Positive, PositiveNumber, Weight, check_fields
 
 
@@ -164,6 +165,8 @@ class OptimSettings:
     layer_decay: Annotated[float, Interval(gt=0, le=1)] | None = None
     decay_rule: Literal["matrices", "huggingface"] = "matrices"
 
+    read_with: ClassVar[ReadWith] = {"decay_rule": {"weight_decay": GIVEN}}
+
     def __post_init__(self) -> None:
         check_fields(self, "optim")
         if self.warmup_ratio is not None and self.warmup_steps:
@@ -231,6 +234,8 @@ class LossSettings:
     invariance: Literal["variance", "kl"] = "variance"
     negative_weight: PositiveNumber = 1.0
 
+    read_with: ClassVar[ReadWith] = {"invariance": {"set_invariance": GIVEN}}
+
     def __post_init__(self) -> None:
         check_fields(self, "loss")
 
@@ -272,6 +277,10 @@ class LoggerSettings:
     project: str = "cfaug"
     group: str | None = None
     mode: Literal["online", "offline"] = "online"
+
+    read_with: ClassVar[ReadWith] = {
+        name: {"kind": ("wandb",)} for name in ("project", "group", "mode")
+    }
 
     def __post_init__(self) -> None:
         check_fields(self, "logger")

@@ -11,9 +11,10 @@ import difflib
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from cfaug.errors import UserError
+from cfaug.read_with import GIVEN, ReadWith
 from cfaug.validation import PartialShare, Positive, PositiveNumber, check_fields
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ class Tuning:
     freeze: Sequence[str] = ()
     train: Sequence[str] = ()
     lora: Lora | None = None
+
+    read_with: ClassVar[ReadWith] = {"train": [{"freeze": GIVEN}, {"lora": GIVEN}]}
 
     def __post_init__(self) -> None:
         for name in ("freeze", "train"):

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 import cfaug
-from tests.run.conftest import WORLD
+from tests.run.conftest import SCENES, WORLD
 from tests.scripts import ROOT
 
 TINY = dict(word.split("=") for word in WORLD)
+TINY_WORLD = dict(word.split("=") for word in SCENES)
 PAGE = ROOT / "docs" / "quickstart.md"
 
 
@@ -144,13 +145,13 @@ def test_what_python_trains_the_command_finds(here, script, capsys):
     results = cfaug.evaluate(run, benchmark="shapescapes")
     assert results == cfaug.read_run(run.folder).results()
     assert {row.benchmark for row in results} >= {"shapescapes_ood_retrieval"}
-    photos = cfaug.open_source("shapescapes:real", numbers(TINY))
+    photos = cfaug.open_source("shapescapes:real", numbers(TINY_WORLD))
     assert len(photos) == 80
 
 
 @pytest.mark.slow
 def test_a_checkpoint_is_asked(here):
-    settings = {**numbers(TINY), "benchmark.only": ["shapescapes_ood_retrieval"]}
+    settings = {**numbers(TINY_WORLD), "benchmark.only": ["shapescapes_ood_retrieval"]}
     results = cfaug.evaluate("zoo:clip-0", settings, benchmark="ood")
     assert {row.benchmark for row in results} == {"shapescapes_ood_retrieval"}
 
@@ -172,6 +173,7 @@ def test_the_quickstart_runs(here):
     assert code != quickstart()
     tiny = f"short = {{**short, **{numbers(TINY)}}}\n"
     before, rest = code.split("photos =", 1)
-    rest = rest.replace('"shapescapes:real"', '"shapescapes:real", short')
+    world = numbers(TINY_WORLD)
+    rest = rest.replace('"shapescapes:real"', f'"shapescapes:real", {world}')
     exec(compile(before + tiny + "photos =" + rest, str(PAGE), "exec"), {})
     assert (Path("runs/quick/report.html")).is_file()
