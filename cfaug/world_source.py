@@ -39,6 +39,27 @@ def world_part(source: str) -> str:
     return source.removeprefix(PREFIX)
 
 
+def world_family(source: str) -> str | None:
+    """Return the family of parts that a source belongs to; ``None`` for a folder or a file.
+
+    The parts of a family are drawn by the same settings of a world: see
+    ``cfaug.shapescapes.settings.READ_BY``.
+
+    >>> [world_family(one) for one in ("shapescapes:ve_test", "shapescapes:ood@photo", "/photos")]
+    ['entailment', 'photos', None]
+    """
+    if is_questions(source):
+        return "questions"
+    if source.startswith(COMPOSITIONAL_PREFIX):
+        return "compositional"
+    if not is_world(source):
+        return None
+    part = world_part(source).partition("@")[0]
+    if part.startswith(COMPOSITIONAL):
+        return "compositional"
+    return "entailment" if part in ("ve", "ve_test") else "photos"
+
+
 def is_questions(source: str) -> bool:
     """Say whether a source is a part of the questions about the embedded world.
 

@@ -20,7 +20,7 @@ from cfaug.messages import say
 from cfaug.read_with import declared_by, describe_conditions, find_unread, holds
 from cfaug.run.arguments import flatten
 from cfaug.run.binding import locate
-from cfaug.world_source import COMPOSITIONAL_PREFIX, is_questions, is_world
+from cfaug.world_source import world_family
 
 Config = Mapping[str, Any]
 
@@ -143,11 +143,11 @@ def _read_of_data(config: Config) -> set[str]:
     return found
 
 
-def _names_world(config: Config) -> bool:
-    """Say whether a benchmark's data are a part of the embedded world."""
-    names = (value for value in flatten({"": config.get("benchmark")}).values())
-    texts = [one for name in names for one in (name if isinstance(name, list) else [name])]
-    return any(isinstance(one, str) and (is_world(one) or is_questions(one)) for one in texts)
+def _tested_sources(config: Config) -> list[str]:
+    """Return the texts in the settings of a benchmark, among them the names of its sources."""
+    values = flatten({"": config.get("benchmark")}).values()
+    found = [one for value in values for one in (value if isinstance(value, list) else [value])]
+    return [one for one in found if isinstance(one, str)]
 
 
 def _sources(config: Config) -> list[str]:
@@ -155,9 +155,17 @@ def _sources(config: Config) -> list[str]:
     data = _data_settings(config)
     if data is None:
         return []
-    needed = [name for name, read in zip((data.real, data.counterfactual), data.needed, strict=True)
-              if read]  # fmt: skip
-    return [name for name in (*needed, data.human_labels, data.control_source) if name]
+    named = getattr(data, "question_sets", (data.real, data.counterfactual))
+    read = [name for name, needed in zip(named, data.needed, strict=True) if needed]
+    return [name for name in (*read, data.human_labels, data.control_source) if name]
+
+
+def _drawing(sources: Iterable[str]) -> set[str]:
+    """Return the settings of a world that draw the parts that sources name."""
+    from cfaug.shapescapes.settings import READ_BY
+
+    families = {world_family(name) for name in sources} - {None}
+    return {f"data.world.{name}" for family in families for name in READ_BY[str(family)]}
 
 
 def _data_settings(config: Config) -> Any:
@@ -212,9 +220,9 @@ TRAIN = (
         _on_mixture(lambda data: all(data.drawn)),
     ),
     Rule(
-        ("data.world",), "with sources in the embedded world (shapescapes:PART)",
-        lambda config: _data_settings(config) is None
-        or any(is_world(name) or is_questions(name) for name in _sources(config)),
+        ("data.world",), "with sources in the embedded world whose parts it draws",
+        lambda config: _data_settings(config) is None,
+        lambda config: _drawing(_sources(config)),
     ),
     Rule(
         ("trainer.val_every_steps", "trainer.early_stopping"),
@@ -239,19 +247,6 @@ TRAIN = (
         lambda config: "edits" in config["data"],
     ),
     Rule(
-        ("data.world.ve_photos", "data.world.ve_test_photos"), "with task=entailment",
-        lambda config: "EntailmentData" in config["data"].get("_target_", ""),
-    ),
-    Rule(
-        ("data.world.vqa_pairs", "data.world.vqa_test_pairs"), "with task=vqa",
-        lambda config: "QuestionData" in config["data"].get("_target_", ""),
-    ),
-    Rule(
-        ("data.world.compositional_pairs", "data.world.compositional_test_pairs"),
-        "with sources shapescapes_compositional:PART",
-        lambda config: any(name.startswith(COMPOSITIONAL_PREFIX) for name in _sources(config)),
-    ),
-    Rule(
         ("loss.hard_negative_weight",), "with counterfactual examples (data.cf_ratio above 0)",
         _on_mixture(lambda data: data.drawn[1]),
     ),
@@ -263,9 +258,13 @@ EVALUATED = (
         lambda _: False, lambda config: {"data.world", "data.seed", *_read_of_data(config)},
     ),
     Rule(
-        ("data.world", "data.seed"),
-        "by benchmarks on a part of the embedded world (shapescapes:PART)",
-        lambda config: _names_world(config) or bool(_read_of_data(config)),
+        ("data.world",), "by benchmarks on parts of the embedded world that it draws",
+        lambda config: bool(_read_of_data(config)),
+        lambda config: _drawing(_tested_sources(config)),
+    ),
+    Rule(
+        ("data.seed",), "by benchmarks on parts of the embedded world",
+        lambda config: bool(_read_of_data(config) or _drawing(_tested_sources(config))),
     ),
 )  # fmt: skip
 

@@ -158,9 +158,9 @@ def usage(
     root_file = conf / f"{name}.yaml"
     chosen, beside = _chosen(root_file), _taken_beside(root_file)
     usual = dict(chosen)
-    for group, _, option in (word.partition("=") for word in words):
-        if group in chosen and (conf / group / f"{option}.yaml").is_file():
-            chosen[group] = option
+    for group, _, typed in (word.partition("=") for word in words):
+        if group in chosen and (conf / group / f"{typed}.yaml").is_file():
+            chosen[group] = typed
     lines = [examples.strip(), "", "Choices (group=option; the default is marked *):"]
     for group in chosen:
         nested = group not in beside

@@ -54,6 +54,23 @@ LATER = {
 before the setting existed."""
 
 
+ALL_PARTS = ("image_size", "style", "seed", "colours", "backgrounds")
+READ_BY = {
+    "photos": (
+        *ALL_PARTS, "bias", "shortcut", "domains", "drop_colour", "drop_background", "edits",
+        "skew", "skewed", "skewed_subjects", "real_scenes", "counterfactual_pairs",
+        "unbiased_scenes", "id_scenes", "ood_pairs",
+    ),
+    "entailment": (*ALL_PARTS, "domains", "ve_photos", "ve_test_photos"),
+    "questions": (*ALL_PARTS, "vqa_pairs", "vqa_test_pairs"),
+    "compositional": (
+        *ALL_PARTS, "bias", "shortcut", "drop_colour", "drop_background",
+        "compositional_pairs", "compositional_test_pairs",
+    ),
+}  # fmt: skip
+"""The settings that draw the parts of each family of ``cfaug.world_source.world_family``."""
+
+
 @dataclass(frozen=True)
 class WorldSettings:
     """One world: the look of its scenes, the bias of its training scenes, and their numbers.

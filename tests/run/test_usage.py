@@ -34,6 +34,13 @@ def test_choices_of_ones_own_are_listed_beside_ours(tmp_path, script, capsys):
     assert ours < both
 
 
+def test_a_choice_beside_help_shows_its_settings(script, capsys):
+    assert script("evaluate")(["benchmark=skew", "--help"]) == 0
+    said = capsys.readouterr().out
+    assert "permutations: " in said
+    assert "auto*" in said  # the default is still the default
+
+
 def test_what_follows_from_other_choices_names_them():
     assert name_both(CONF, "generate", "recipe", "coco_cf/paper") == "recipe=coco_cf zoo=paper"
     assert name_both(CONF, "generate", "recipe", "coco_cf/none") is None
