@@ -82,6 +82,8 @@ def plan_run(settings: TrainSettings) -> TrainJob:
         check_undrawn(data, words)
     planned = _plan(data, asked)
     planned.task.check()
+    if isinstance(data, DataSettings) and data.plan is None:
+        _refuse_missing_side(data, planned.task.counts)
     if asked.trainer.num_nodes > 1:  # several devices of one machine are started by the command
         refuse_unstarted(asked.trainer)
     warned = [
@@ -119,6 +121,20 @@ def _plan(data: Any, asked: Asked) -> Planned:
             return plan(data, asked)
     names = ", ".join(kind.__name__ for kind in PLANS)
     raise UserError(f"data is a {type(data).__name__}, which nothing trains on: choose {names}")
+
+
+def _refuse_missing_side(data: DataSettings, counts: Mapping[str, int]) -> None:
+    """Refuse a ratio of which rounding leaves no example of one of the sources.
+
+    Raises:
+        UserError: naming the ratio that this is.
+    """
+    for kind, whole in (("counterfactual", 0), ("real", 1)):
+        if 0 < data.ratio < 1 and not counts[kind]:
+            raise UserError(
+                f"data.cf_ratio={data.ratio:g} of {counts['train']:,} training examples leaves no "
+                f"{kind} example: write data.cf_ratio={whole}, or give a larger data.size"
+            )
 
 
 def _data_settings(data: Mapping[str, Any], seed: int) -> Any:

@@ -96,14 +96,7 @@ def plan_mixture(
     check(cf_ratio, Share, "data.cf_ratio")
     pool = make_pool(real, counterfactual, seed=seed, split=split, eligible=eligible)
     total, ratio = choose_total(pool.available, cf_ratio, size), decimal(cf_ratio)
-    drawn = half_up(ratio * total)
-    if 0 < ratio < 1 and drawn in (0, total):
-        kind, whole = ("counterfactual", 0) if drawn == 0 else ("real", 1)
-        raise UserError(
-            f"data.cf_ratio={cf_ratio} of {total:,} examples leaves no {kind} example: write "
-            f"data.cf_ratio={whole}, or give a larger data.size"
-        )
-    wanted = share_out(total, drawn, ratio, validation)
+    wanted = share_out(total, half_up(ratio * total), ratio, validation)
     return replace(divide(pool, wanted), size=total)
 
 

@@ -49,7 +49,8 @@ def test_a_distance_is_one_less_the_cosine_of_plain_transformers(parts):
 def test_texts_beyond_the_models_length_are_equally_far(parts):
     long = "a dog " * 60
     first, second = parts.distance.embed_texts([f"{long} red", f"{long} wet"])
-    np.testing.assert_array_equal(first, second)
+    # On some processors the rows of one matrix product differ in their last bits.
+    np.testing.assert_allclose(first, second, rtol=0, atol=1e-12)
 
 
 def test_float32_is_near_float64(parts):
