@@ -192,7 +192,7 @@ def test_counterfactuals_as_real_data_are_told(plan: Plan, tmp_path: Path) -> No
     """An arm of real data alone would have them."""
     cf, real = pairs(tmp_path / "cf"), photos(tmp_path / "real", 50)
     words = ["data.cf_ratio=0", "data.validation=0", "trainer.checkpoint=last"]
-    code, _, said = plan(f"data.real={cf}", *words, "loss=negatives")
+    code, _, said = plan(f"data.real={cf}", *words)
     assert code == 0
     assert f"warning: data.real={cf} has 3 counterfactual sets, whose counterfactuals" in said
     code, _, said = plan(f"data.real={real}", *words)
