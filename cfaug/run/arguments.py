@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from numbers import Real
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -289,14 +290,20 @@ def write_override(key: str, value: Any) -> str:
 
     Args:
         key: the setting's name, with dots.
-        value: a text, number, path, ``None``, or a list or mapping of these.
+        value: a text, number (also of numpy), path, ``None``, or a list or mapping of these.
 
     >>> write_override("data.cf_ratio", 0.6)
     'data.cf_ratio=0.6'
     >>> write_override("benchmark.only", ["a, b", None])
     'benchmark.only=["a, b",null]'
+
+    Raises:
+        UserError: for a text with a null byte, which no path and no name can have.
     """
-    return f"{key}={_write(value)}"
+    text = f"{key}={_write(value)}"
+    if "\0" in text:
+        raise UserError(f"{key}={value!r} is invalid: a text has no null byte")
+    return text
 
 
 def _write(value: Any) -> str:
@@ -306,7 +313,7 @@ def _write(value: Any) -> str:
         return "[" + ",".join(map(_write, value)) + "]"
     if value is None:
         return "null"
-    if isinstance(value, bool | int | float):
+    if isinstance(value, Real):  # numpy's numbers are Real too
         return str(value)
     text = str(value)
     plain = bool(re.fullmatch(r"[A-Za-z][\w./:-]*", text)) and text.lower() not in LITERALS

@@ -54,6 +54,8 @@ def check_choice(override: Any, options: Options) -> None:
     value = override.value()
     if not group or (override.is_delete() and NOTHING in group):
         return
+    if override.is_sweep_override():
+        raise UserError(f"{override.input_line} names several choices: add --multirun (-m)")
     named = isinstance(value, str) or (
         isinstance(value, list) and value and all(isinstance(one, str) for one in value)
     )

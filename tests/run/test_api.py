@@ -133,7 +133,7 @@ def test_what_python_trains_the_command_finds(here, script, capsys):
     data = {**numbers(TINY), "data.cf_ratio": 0.5, "trainer.max_steps": 2}
     mixture = cfaug.mix(data, seed=107)
     run = cfaug.fine_tune(data, seed=107, name="mine", arm="half")
-    assert run.folder == Path("runs/mine/half/seed=107")
+    assert run.folder == here / "runs/mine/half/seed=107"
     assert run.record["counts"]["train"] == len(mixture.train)
     weights = (run.folder / "checkpoint/model.safetensors").read_bytes()
     words = [f"{key}={value}" for key, value in data.items()]
