@@ -33,7 +33,7 @@ from cfaug.run.threads import use_threads
 from cfaug.run.train_settings import TrainSettings
 from cfaug.train.edit_data import EditData
 from cfaug.train.task import Task
-from cfaug.validation import check
+from cfaug.validation import RunSeed, check
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +113,7 @@ def _plan(data: Any, asked: Asked) -> Planned:
 
 
 def _data_settings(data: Mapping[str, Any], seed: int) -> Any:
-    check(seed, int, "seed")
+    check(seed, RunSeed, "seed")
     return build(data).with_seed(seed)
 
 
