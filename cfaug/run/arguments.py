@@ -211,14 +211,23 @@ def _unknown_flag(word: str) -> str:
     return f"unknown option {word!r}: {hint}Settings are written key=value, as in {example}"
 
 
+def key_of(override: str) -> str:
+    """Return the key of an override, without the signs before it.
+
+    >>> key_of("+data.cf_ratio=0.6"), key_of("~tuning")
+    ('data.cf_ratio', 'tuning')
+    """
+    return override.split("=", 1)[0].lstrip("+~")
+
+
 def _expand_sweeps(overrides: Iterable[str], script: str | None) -> Iterator[str]:
     """Replace a sweep by its settings, except those that are also given on the command line."""
     words = list(overrides)
-    given = {word.split("=", 1)[0] for word in words}
+    given = set(map(key_of, words))
     for word in words:
         if word.startswith("sweep="):
             swept = sweep_overrides(_find_sweep(word.removeprefix("sweep=")), script)
-            yield from (one for one in swept if one.split("=", 1)[0] not in given)
+            yield from (one for one in swept if key_of(one) not in given)
         else:
             yield word
 

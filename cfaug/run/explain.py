@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from cfaug.errors import UserError
-from cfaug.run.arguments import flatten, nearest
+from cfaug.run.arguments import flatten, key_of, nearest
 from cfaug.run.installation import find_folder
 from cfaug.run.usage import NOTHING, top_level
 
@@ -29,15 +29,6 @@ Options = Callable[[str], Sequence[str]]
 
 PRESET = "preset."
 """Prefix of a model's own values; users set the settings that take these."""
-
-
-def key_of(override: str) -> str:
-    """Return the key of an override, without the signs before it.
-
-    >>> key_of("+data.cf_ratio=0.6"), key_of("~tuning")
-    ('data.cf_ratio', 'tuning')
-    """
-    return override.split("=", 1)[0].lstrip("+~")
 
 
 def check_choice(override: Any, options: Options) -> None:

@@ -33,13 +33,14 @@ def refuse_duplicated(parsed: Sequence[Any]) -> None:
     for override in parsed:
         if override.is_delete():
             continue
-        word = words.setdefault((override.key_or_group, override.package), override.input_line)
-        if word is not override.input_line:
-            key = override.key_or_group
+        key = override.key_or_group
+        if (key, override.package) in words:
+            word = words[key, override.package]
             raise UserError(
                 f"duplicated setting: {word} and {override.input_line}: type {key} once, or list "
                 f"the values of a sweep ({key}=A,B with --multirun)"
             )
+        words[key, override.package] = override.input_line
 
 
 def split(parsed: Sequence[Any], options: Options) -> list[Words]:
