@@ -38,6 +38,21 @@ Share = Annotated[float, Interval(ge=0, le=1)]
 PartialShare = Annotated[float, Interval(ge=0, lt=1)]
 """A share below 1: in [0, 1)."""
 
+Seed = Annotated[int, Interval(ge=0, le=2**32 - 1)]
+"""The seed of draws, in the range of numpy's and scikit-learn's seeds."""
+
+RunSeed = Annotated[int, Interval(ge=0, le=2**32 - 2)]
+"""A seed after which another one must exist: a run's data seed is its seed + 1."""
+
+Processes = Annotated[int, Interval(ge=1, le=1024)]
+"""A number of processes or threads at once, which a slip of the keyboard may not make endless."""
+
+Workers = Annotated[int, Interval(ge=0, le=1024)]
+"""A number of processes besides this one."""
+
+INTEGERS = range(-(2**63), 2**63)
+"""The whole numbers that a setting may have: those that numpy, torch and the file formats store."""
+
 LONGEST = 200
 """The largest number of characters of a value that a message quotes."""
 
@@ -162,12 +177,15 @@ def _strict(annotation: Any) -> Any:
         if not all(isinstance(mark, BaseMetadata | GroupedMetadata) for mark in kinds[1:]):
             return Any  # cfaug.run.setting_types reads and checks other marks
         # The validator of the base comes last, so that it runs before the bounds are compared.
-        base, *reader = get_args(_strict(kinds[0])) if kinds[0] is float else [_strict(kinds[0])]
+        number = kinds[0] in {float, int}
+        base, *reader = get_args(_strict(kinds[0])) if number else [_strict(kinds[0])]
         return Annotated[(base, *kinds[1:], *reader)]
     if origin in {Union, types.UnionType}:
         return reduce(or_, map(_strict, kinds))
-    if annotation in {None, bool, int, str, types.NoneType} or origin is Literal:
+    if annotation in {None, bool, str, types.NoneType} or origin is Literal:
         return annotation
+    if annotation is int:
+        return Annotated[int, BeforeValidator(_refuse_huge)]
     if annotation is float:  # pydantic would accept all that float() does, such as a tensor
         return Annotated[float, BeforeValidator(_refuse_lookalike)]
     inner = tuple(kind if kind is Ellipsis else _strict(kind) for kind in kinds)
@@ -183,6 +201,10 @@ def _strict(annotation: Any) -> Any:
 
 def _refuse_lookalike(value: Any) -> Any:
     return value if isinstance(value, int | float) else None
+
+
+def _refuse_huge(value: Any) -> Any:
+    return None if isinstance(value, int) and value not in INTEGERS else value
 
 
 def _read_list(value: Any) -> Any:
@@ -233,8 +255,12 @@ def explain_refusal(value: Any, annotation: Any, key: str) -> str:
         near = difflib.get_close_matches(write_value(value), names, 1)
         hint = f" (did you mean {near[0]}?)" if near else ""
         return f"{key}={write_value(value)}: choose from {', '.join(names)}{hint}"
-    wanted = dict.fromkeys(describe_type(choice) for choice in choices)
-    return f"{key}={write_value(value)} should be {' or '.join(wanted)}"
+    wanted = " or ".join(dict.fromkeys(describe_type(choice) for choice in choices))
+    whole = [choice for choice in choices if base_of(choice) is int]
+    bounded = any(isinstance(mark, Le | Lt) for choice in whole for mark in _marks(choice))
+    huge = whole and not bounded and isinstance(value, int) and value not in INTEGERS
+    limit = f"; the largest whole number is {INTEGERS[-1]}" if huge else ""
+    return f"{key}={write_value(value)} should be {wanted}{limit}"
 
 
 def _parts(value: Any, annotation: Any) -> list[tuple[str, Any, Any]]:

@@ -17,7 +17,7 @@ from cfaug.annotation.question import Item, Question
 from cfaug.data.planning.rational import decimal, half_up
 from cfaug.errors import UserError
 from cfaug.rng import derive, generator
-from cfaug.validation import Positive, Share, check_fields
+from cfaug.validation import Positive, Seed, Share, check_fields
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -93,7 +93,7 @@ class Assignment:
     annotators_per_item: int = 3
     overlap_fraction: Share = 0.1
     sample: Positive | None = None
-    seed: int = 0
+    seed: Seed = 0
 
     def __post_init__(self) -> None:
         check_fields(self, "annotate.assignment")

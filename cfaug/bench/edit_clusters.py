@@ -22,7 +22,7 @@ from cfaug.protocols import DualEncoder
 from cfaug.report.stress import CENTRE, GROUP
 from cfaug.text.protocols import SentenceEmbedder
 from cfaug.types import ORIGINAL, RECONSTRUCTION
-from cfaug.validation import Positive, check_fields
+from cfaug.validation import Positive, Seed, check_fields
 
 if TYPE_CHECKING:
     from cfaug.models.specs import ModelSpec
@@ -58,7 +58,7 @@ class EditClusters:
     feature: Feature = "abs_diff"
     unit: Unit = "word"
     clusters: Positive = CLUSTERS
-    seed: int = 0
+    seed: Seed = 0
     batch_size: int = 256
 
     def __post_init__(self) -> None:

@@ -46,7 +46,7 @@ from cfaug.errors import UserError
 from cfaug.protocols import DualEncoder
 from cfaug.report.items import Items
 from cfaug.types import Evaluation
-from cfaug.validation import Positive
+from cfaug.validation import Positive, Seed
 
 if TYPE_CHECKING:
     from cfaug.bench.cached_model import CachedEncoder
@@ -107,7 +107,7 @@ class Insertion(WritesModelPage, TextPairBenchmark):
 
     prefix: str = PREFIX
     pairs_per_batch: Annotated[int, Ge(FEWEST)] = 1000
-    seed: int = 0
+    seed: Seed = 0
     compat: Compat | None = None
     sentence_encoder: SentenceEmbedder | None = None
     synonyms: str | None = WORDNET

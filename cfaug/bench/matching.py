@@ -21,7 +21,7 @@ from cfaug.errors import UserError
 from cfaug.metrics.matching import SCORES, gaps_where_scored
 from cfaug.protocols import Matcher
 from cfaug.types import CLUSTER, ITEM, Column, Evaluation
-from cfaug.validation import Positive
+from cfaug.validation import Positive, Seed
 
 if TYPE_CHECKING:
     from cfaug.bench.cached_model import CachedMatcher
@@ -50,7 +50,7 @@ class Matching(SourceBenchmark):
 
     batch_size: Positive = 64
     real: str | None = None
-    seed: int = 0
+    seed: Seed = 0
 
     kind: ClassVar[str] = "matching"
     needs: ClassVar[type] = Matcher

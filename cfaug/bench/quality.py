@@ -23,6 +23,7 @@ from cfaug.progress import watch
 from cfaug.protocols import FeatureExtractor, LanguageModel
 from cfaug.rng import generator
 from cfaug.types import ORIGINAL, RECONSTRUCTION, Evaluation, Outcome
+from cfaug.validation import Seed
 
 
 @dataclass
@@ -44,7 +45,7 @@ class ImageQuality(JoinedBenchmark):
         seed: the seed of the random halves.
     """
 
-    seed: int = 0
+    seed: Seed = 0
 
     kind: ClassVar[str] = "quality"
     needs: ClassVar[type] = FeatureExtractor

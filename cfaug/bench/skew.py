@@ -60,7 +60,7 @@ from cfaug.progress import watch
 from cfaug.read_with import ReadWith
 from cfaug.text.templates import placeholders, right_articles
 from cfaug.types import Evaluation
-from cfaug.validation import Count
+from cfaug.validation import Count, Seed
 
 if TYPE_CHECKING:
     from cfaug.bench.cached_model import CachedEncoder
@@ -121,7 +121,7 @@ class Skew(WritesModelPage, SourceBenchmark):
     permute: Permute = "sets"
     permutations: int = 10_000
     resamples: int = 2_000
-    seed: int = 0
+    seed: Seed = 0
     prompts: Prompts = "raw_mean"
     templates: Sequence[str] | None = None
     invalid: Invalid = "refuse"

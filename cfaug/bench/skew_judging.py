@@ -9,7 +9,7 @@ from annotated_types import Interval
 
 from cfaug.errors import UserError
 from cfaug.metrics.skew import ALPHA, Zeros
-from cfaug.validation import PositiveNumber, check_fields
+from cfaug.validation import PositiveNumber, Seed, check_fields
 
 Permute = Literal["sets", "pool"]
 Compat = Literal["released"]
@@ -31,7 +31,7 @@ class Judging:
     permute: Permute = "sets"
     permutations: Annotated[int, Interval(ge=1, le=MOST_PERMUTATIONS)] = 10_000
     resamples: Annotated[int, Interval(ge=1, le=MOST_RESAMPLES)] = 2_000
-    seed: int = 0
+    seed: Seed = 0
     compat: Compat | None = None
 
     def __post_init__(self) -> None:

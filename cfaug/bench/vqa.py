@@ -66,7 +66,7 @@ from cfaug.question_sets import BASIC, COUNTERFACTUAL, DISPUTED, AskedImage
 from cfaug.text.question_checks import QuestionProblem, validate
 from cfaug.text.question_wording import read_wording
 from cfaug.types import Evaluation
-from cfaug.validation import Count, Positive, check_fields
+from cfaug.validation import Count, Positive, Seed, check_fields
 
 if TYPE_CHECKING:
     from cfaug.bench.cached_model import CachedAnswerer
@@ -119,7 +119,7 @@ class VisualQuestions(WritesModelPage):
     reduction: Reduction = "token_mean"
     wording: str = "plain"
     option_order: Order = "given"
-    order_seed: int = 0
+    order_seed: Seed = 0
     demonstrations: str | None = None
     shots: Count = 0
     chain_of_thought: ChainOfThought | None = None

@@ -24,7 +24,7 @@ from cfaug.generate.chat_protocol import (
     QuestionRefusedError,
     ServerError,
 )
-from cfaug.validation import Positive, check_fields
+from cfaug.validation import Positive, Processes, check_fields
 from cfaug.weights import sha256_text
 
 NO_CHAT, NO_JSON, WRONG_FORM, EMPTY, REFUSED, CUT_OFF = (
@@ -120,7 +120,7 @@ class ChatAsker:
     model: str
     cache: str | None = None
     attempts: Positive = 3
-    concurrency: Positive = 8
+    concurrency: Processes = 8
     settings: ChatSettings = field(default_factory=ChatSettings)
 
     def __post_init__(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from cfaug.validation import Positive, check_fields, check_part
+from cfaug.validation import Positive, Seed, check_fields, check_part
 
 ImageFormat = Literal["png", "webp", "jpeg"]
 Stage = Literal["captions", "images", "all"]
@@ -32,7 +32,7 @@ class RunSettings:
     """
 
     stage: Stage = "all"
-    seed: int = 0
+    seed: Seed = 0
     part: int = 0
     parts: int = 1
     publish_incomplete: bool = False

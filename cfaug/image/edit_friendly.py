@@ -11,7 +11,7 @@ import torch
 from cfaug.errors import UserError
 from cfaug.image.inversion import Inversion, Photos, Predictor, pick_attention
 from cfaug.rng import generator
-from cfaug.validation import PartialShare, Weight, check_fields
+from cfaug.validation import PartialShare, Seed, Weight, check_fields
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,7 +40,7 @@ class EditFriendly:
 
     skipped: PartialShare = 0.36
     guidance: Weight = 3.5
-    seed: int = 0
+    seed: Seed = 0
 
     name: ClassVar[str] = "edit_friendly"
     eta: ClassVar[float] = 1.0

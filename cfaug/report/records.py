@@ -21,7 +21,11 @@ from cfaug.renames import update_record, update_settings
 from cfaug.report.results import RECORD, RESULTS, Result, read_record, read_results
 
 CONFIG = "config.yaml"
-STATES = ("running", "done", "failed")
+FAILED, INTERRUPTED = "failed", "interrupted"
+UNFINISHED = (FAILED, INTERRUPTED)
+"""States of a run that ended before its last step, by an error, or by Ctrl-C or SIGTERM."""
+
+STATES = ("running", "done", *UNFINISHED)
 SEED = re.compile(r"seed=(-?\d+)")
 
 

@@ -20,7 +20,7 @@ from cfaug.run.annotation_source import (
 from cfaug.run.build import build
 from cfaug.run.launch import DONE
 from cfaug.run.readings import say_source
-from cfaug.validation import check_fields
+from cfaug.validation import Seed, check_fields
 
 if TYPE_CHECKING:
     from cfaug.annotation.assignment import Assignment
@@ -193,7 +193,7 @@ class Taxonomy:
     category_question: Question
     answers: Sequence[str]
     sample: int
-    seed: int
+    seed: Seed
     side: int
 
     def run(self, source: Source) -> None:

@@ -101,7 +101,8 @@ def generate_sets(settings: Settings | None = None, /, **more: Any) -> Path:
         more: further settings, whose names hold no dot: ``recipe="coco_cf", limit=6``.
 
     Returns:
-        The folder of shards, a source of examples for ``open_source`` and for training.
+        The folder of shards, an absolute path: a source of examples for ``open_source`` and for
+        training.
 
     Raises:
         UserError: for invalid settings, examples or folders, or shards that were not published.
@@ -113,7 +114,7 @@ def generate_sets(settings: Settings | None = None, /, **more: Any) -> Path:
     _refuse_dry_run(given.dry_run)
     if generate(given) != DONE:
         raise UserError(f"{given.paths['shards']}: not every shard was published; generate again")
-    return Path(given.paths["shards"])
+    return Path(given.paths["shards"]).absolute()
 
 
 @_public()
@@ -148,7 +149,7 @@ def fine_tune(settings: Settings | None = None, /, **more: Any) -> Run:
         more: further settings, whose names hold no dot: ``seed=107, name="mine"``.
 
     Returns:
-        The finished run, with ``folder``, ``record`` (run.json) and ``results()``.
+        The finished run, with ``folder`` (absolute), ``record`` (run.json) and ``results()``.
 
     Raises:
         UserError: for invalid settings or data, or if the run failed.
@@ -159,7 +160,7 @@ def fine_tune(settings: Settings | None = None, /, **more: Any) -> Run:
     _refuse_dry_run(job.settings.dry_run)
     if run_one(job) != DONE:
         raise UserError(f"{job.folder.path}: the run failed; its messages are above")
-    return read_run_folder(job.folder.path)
+    return _read_run(job.folder.path)
 
 
 @_public()
@@ -230,7 +231,7 @@ def read_run(folder: str | Path) -> Run:
         folder: the folder of the run, ``RUNS/EXPERIMENT/ARM/seed=N``.
 
     Returns:
-        The run, with ``folder``, ``record`` (run.json) and ``results()``.
+        The run, with ``folder`` (absolute), ``record`` (run.json) and ``results()``.
 
     Raises:
         UserError: if the run's record is missing or damaged.
@@ -241,16 +242,21 @@ def read_run(folder: str | Path) -> Run:
         inner = sorted({*place.glob(f"seed=*/{RECORD}"), *place.glob(f"*/seed=*/{RECORD}")})
         there = f"; there are {name_some(file.parent for file in inner)}" if inner else ""
         raise UserError(f"{place} is not a run, RUNS/EXPERIMENT/ARM/seed=N{there}")
-    return read_run_folder(place)
+    return _read_run(place)
+
+
+def _read_run(folder: Path) -> Run:
+    """Read a run, which stays the same run if the program changes its working directory."""
+    return read_run_folder(folder.absolute())
 
 
 def _check_path(value: object, what: str) -> None:
-    """Refuse a value that is not a path, or is empty.
+    """Refuse a value that no path can be: another type, an empty text, or one with a null byte.
 
     Raises:
         UserError: naming the value and the expected one.
     """
-    if not isinstance(value, str | Path) or not str(value):
+    if not isinstance(value, str | Path) or not str(value) or "\0" in str(value):
         raise UserError(f"{value!r} is invalid: it should be {what}")
 
 

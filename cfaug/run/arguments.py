@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from numbers import Real
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -210,14 +211,23 @@ def _unknown_flag(word: str) -> str:
     return f"unknown option {word!r}: {hint}Settings are written key=value, as in {example}"
 
 
+def key_of(override: str) -> str:
+    """Return the key of an override, without the signs before it.
+
+    >>> key_of("+data.cf_ratio=0.6"), key_of("~tuning")
+    ('data.cf_ratio', 'tuning')
+    """
+    return override.split("=", 1)[0].lstrip("+~")
+
+
 def _expand_sweeps(overrides: Iterable[str], script: str | None) -> Iterator[str]:
     """Replace a sweep by its settings, except those that are also given on the command line."""
     words = list(overrides)
-    given = {word.split("=", 1)[0] for word in words}
+    given = set(map(key_of, words))
     for word in words:
         if word.startswith("sweep="):
             swept = sweep_overrides(_find_sweep(word.removeprefix("sweep=")), script)
-            yield from (one for one in swept if one.split("=", 1)[0] not in given)
+            yield from (one for one in swept if key_of(one) not in given)
         else:
             yield word
 
@@ -289,14 +299,20 @@ def write_override(key: str, value: Any) -> str:
 
     Args:
         key: the setting's name, with dots.
-        value: a text, number, path, ``None``, or a list or mapping of these.
+        value: a text, number (also of numpy), path, ``None``, or a list or mapping of these.
 
     >>> write_override("data.cf_ratio", 0.6)
     'data.cf_ratio=0.6'
     >>> write_override("benchmark.only", ["a, b", None])
     'benchmark.only=["a, b",null]'
+
+    Raises:
+        UserError: for a text with a null byte, which no path and no name can have.
     """
-    return f"{key}={_write(value)}"
+    text = f"{key}={_write(value)}"
+    if "\0" in text:
+        raise UserError(f"{key}={value!r} is invalid: a text has no null byte")
+    return text
 
 
 def _write(value: Any) -> str:
@@ -306,7 +322,7 @@ def _write(value: Any) -> str:
         return "[" + ",".join(map(_write, value)) + "]"
     if value is None:
         return "null"
-    if isinstance(value, bool | int | float):
+    if isinstance(value, Real):  # numpy's numbers are Real too
         return str(value)
     text = str(value)
     plain = bool(re.fullmatch(r"[A-Za-z][\w./:-]*", text)) and text.lower() not in LITERALS

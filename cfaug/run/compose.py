@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from itertools import product
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from cfaug.data.planning.settings import data_seed
 from cfaug.errors import UserError
+from cfaug.progress import watch
 from cfaug.renames import explain_settings
 from cfaug.run.arguments import KEY, flatten, how_to_quote
 from cfaug.run.binding import bind
 from cfaug.run.explain import Options, check_choice, explain
+from cfaug.run.sweep_jobs import leave_out_duplicated, refuse_duplicated, split
 from cfaug.run.unread import refuse_unread
 from cfaug.run.usage import NOTHING, name_both, options_in
 
@@ -25,6 +28,9 @@ PRESET = "preset"
 
 BY_SEED = "by_seed"
 """The settings that depend on the run's seed, as they are written."""
+
+PLAIN_SEED = re.compile(r"seed=(0|-?[1-9]\d{0,18})", re.ASCII)
+"""A run's seed as a word, which selects no file: it may be set after the files are merged."""
 
 
 def compose_jobs(
@@ -42,22 +48,27 @@ def compose_jobs(
             refused.
 
     Returns:
-        One (resolved configuration, overrides of this job) per job, in the order of the sweep.
+        One (resolved configuration, overrides of this job) per job, in the order of the sweep;
+        jobs with equal configurations are one job.
 
     Raises:
-        UserError: for a mistyped key, option or value, naming the nearest one.
+        UserError: for a mistyped key, option or value, naming the nearest one; for a setting that
+            is typed twice, or an empty sweep.
     """
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
 
     GlobalHydra.instance().clear()
+    _merge_words.cache_clear()
     _register_resolvers()
     with initialize_config_dir(version_base="1.3", config_dir=str(conf.resolve())):
         parsed = _parse(overrides, multirun)
-        jobs = _split(parsed) if multirun else [list(overrides)]
+        refuse_duplicated(parsed)
         options = options_in(conf, name)
+        jobs = split(parsed, options) if multirun else [list(overrides)]
         _refuse_parts(conf, name, [word for job in jobs for word in job])
-        composed = [_job(name, job, command, options) for job in jobs]
+        every = watch(jobs, "composing the sweep", len(jobs), "jobs")
+        composed = leave_out_duplicated([_job(name, job, command, options) for job in every])
 
         def written(words: Sequence[str]) -> Config:
             return flatten(_container(_merge(name, words, options), resolve=False))
@@ -127,30 +138,6 @@ def _parse(overrides: Sequence[str], multirun: bool) -> list[Any]:
     return found
 
 
-def _split(parsed: list[Any]) -> list[list[str]]:
-    """Return the words of every job of a sweep: the product of the values that overrides list.
-
-    As in Hydra's basic sweeper, whose module is private, the last override of a key counts, in the
-    place of the first.
-
-    Raises:
-        UserError: for a range of real numbers, which does not list its values.
-    """
-    choices: dict[str, list[str]] = {}
-    for override in parsed:
-        key = override.get_key_element()
-        if not override.is_sweep_override():
-            choices[key] = [f"{key}={override.get_value_element_as_str()}"]
-        elif override.is_discrete_sweep():
-            choices[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]
-        else:
-            raise UserError(
-                f"cannot read the sweep: {override.input_line} has no list of values; write "
-                f"{key}=A,B or {key}=range(START,STOP)"
-            )
-    return [list(job) for job in product(*choices.values())]
-
-
 def _compose(name: str, words: Sequence[str], options: Options) -> Config:
     """Compose one job.
 
@@ -161,11 +148,29 @@ def _compose(name: str, words: Sequence[str], options: Options) -> Config:
 
 
 def _merge(name: str, words: Sequence[str], options: Options) -> Any:
-    """Return one job's settings as Hydra merges them, with interpolations unresolved."""
-    from hydra import compose
+    """Return one job's settings as Hydra merges them, with interpolations unresolved.
+
+    The result is valid until the next call: jobs that differ only in their seed share one tree, as
+    merging the files takes most of the time of a sweep of many seeds.
+    """
+    from omegaconf import OmegaConf
 
     kept = [word for word in words if not _says_nothing(word, options)]
-    return compose(config_name=name, overrides=kept)
+    seeds = [found for word in kept if (found := PLAIN_SEED.fullmatch(word))]
+    if seeds:
+        others = tuple(word for word in kept if not PLAIN_SEED.fullmatch(word))
+        tree = _merge_words(name, others)
+        if "seed" in tree:
+            OmegaConf.update(tree, "seed", int(seeds[-1][1]))
+            return tree
+    return _merge_words(name, tuple(kept))
+
+
+@lru_cache(maxsize=64)
+def _merge_words(name: str, words: tuple[str, ...]) -> Any:
+    from hydra import compose
+
+    return compose(config_name=name, overrides=list(words))
 
 
 def _explain_renamed(name: str, words: Sequence[str], options: Options) -> str | None:

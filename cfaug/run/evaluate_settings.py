@@ -16,7 +16,7 @@ from cfaug.run.joined_experiments import join_experiments
 from cfaug.run.names import runs_folder
 from cfaug.run.setting_types import Node, RunPaths
 from cfaug.run.threads import Threads
-from cfaug.validation import Means, Share, check_fields
+from cfaug.validation import Means, RunSeed, Share, check_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class EvaluateSettings:
     arm: str | None
     runs: Sequence[str] | None
     weights: str | None
-    seed: int
+    seed: RunSeed
     benchmark: Node
     baseline: str | Sequence[str] | None
     model: Node

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from cfaug.errors import UserError
-from cfaug.run.arguments import flatten, nearest
+from cfaug.run.arguments import flatten, key_of, nearest
 from cfaug.run.installation import find_folder
 from cfaug.run.usage import NOTHING, top_level
 
@@ -31,15 +31,6 @@ PRESET = "preset."
 """Prefix of a model's own values; users set the settings that take these."""
 
 
-def key_of(override: str) -> str:
-    """Return the key of an override, without the signs before it.
-
-    >>> key_of("+data.cf_ratio=0.6"), key_of("~tuning")
-    ('data.cf_ratio', 'tuning')
-    """
-    return override.split("=", 1)[0].lstrip("+~")
-
-
 def check_choice(override: Any, options: Options) -> None:
     """Refuse a group's choice that is not a name, for which Hydra reports an internal error.
 
@@ -54,6 +45,8 @@ def check_choice(override: Any, options: Options) -> None:
     value = override.value()
     if not group or (override.is_delete() and NOTHING in group):
         return
+    if override.is_sweep_override():
+        raise UserError(f"{override.input_line} names several choices: add --multirun (-m)")
     named = isinstance(value, str) or (
         isinstance(value, list) and value and all(isinstance(one, str) for one in value)
     )

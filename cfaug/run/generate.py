@@ -27,7 +27,7 @@ from cfaug.run.setting_types import Keys, Node
 from cfaug.run.sources import SOURCE
 from cfaug.run.threads import Threads, use_threads
 from cfaug.types import Example
-from cfaug.validation import Means, Positive, check
+from cfaug.validation import Means, Positive, Processes, check
 from cfaug.world_source import QUESTIONS_PREFIX, is_world
 
 ZOOS = ("shapescapes", "paper")
@@ -107,7 +107,7 @@ class GenerateSettings(RunSettings):
     export: ExportSettings
     paths: GenerationPaths
     limit: Positive | Annotated[None, Means("all")]
-    parallel: Positive
+    parallel: Processes
     dry_run: bool
     threads: Threads = None
     overrides: Sequence[str] = ()
@@ -135,7 +135,7 @@ def generate(settings: GenerateSettings) -> int:
 def run_jobs(jobs: Jobs) -> int:
     """Run every composed job, ``parallel`` at once, and return the worst exit code."""
     parallel = jobs[0][0]["parallel"]
-    check(parallel, Positive, "parallel")
+    check(parallel, Processes, "parallel")
     if min(parallel, len(jobs)) > 1:
         return max(code for _, code in run_at_once(jobs, _run_reported, min(parallel, len(jobs))))
     return max(_run(job) for job in jobs)

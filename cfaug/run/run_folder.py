@@ -21,7 +21,7 @@ from cfaug.locks import hold_lock
 from cfaug.messages import say
 from cfaug.renames import update_record
 from cfaug.report.identities import ABSENT, by_different_rules
-from cfaug.report.records import check_record
+from cfaug.report.records import UNFINISHED, check_record
 from cfaug.report.results import read_record
 from cfaug.run.identity import EXTENDED, LENGTH, config_hash
 from cfaug.run.names import check_owner
@@ -87,10 +87,10 @@ class RunFolder:
         return "done" if record.get("state") == "done" else "resume"
 
     def state(self) -> str:
-        """Return the state: absent, other (another configuration's), done, failed, or cut off.
+        """Return the state: absent, other (another configuration's), done, failed, or interrupted.
 
-        Further states: at work, held by a process of this machine; unreadable, a damaged record; to
-        extend, a shorter run that this one extends.
+        Further states: cut off, killed without a word; at work, held by a process of this machine;
+        unreadable, a damaged record; to extend, a shorter run that this one extends.
         """
         file = self.path / "run.json"
         if not file.exists():
@@ -122,8 +122,8 @@ class RunFolder:
         return self.replaces is not None and record.get("config_hash") == self.replaces
 
     def _took_no_step(self, record: Mapping[str, Any]) -> bool:
-        """Say whether a run failed before its first step, so that removing it loses nothing."""
-        if record.get("state") != "failed" or self.has_checkpoint:
+        """Say whether a run ended before its first step, so that removing it loses nothing."""
+        if record.get("state") not in UNFINISHED or self.has_checkpoint:
             return False
         curve = self.path / "metrics.csv"
         rows = curve.read_bytes().count(b"\n") if curve.exists() else 0

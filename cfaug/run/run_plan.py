@@ -8,6 +8,8 @@ from typing import Any
 
 from cfaug.data.planning.settings import DataSettings, EntailmentData, QuestionData
 from cfaug.errors import UserError
+from cfaug.messages import say_once
+from cfaug.progress import watch
 from cfaug.run.build import build
 from cfaug.run.compose import Config
 from cfaug.run.contrastive_plan import plan_contrastive
@@ -22,7 +24,7 @@ from cfaug.run.identity import (
 from cfaug.run.language_plan import plan_language
 from cfaug.run.launch import Jobs
 from cfaug.run.mixture_plan import prepare_sources
-from cfaug.run.names import experiment_name, runs_folder
+from cfaug.run.names import clean_name, experiment_name, runs_folder
 from cfaug.run.planned import Asked, Planned
 from cfaug.run.preset import check_scale, check_warmup, notes, refuse_ignored_epochs
 from cfaug.run.question_plan import plan_questions
@@ -33,7 +35,7 @@ from cfaug.run.train_settings import TrainSettings
 from cfaug.train.edit_data import EditData
 from cfaug.train.settings import refuse_unstarted
 from cfaug.train.task import Task
-from cfaug.validation import check
+from cfaug.validation import RunSeed, check
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +72,8 @@ def plan_run(settings: TrainSettings) -> TrainJob:
     arm = arm_folder(root, without_length(words) if settings.extend else words, settings.config())
     use_threads(settings.threads)
     settings.check()
+    if settings.arm is not None and clean_name(settings.arm) != settings.arm:
+        say_once(f"the folder of arm={settings.arm} is called {arm.name}")
     refuse_ignored_epochs(words, settings.trainer)
     asked = Asked.of(settings)
     if settings.parallel > 1 and asked.trainer.devices > 1:
@@ -138,7 +142,7 @@ def _refuse_missing_side(data: DataSettings, counts: Mapping[str, int]) -> None:
 
 
 def _data_settings(data: Mapping[str, Any], seed: int) -> Any:
-    check(seed, int, "seed")
+    check(seed, RunSeed, "seed")
     return build(data).with_seed(seed)
 
 
@@ -148,7 +152,10 @@ def prepare_data(jobs: Jobs) -> None:
     Raises:
         UserError: if a source cannot be drawn or scanned.
     """
-    found = [(_data_settings(one["data"], one["seed"]), one["paths"]) for one, _ in jobs]
+    found = [
+        (_data_settings(one["data"], one["seed"]), one["paths"])
+        for one, _ in watch(jobs, "reading the settings of the data", len(jobs), "jobs")
+    ]
     prepare_sources([
         (data, paths) for data, paths in found
         if isinstance(data, DataSettings) and not isinstance(data, QuestionData)

@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cfaug.devices import check_accelerator
-from cfaug.errors import UserError
+from cfaug.errors import UserError, name_some
 from cfaug.files import write_file
 from cfaug.messages import say, say_record
+from cfaug.progress import watch
+from cfaug.report.records import FAILED, INTERRUPTED
 from cfaug.report.results import read_record
 from cfaug.run import provenance
+from cfaug.run.arguments import flatten
 from cfaug.run.dry_run import describe
 from cfaug.run.extending import set_results_aside
 from cfaug.run.extras import check_logger
@@ -37,6 +40,10 @@ if TYPE_CHECKING:
     from cfaug.train.job import FitResult
 
 
+NOT_TOUCHED = ("other", "at work", "unreadable")
+"""States of a folder that a refused job did not change."""
+
+
 def run_jobs(jobs: Jobs) -> int:
     """Plan the jobs of this part, then run them, ``parallel`` at once; return the exit code."""
     jobs = _of_this_part(jobs)
@@ -46,7 +53,10 @@ def run_jobs(jobs: Jobs) -> int:
     for kind in {str(config["logger"].get("kind")): None for config, _ in jobs}:
         check_logger(kind)
     prepare_data(jobs)
-    planned = [plan_run(TrainSettings(**config, overrides=words)) for config, words in jobs]
+    planned = [
+        plan_run(TrainSettings(**config, overrides=words))
+        for config, words in watch(jobs, "planning the sweep", len(jobs), "jobs")
+    ]
     if speaks():
         for note in dict.fromkeys(note for job in planned for note in job.notes):
             say(f"warning: {note}")
@@ -97,13 +107,16 @@ def _in_turn(jobs: Sequence[TrainJob], stop_on_error: bool) -> Iterator[tuple[Tr
 
 
 def _summarise(results: Sequence[tuple[TrainJob, int]], jobs: int) -> int:
-    """List failed runs with the commands that repeat them, and return the exit code."""
+    """List failed and refused runs with the commands that repeat them; return the exit code."""
     failed = [(job, code) for job, code in results if code != DONE]
+    refused = [job for job, _ in failed if job.folder.state() in NOT_TOUCHED]
     if speaks():
         for job, _ in failed:
-            say(f"failed: {job.folder.path}")
+            said = "refused, and left as it is" if job in refused else "failed"
+            say(f"{said}: {job.folder.path}")
     if failed and jobs > 1:
-        say(f"{len(failed)} of {jobs} runs failed; to repeat each by itself:")
+        ended = "failed or were refused" if refused else "failed"
+        say(f"{len(failed)} of {jobs} runs {ended}; to repeat each by itself:")
         for job, _ in failed:
             say(f"  python train.py {shlex.join(_words(job))}")
     if len(results) < jobs:
@@ -120,14 +133,27 @@ def run_and_report(job: TrainJob) -> int:
 
 
 def _refuse_shared_folders(jobs: Sequence[TrainJob]) -> None:
+    """Refuse a sweep with two jobs that would write to one folder.
+
+    Raises:
+        UserError: naming the folder, the settings in which they differ, and a way out.
+    """
     seen: dict[Path, TrainJob] = {}
     for job in jobs:
         other = seen.setdefault(job.folder.path, job)
-        if other is not job:
+        if other is job:
+            continue
+        one, two = (flatten(each.settings.config()) for each in (other, job))
+        differing = sorted(key for key in {*one, *two} if one.get(key) != two.get(key))
+        both = f"two jobs of this sweep would write to {job.folder.path}: they differ in "
+        if other.folder.hash == job.folder.hash:
             raise UserError(
-                f"two jobs of this sweep would write to {job.folder.path}: "
-                "leave out arm=..., or give each its own"
+                f"{both}{name_some(differing)}, which does not change the result of a run: type "
+                "one value"
             )
+        typed = any(word.startswith("arm=") for word in _words(job))
+        way = "leave out arm=..., or give each its own" if typed else "give each its own arm=NAME"
+        raise UserError(f"{both}{name_some(differing)}: {way}")
 
 
 def run_one(job: TrainJob) -> int:
@@ -213,8 +239,9 @@ def _recorded_fit(job: TrainJob, verdict: Verdict) -> int:
     try:
         result = _fit(job, attempts, started)
     except BaseException as error:
+        state = INTERRUPTED if isinstance(error, KeyboardInterrupt) else FAILED
         with suppress(OSError):  # on a full disk the record stays "running", which is resumed too
-            job.folder.write_record({**record, "state": "failed"})
+            job.folder.write_record({**record, "state": state})
         if isinstance(error, KeyboardInterrupt):
             raise KeyboardInterrupt(_describe_saved(job.folder.path)) from None
         if isinstance(error, FileNotFoundError) and not file.exists():

@@ -11,7 +11,7 @@ from cfaug.run.compose import Config
 from cfaug.run.preset import Preset
 from cfaug.run.setting_types import Node, RunPaths
 from cfaug.run.threads import Threads
-from cfaug.validation import Means, Positive, check_fields
+from cfaug.validation import Means, Positive, Processes, RunSeed, check_fields
 
 NOT_OF_A_RUN = ("preset", "by_seed", "overrides")
 """Fields that composition and the command line fill, which are not settings."""
@@ -54,7 +54,7 @@ class TrainSettings:
 
     name: str
     arm: str | None
-    seed: int
+    seed: RunSeed
     data: Node
     model: Node
     optim: Node
@@ -65,7 +65,7 @@ class TrainSettings:
     overwrite: bool
     part: int = 0
     parts: int = 1
-    parallel: Annotated[Positive, Means("runs at once")] = 1
+    parallel: Annotated[Processes, Means("runs at once")] = 1
     on_error: Literal["continue", "stop"] = "continue"
     share_image_cache: bool = False
     image_cache_mib: Annotated[Positive, Means("MiB of decoded images")] = 4096

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cfaug.errors import UserError
 from cfaug.messages import say
 from cfaug.read_with import declared_by, describe_conditions, find_unread, holds
-from cfaug.run.arguments import flatten
+from cfaug.run.arguments import flatten, key_of
 from cfaug.run.binding import locate
 from cfaug.world_source import world_family
 
@@ -62,7 +63,7 @@ class Rule(NamedTuple):
 
 
 def _names_model(words: Sequence[str]) -> bool:
-    return any(key_of(word) == "model" for word in words)
+    return any(place_of(word) == "model" for word in words)
 
 
 def _names_runs(config: Config) -> bool:
@@ -288,13 +289,13 @@ OPEN_SOURCE = ("data.world", "data.seed", "seed", "paths")
 """The settings that ``cfaug.open_source`` reads."""
 
 
-def key_of(word: str) -> str:
+def place_of(word: str) -> str:
     """Return the setting of a word of the command line; for ``world@data.world`` its place.
 
-    >>> key_of("+data.size=3"), key_of("world@data.world=cfmm"), key_of("recipe@_global_.x=y")
+    >>> place_of("+data.size=3"), place_of("world@data.world=cfmm"), place_of("recipe@_global_.x=y")
     ('data.size', 'data.world', 'x')
     """
-    key = word.partition("=")[0].lstrip("+~")
+    key = key_of(word)
     place = key.partition("@")[2] or key
     return place.removeprefix("_global_").removeprefix(".")
 
@@ -319,20 +320,21 @@ def refuse_unread(
         UserError: naming the word, what does not read it and what would.
     """
     reasons: dict[str, str] = {}
-    unread_by: dict[str, int] = {}
-    typed: dict[str, int] = {}
+    typed, unread = Counter[str](), Counter[str]()
+    alike: dict[tuple[str, ...], list[Config]] = {}  # jobs that differ in their seed alone
     for config, words in jobs:
-        for word in words:
-            typed[key_of(word)] = typed.get(key_of(word), 0) + 1
-        for word, reason in find_unread_words(
-            command, {**config, "multirun": multirun}, words, written
-        ):
-            reasons.setdefault(key_of(word), reason)
-            unread_by[key_of(word)] = unread_by.get(key_of(word), 0) + 1
+        alike.setdefault(tuple(word for word in words if key_of(word) != "seed"), []).append(config)
+    for words, configs in alike.items():
+        seeds = [word for word in jobs[0][1] if key_of(word) == "seed"]
+        config = {**configs[0], "multirun": multirun}
+        typed.update(dict.fromkeys(map(place_of, [*words, *seeds]), len(configs)))
+        for word, reason in find_unread_words(command, config, [*words, *seeds], written):
+            reasons.setdefault(place_of(word), reason)
+            unread[place_of(word)] += len(configs)
     for key, reason in reasons.items():
-        if unread_by[key] == typed[key]:
+        if unread[key] == typed[key]:
             raise UserError(reason)
-        say(f"note: in {unread_by[key]} of {len(jobs)} jobs {reason}")
+        say(f"note: in {unread[key]} of {len(jobs)} jobs {reason}")
 
 
 def refuse_others(words: Sequence[str], reads: Sequence[str], reader: str) -> None:
@@ -347,7 +349,7 @@ def refuse_others(words: Sequence[str], reads: Sequence[str], reader: str) -> No
         UserError: naming the word and the settings that are read.
     """
     for word in words:
-        if not _touches(key_of(word), reads):
+        if not _touches(place_of(word), reads):
             raise UserError(
                 f"{word} would have no effect: {reader} reads {', '.join(reads)}; leave it out"
             )
@@ -368,9 +370,9 @@ def find_unread_words(
         written: a function from words to {setting: value as written}, with ``${...}``.
     """
     asked = [
-        (word, key_of(word))
+        (word, place_of(word))
         for word in words
-        if key_of(word).partition(".")[0] in config and not _asks_for_nothing(config, word)
+        if place_of(word).partition(".")[0] in config and not _asks_for_nothing(config, word)
     ]
     if not asked:
         return
@@ -385,7 +387,7 @@ def _asks_for_nothing(config: Config, word: str) -> bool:
     value = word.partition("=")[2]
     if value not in OFF:
         return value in NULL
-    *nodes, name = key_of(word).split(".")
+    *nodes, name = place_of(word).split(".")
     node: Any = config
     for one in nodes:
         node = node.get(one) if isinstance(node, Mapping) else None

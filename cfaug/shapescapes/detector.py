@@ -16,7 +16,7 @@ from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.truth import PLACE_COLOURS, read_scene
 from cfaug.shapescapes.vocabulary import COLOURS, SUBJECTS
 from cfaug.types import Example
-from cfaug.validation import OneOf, Share, check_fields
+from cfaug.validation import OneOf, Seed, Share, check_fields
 from cfaug.weights import sha256_text
 
 ERRORS = ("attribute", "missed", "label")
@@ -53,7 +53,7 @@ class SceneDetector:
 
     error_rate: Share = 0.0
     errors: Annotated[Sequence[Annotated[str, OneOf(ERRORS)]], MinLen(1)] = ERRORS
-    seed: int = 0
+    seed: Seed = 0
     world: WorldSettings | None = None
 
     name = DETECTIONS

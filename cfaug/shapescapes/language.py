@@ -17,6 +17,7 @@ from cfaug.rng import generator
 from cfaug.shapescapes.vocabulary import COLOURS, FRAMES, PLACES, SUBJECTS
 from cfaug.text.protocols import Blank, Fill
 from cfaug.text.sentence import split
+from cfaug.validation import Seed
 
 _KINDS: tuple[tuple[str, ...], ...] = (SUBJECTS, tuple(COLOURS))
 _OTHERS = {
@@ -83,7 +84,7 @@ class AttributeFiller:
         seed: the seed of the probabilities.
     """
 
-    seed: int = 0
+    seed: Seed = 0
 
     def fill(self, blanks: Sequence[Blank], top_k: int) -> list[list[Fill]]:
         """Return each blank's ``top_k`` most probable words."""

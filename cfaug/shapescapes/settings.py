@@ -14,7 +14,7 @@ from cfaug.errors import UserError
 from cfaug.read_with import ReadWith
 from cfaug.shapescapes.styles import STYLES, Style
 from cfaug.shapescapes.vocabulary import COLOURS, DOMAINS, KINDS, PHOTO, PLACES, SUBJECTS
-from cfaug.validation import OneOf, Share, check_fields
+from cfaug.validation import OneOf, Seed, Share, check_fields
 
 WORLD_VERSION = 1
 """The version of scenes and captions; increase it when they change, to rename shard folders."""
@@ -121,7 +121,7 @@ class WorldSettings:
     image_size: Annotated[int, Ge(8)] = 32
     bias: Share = 0.9
     style: Annotated[str, OneOf(STYLES)] = "fog"
-    seed: int | None = None
+    seed: Seed | None = None
     real_scenes: int = 1500
     counterfactual_pairs: int = 510
     unbiased_scenes: int = 1020

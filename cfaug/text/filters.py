@@ -19,6 +19,7 @@ from cfaug.text.protocols import (
     round_digits,
 )
 from cfaug.text.sentence import normalise
+from cfaug.validation import Seed
 
 
 def _new_tags(tagger: Tagger, candidates: Sequence[Candidate]) -> list[str]:
@@ -162,7 +163,7 @@ class KeyedChoice:
         seed: the seed of the draw, together with the caption's key.
     """
 
-    seed: int = 0
+    seed: Seed = 0
 
     def rank(self, groups: Sequence[Sequence[Candidate]]) -> list[list[Candidate]]:
         """Return each group in an order that depends only on the seed and the caption's key."""

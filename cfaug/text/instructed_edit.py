@@ -18,7 +18,7 @@ from cfaug.text.edit_prompts import EditPrompt, read_prompts
 from cfaug.text.sentence import normalise
 from cfaug.text.variations import CaptionEdit, EditGuard, VariationModel, VariationRequest
 from cfaug.types import Edit, Edited, Example, Proposal, Rejected
-from cfaug.validation import Count, Positive, check_fields
+from cfaug.validation import Count, Positive, Seed, check_fields
 from cfaug.weights import sha256_text
 
 NO_WORDS = "words"
@@ -67,7 +67,7 @@ class InstructedEdit:
     ask_for: Positive = 8
     guards: Mapping[str, EditGuard | None] = field(default_factory=dict)
     checks: Mapping[str, EditGuard | None] = field(default_factory=dict)
-    seed: int = 0
+    seed: Seed = 0
     max_words: Positive = 60
     _prompts: tuple[EditPrompt, ...] = field(init=False, repr=False)
 

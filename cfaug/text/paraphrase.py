@@ -24,7 +24,7 @@ from cfaug.text.sentence import Sentence, Slot, normalise, split
 from cfaug.text.stop_words import STOP_WORDS
 from cfaug.text.synonyms import Synonyms
 from cfaug.types import Edited, Example
-from cfaug.validation import check_fields
+from cfaug.validation import Seed, check_fields
 
 METHOD = "paraphrase"
 
@@ -73,7 +73,7 @@ class Paraphrase:
     kinds: Annotated[Sequence[Kind], MinLen(1)] = ("frame", "order")
     per: Literal["caption", "kind"] = "caption"
     synonyms: Synonyms | None = None
-    seed: int = 0
+    seed: Seed = 0
 
     def __post_init__(self) -> None:
         check_fields(self, "recipe.editor")

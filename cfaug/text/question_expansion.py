@@ -32,7 +32,7 @@ from cfaug.text.protocols import Described
 from cfaug.text.question_checks import DUPLICATED, check_question
 from cfaug.text.sentence import normalise
 from cfaug.types import Edit, Edited, Example, Proposal, Rejected, SourceImage
-from cfaug.validation import Positive, check_fields
+from cfaug.validation import Positive, Seed, check_fields
 from cfaug.weights import sha256_text
 
 PLACES = ("<category>", "<basic>", "<given>", "<count>")
@@ -158,7 +158,7 @@ class QuestionExpansion:
     count: Positive = 3
     ask_for: Positive = 5
     prompt: str = "printed"
-    seed: int = 0
+    seed: Seed = 0
     max_words: Positive = 60
     judge: QuestionJudge | None = None
     _prompts: Mapping[str, str] = field(init=False, repr=False)

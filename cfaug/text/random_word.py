@@ -17,7 +17,7 @@ from cfaug.text.protocols import Blank, Fill, MaskFiller
 from cfaug.text.sentence import Sentence, Slot, copy_case, replace, split
 from cfaug.text.variations import EditGuard, VariationRequest, Variations
 from cfaug.types import Edited, Example
-from cfaug.validation import Positive, check_fields
+from cfaug.validation import Positive, Seed, check_fields
 
 KIND = "random"
 
@@ -206,7 +206,7 @@ class RandomWordEdit:
     top_k: Positive = 10
     guards: Mapping[str, EditGuard | None] = field(default_factory=dict)
     checks: Mapping[str, EditGuard | None] = field(default_factory=dict)
-    seed: int = 0
+    seed: Seed = 0
 
     def __post_init__(self) -> None:
         check_fields(self, "recipe.editor")

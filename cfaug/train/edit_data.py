@@ -12,7 +12,7 @@ from cfaug.data.planning.settings import data_seed
 from cfaug.errors import UserError
 from cfaug.text.edit_format import FILE, EditFormat
 from cfaug.text.edit_prompts import read_prompts
-from cfaug.validation import PartialShare, Positive, check_fields
+from cfaug.validation import PartialShare, Positive, Seed, check_fields
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class EditData:
     batch_size: Positive = 4
     validation: PartialShare = 0.1
     max_length: Annotated[int, Ge(2)] = 1024
-    seed: int | None = None
+    seed: Seed | None = None
 
     def __post_init__(self) -> None:
         check_fields(self, "data")

@@ -12,7 +12,15 @@ from annotated_types import Interval
 from cfaug.devices import check_device
 from cfaug.errors import UserError
 from cfaug.read_with import GIVEN, ReadWith
-from cfaug.validation import Count, PartialShare, Positive, PositiveNumber, Weight, check_fields
+from cfaug.validation import (
+    Count,
+    PartialShare,
+    Positive,
+    PositiveNumber,
+    Processes,
+    Weight,
+    check_fields,
+)
 
 
 @dataclass(frozen=True)
@@ -63,7 +71,7 @@ class TrainerSettings:
 
     max_steps: Count | None = None
     max_epochs: Count | None = 3
-    devices: Positive = 1
+    devices: Processes = 1
     num_nodes: Positive = 1
     accelerator: Literal["auto", "cpu", "gpu", "mps"] = "auto"
     device: str | None = None

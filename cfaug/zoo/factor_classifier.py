@@ -26,6 +26,7 @@ from cfaug.rng import derive, generator
 from cfaug.shapescapes.oracle import CHOICES, FACTORS
 from cfaug.shapescapes.vocabulary import DOMAINS, PHOTO, Factors
 from cfaug.untrusted import from_folder
+from cfaug.validation import Seed
 from cfaug.weights import resolve
 from cfaug.zoo.command import facts, fresh_folder, read, run, write_card
 from cfaug.zoo.diffusion.data import Pixels, Scenes, draw
@@ -64,7 +65,7 @@ class JudgeSettings:
 
     out: str
     vae: str = ""
-    seed: int = 0
+    seed: Seed = 0
     processes: int = 2
     scenes: int = 10_000
     steps: int = 1_200

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cfaug.progress import watch
+from cfaug.validation import Seed
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -57,7 +58,7 @@ class DrawingSettings(FittingSettings):
     """
 
     out: str
-    seed: int = 0
+    seed: Seed = 0
     scenes: int = 12_000
     held_out: int = 800
 

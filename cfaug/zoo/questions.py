@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from cfaug.data.exporters import write_questions
 from cfaug.shapescapes.question_parts import PARTS, make_questions
 from cfaug.shapescapes.settings import WorldSettings
-from cfaug.validation import OneOf, Positive, check_fields
+from cfaug.validation import OneOf, Positive, Seed, check_fields
 from cfaug.zoo.command import read, run
 
 
@@ -35,7 +35,7 @@ class QuestionSettings:
     out: str
     part: Annotated[str, OneOf(PARTS)] = "test"
     pairs: Positive = 150
-    seed: int = 0
+    seed: Seed = 0
     image_size: int = 64
     style: str = "drawing"
 

@@ -24,7 +24,7 @@ from cfaug.question_sets import BASIC, AskedImage, AskedQuestion
 from cfaug.questions import Answered, Question
 from cfaug.rng import derive
 from cfaug.shapescapes.question_topics import CATEGORIES
-from cfaug.validation import OneOf, Positive, check_fields
+from cfaug.validation import OneOf, Positive, Seed, check_fields
 from cfaug.zoo.command import make_model, read, run
 from cfaug.zoo.fitting import FittingSettings
 from cfaug.zoo.vlm_model import build_model, build_tokenizer, load, save
@@ -70,7 +70,7 @@ class VlmSettings(FittingSettings):
     """
 
     out: str
-    seed: int = 0
+    seed: Seed = 0
     questions: Annotated[str, OneOf(QUESTIONS)] = BASIC
     basic_steps: int = 500
     pairs: int = 12_000

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import ast
 import re
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import cfaug
+from cfaug.run.arguments import write_override
 from tests.run.conftest import SCENES, WORLD
 from tests.scripts import ROOT
 
 TINY = dict(word.split("=") for word in WORLD)
 TINY_WORLD = dict(word.split("=") for word in SCENES)
+GENERATED = {"recipe": "deletion", "limit": 2, "paths.shards": "made", "paths.worlds": "shards"}
 PAGE = ROOT / "docs" / "quickstart.md"
 
 
@@ -83,6 +87,12 @@ def test_a_mistake_is_the_commands_sentence():
         (lambda: cfaug.compare(["a", "b"]), "holds no run"),
         (lambda: cfaug.compare("a", name="b"), "already gives name"),
         (lambda: cfaug.read_run(None), "None is invalid: it should be the folder of a run"),
+        # N20: a null byte ended in a traceback.
+        (lambda: cfaug.open_source("a\0b"), "it should be the name of a source"),
+        (lambda: cfaug.read_run("a\0b"), "it should be the folder of a run"),
+        (lambda: cfaug.evaluate("a\0b"), "it should be a run or a checkpoint"),
+        (lambda: cfaug.mix({"paths.shards": "a\0b"}), "a text has no null byte"),
+        (lambda: cfaug.mix({"name": ["a", Path("a\0b")]}), "a text has no null byte"),
         (lambda: cfaug.read_run("nowhere"), "nowhere is not a run, RUNS/EXPERIMENT/ARM/seed=N$"),
     ],
 )
@@ -114,6 +124,29 @@ def test_calls_from_threads_wait_for_each_other(here):
     assert found == [alone] * 6
 
 
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (np.int64(107), "107"), (np.uint8(7), "7"), (np.float32(0.5), "0.5"),
+        (np.float64(0.5), "0.5"), (np.bool_(True), '"True"'), ([np.int32(1), 2], "[1,2]"),
+    ],
+)  # fmt: skip
+def test_numbers_of_numpy_are_written_as_numbers(value, written):
+    """N21: seed=np.int64(107) "should be a whole number"."""
+    assert write_override("key", value) == f"key={written}"
+
+
+def test_numbers_of_numpy_are_taken(here):
+    """N21."""
+    plain = {**numbers(TINY), "data.cf_ratio": 0.5, "data.size": 20}
+    of_numpy = {key: np.asarray(value)[()] for key, value in plain.items()}
+    drawn = [
+        cfaug.mix(settings, seed=seed).train.tolist()
+        for settings, seed in ((plain, 3), (of_numpy, next(iter(np.arange(3, 4)))))
+    ]
+    assert drawn[0] == drawn[1]
+
+
 def test_a_missing_extra_is_named(here, monkeypatch):
     def lack(*_, **__):
         raise ModuleNotFoundError("No module named 'diffusers'", name="diffusers")
@@ -134,7 +167,7 @@ def test_what_python_trains_the_command_finds(here, script, capsys):
     data = {**numbers(TINY), "data.cf_ratio": 0.5, "trainer.max_steps": 2}
     mixture = cfaug.mix(data, seed=107)
     run = cfaug.fine_tune(data, seed=107, name="mine", arm="half")
-    assert run.folder == Path("runs/mine/half/seed=107")
+    assert run.folder == here / "runs/mine/half/seed=107"
     assert run.record["counts"]["train"] == len(mixture.train)
     weights = (run.folder / "checkpoint/model.safetensors").read_bytes()
     words = [f"{key}={value}" for key, value in data.items()]
@@ -147,6 +180,42 @@ def test_what_python_trains_the_command_finds(here, script, capsys):
     assert {row.benchmark for row in results} >= {"shapescapes_ood_retrieval"}
     photos = cfaug.open_source("shapescapes:real", numbers(TINY_WORLD))
     assert len(photos) == 80
+
+
+def text_files(folder: Path) -> dict[str, bytes]:
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
+    }
+
+
+@pytest.mark.slow
+def test_a_run_stays_that_run_in_another_working_directory(here, script, monkeypatch):
+    """N7: results() was empty after os.chdir, as the folder of a run was relative.
+
+    What is written holds no absolute path, and is what the command writes.
+    """
+    data = {**numbers(TINY), "data.cf_ratio": 0, "trainer.max_steps": 0}
+    trained = cfaug.fine_tune(data, seed=1, name="e", arm="a")
+    read = cfaug.read_run("runs/e/a/seed=1")
+    shutil.copytree("runs", "by_command")
+    asked = {"benchmark.only": ["shapescapes_ood_retrieval"]}
+    photos = cfaug.open_source("shapescapes:real", numbers(TINY_WORLD))
+    mixture = cfaug.mix(data, seed=1)
+    folder = cfaug.generate_sets({"stage": "captions", **GENERATED})
+    assert folder == here / "made"
+    results = cfaug.evaluate(read, asked, benchmark="ood")
+    words = ["benchmark=ood", "benchmark.only=[shapescapes_ood_retrieval]"]
+    assert script("evaluate")(["runs=[by_command/e/a/seed=1]", *words]) == 0
+    assert text_files(here / "runs") == text_files(here / "by_command")
+    assert not any(str(here).encode() in text for text in text_files(here / "runs").values())
+    monkeypatch.chdir("/")
+    assert trained.results() == read.results() == results != []
+    assert trained.folder == read.folder == here / "runs/e/a/seed=1"
+    assert photos.read_image(-1)
+    assert mixture.sources[0].read_image(0)
+    assert cfaug.evaluate(trained, {**asked, "paths.shards": here / "shards"}, benchmark="ood")
 
 
 @pytest.mark.slow

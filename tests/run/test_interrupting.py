@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -38,6 +40,9 @@ if where == "validation":
             time.sleep(0.3)
         return work(self, batch)
     module.ContrastiveModule.loss = loss
+elif where == "training":
+    import cfaug.train.job as job
+    slow(job, "fit")
 elif where == "scan":
     import cfaug.data.sources.folders as folders
     slow(folders, "check_image")
@@ -158,3 +163,36 @@ def test_in_an_evaluation(tmp_path, photos):
         [file] = command.here.rglob("results.jsonl")
         results.append(file.read_bytes())
     assert results[0] == results[1]
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_is_called_interrupted(tmp_path, photos):
+    """N26: run.json and the list of a sweep said failed."""
+    command = training(tmp_path, photos)
+    command.stop_in("validation")
+    record = tmp_path / "runs/x/real/seed=0/run.json"
+    assert json.loads(record.read_text())["state"] == "interrupted"
+    command.words.append("dry_run=true")
+    assert "1 run: 1 interrupted" in command.run().stderr
+    command.words.pop()
+    command.run()
+    finished = json.loads(record.read_text())
+    assert finished["state"] == "done"
+    assert [one["start_step"] for one in finished["attempts"]] == [0, 2]
+
+
+@pytest.mark.slow
+def test_a_cache_that_is_removed_is_named_and_the_same_command_goes_on(tmp_path, photos):
+    """N25: a traceback of FileNotFoundError."""
+    command = training(tmp_path, photos)
+    process = command.start("training")
+    for line in process.stderr:
+        if line == "in training\n":
+            break
+    shutil.rmtree(tmp_path / "cache")
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert f"error: the index {tmp_path}/cache/" in err
+    assert "run the same command again" in err
+    assert "Traceback" not in err
+    assert "done: " in command.run().stdout

@@ -161,3 +161,12 @@ def test_runs_in_a_file_are_refused(script, tmp_path, capsys, script_name):
         assert f"{file} is a file, not a folder" in err
         assert err.count("\n") == 1
     assert file.read_text() == "mine"
+
+
+def test_an_arm_whose_folder_has_another_name_says_so(place, capsys):
+    """N41: arm=a/b became a-b without a word."""
+    words = ["data.cf_ratio=0", "dry_run=true"]
+    assert place.train("arm=N41/b", *words) == 0
+    assert "the folder of arm=N41/b is called N41-b\n" in capsys.readouterr().err
+    assert place.train("arm=N41-c", *words) == 0
+    assert "is called" not in capsys.readouterr().err

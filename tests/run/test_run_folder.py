@@ -118,3 +118,17 @@ def test_two_processes_do_not_write_to_one_folder(tmp_path):
     other.join()
     with RunFolder(tmp_path, {}).lock():
         pass
+
+
+@pytest.mark.parametrize("state", ["failed", "interrupted"])
+def test_an_interrupted_run_is_treated_as_a_failed_one(tmp_path, state):
+    """N26: the state interrupted, which a run did not have, is resumed in the same way."""
+    folder = RunFolder(tmp_path, {"data.cf_ratio": 0.5})
+    other = RunFolder(tmp_path, {"data.cf_ratio": 0.6})
+    write_json(tmp_path / "run.json", {"config_hash": folder.hash, "state": state})
+    assert (folder.verdict(False), folder.state()) == ("resume", state)
+    assert (other.verdict(False), other.state()) == ("new", "absent")  # it took no step
+    (tmp_path / "last.ckpt").touch()
+    assert other.state() == "other"
+    with pytest.raises(UserError, match="another configuration"):
+        other.verdict(False)

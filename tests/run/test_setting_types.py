@@ -216,7 +216,7 @@ FACTORS = "number.* from 0 to 1 .*such as wise_ft=\\[0,0.25,0.5,0.75,1\\]"
         ("evaluate", "wise_ft=[0,0.0]", "wise_ft=.0,0.0.: .* each once, such as wise_ft="),
         ("evaluate", "threads=0", "at least 1 or null .all cores."),
         ("train", "threads=many", "at least 1 or null .all cores."),
-        ("train", "parallel=0", "at least 1 .runs at once."),
+        ("train", "parallel=0", "from 1 to 1024 .runs at once."),
         ("train", "image_cache_mib=0", "at least 1 .MiB of decoded images."),
         ("evaluate", "forgetting_threshold=2", "0 to 1 .such as 0.02 for two .* null .no warning."),
         ("evaluate", "feature_cache=-1", "at least 0 .GiB; 0 caches nothing."),

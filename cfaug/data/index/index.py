@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 
-from cfaug.data.index.disk_format import DamagedError, check_file
+from cfaug.data.index.disk_format import ABOUT, DamagedError, check_file
 from cfaug.data.index.extra_columns import EXTRA, ExtraColumns
 from cfaug.data.index.reading import Reading
 from cfaug.data.index.string_column import Strings, map_column
@@ -52,6 +53,9 @@ class _Handle:
 class Index:
     """An open index, cheap to send to a worker, which maps the same files.
 
+    Rows are numbered as the items of a list: -1 is the last row, and a row beyond the last one
+    raises IndexError.
+
     Attributes:
         folder: the folder of the columns.
         source: the indexed source, as the user named it.
@@ -74,22 +78,22 @@ class Index:
     @cached_property
     def sets(self) -> np.ndarray:
         """Number of each row's set, int64; the rows of a set are adjacent."""
-        return map_column(self.folder / "sets.npy")
+        return self._map("sets")
 
     @cached_property
     def groups(self) -> np.ndarray:
         """Code of each row's group, uint64; equal names have equal codes in every source."""
-        return map_column(self.folder / "groups.npy")
+        return self._map("groups")
 
     @cached_property
     def images(self) -> np.ndarray:
         """Number of each row's image, int64; equal for rows that share an image."""
-        return map_column(self.folder / "images.npy")
+        return self._map("images")
 
     @cached_property
     def digests(self) -> np.ndarray:
         """Digest of all bytes of each image, uint8 (images, 16), by the image's number."""
-        return map_column(self.folder / f"{DIGESTS}.npy")
+        return self._map(DIGESTS)
 
     @cached_property
     def contents(self) -> np.ndarray:
@@ -103,16 +107,61 @@ class Index:
     @cached_property
     def files(self) -> np.ndarray:
         """Number of the file with each row's image, int32."""
-        return map_column(self.folder / "file.npy")
+        return self._map("file")
 
     @cached_property
     def _column(self) -> dict[str, np.ndarray]:
         names = ("offset", "length", "member")
-        return {name: map_column(self.folder / f"{name}.npy") for name in names}
+        return {name: self._map(name) for name in names}
 
     @cached_property
     def _words(self) -> dict[str, Strings]:
-        return {name: Strings.load(self.folder, name) for name in WORDS}
+        return {name: self._load_words(name) for name in WORDS}
+
+    def _map(self, name: str) -> np.ndarray:
+        """Map a column into memory.
+
+        Raises:
+            UserError: if the index was removed since it was opened.
+        """
+        try:
+            return map_column(self.folder / f"{name}.npy")
+        except FileNotFoundError as error:
+            raise self._removed() from error
+
+    def _load_words(self, name: str) -> Strings:
+        try:
+            return Strings.load(self.folder, name)
+        except FileNotFoundError as error:
+            raise self._removed() from error
+
+    def _has(self, file: str) -> bool:
+        """Say whether the index has a file that only some have, unless it was removed altogether.
+
+        Raises:
+            UserError: if the index was removed since it was opened.
+        """
+        there = (self.folder / file).is_file()
+        if not there and not (self.folder / ABOUT).is_file():
+            raise self._removed()
+        return there
+
+    def _removed(self) -> UserError:
+        return UserError(
+            f"the index {self.folder} was removed while it was in use: run the same command again, "
+            "which makes the index again and goes on from what was saved"
+        )
+
+    def _number(self, row: SupportsIndex) -> int:
+        """Return the number of a row, counted from the end if it is negative, as in a list.
+
+        Raises:
+            IndexError: for a row that does not exist.
+        """
+        number, rows = operator.index(row), len(self)
+        if not -rows <= number < rows:
+            raise IndexError(f"row {number} is out of range: {self.source} has {rows} rows")
+        return number % rows
 
     @cached_property
     def _handles(self) -> dict[int, _Handle]:
@@ -123,16 +172,16 @@ class Index:
 
     def text(self, row: int) -> str:
         """Return a row's caption."""
-        return self._words["texts"][row]
+        return self._words["texts"][self._number(row)]
 
     def key(self, row: int) -> str:
         """Return ``<set>_<member>``."""
+        row = self._number(row)
         return f"{self._words['keys'][int(self.sets[row])]}_{int(self._column['member'][row])}"
 
     @cached_property
     def _negatives(self) -> Strings | None:
-        there = (self.folder / f"{NEGATIVES}.offsets.npy").is_file()
-        return Strings.load(self.folder, NEGATIVES) if there else None
+        return self._load_words(NEGATIVES) if self._has(f"{NEGATIVES}.offsets.npy") else None
 
     @property
     def has_negatives(self) -> bool:
@@ -141,6 +190,7 @@ class Index:
 
     def negatives(self, row: int) -> list[str]:
         """Return captions that are wrong about a row's image and have no image themselves."""
+        row = self._number(row)
         if self._negatives is None:
             return []
         found: list[str] = json.loads(self._negatives[row] or "[]")
@@ -152,6 +202,7 @@ class Index:
         Raises:
             UserError: if the index is of an older format, without names of groups.
         """
+        row = self._number(row)
         name, first = "", row
         if self._group_names is not None:
             while not (name := self._group_names[first]) and int(self._column["member"][first]):
@@ -166,11 +217,11 @@ class Index:
 
     @cached_property
     def _group_names(self) -> Strings | None:
-        if not (self.folder / f"{GROUP_NAMES}.offsets.npy").is_file():
+        if not self._has(f"{GROUP_NAMES}.offsets.npy"):
             return None
         for part in ("blob", "offsets"):
             self._check(f"{GROUP_NAMES}.{part}.npy")
-        return Strings.load(self.folder, GROUP_NAMES)
+        return self._load_words(GROUP_NAMES)
 
     def _check(self, name: str) -> None:
         try:
@@ -183,7 +234,7 @@ class Index:
 
     @cached_property
     def _extra(self) -> ExtraColumns | None:
-        if not (self.folder / EXTRA).is_file():
+        if not self._has(EXTRA):
             return None
         self._check(EXTRA)
         try:
@@ -227,6 +278,7 @@ class Index:
 
     def extra_row(self, row: int) -> dict[str, Any]:
         """Return a row's values in the extra columns by name, as JSON, without nulls."""
+        row = self._number(row)
         return {} if self._extra is None else self._extra.row(row)
 
     def hash_with(self, names: Sequence[str]) -> str:
@@ -248,11 +300,11 @@ class Index:
 
     def label(self, row: int) -> str | None:
         """Return a row's class name, if it has one."""
-        return self._words["labels"][row] or None
+        return self._words["labels"][self._number(row)] or None
 
     def file_name(self, row: int) -> str:
         """Return the path of the file with a row's image."""
-        return self._words["files"][int(self.files[row])]
+        return self._words["files"][int(self.files[self._number(row)])]
 
     def image_name(self, row: int) -> str:
         """Name a row's image for a message: the file, and the key within it."""
@@ -266,6 +318,7 @@ class Index:
         Raises:
             UserError: if the file is missing, or changed since it was indexed.
         """
+        row = self._number(row)
         offset, length = int(self._column["offset"][row]), int(self._column["length"][row])
         try:
             handle = self._handle(int(self.files[row]))
@@ -286,10 +339,10 @@ class Index:
 
     @cached_property
     def _boxes(self) -> np.ndarray | None:
-        if not (self.folder / f"{BOXES}.npy").is_file():
+        if not self._has(f"{BOXES}.npy"):
             return None
         self._check(f"{BOXES}.npy")
-        return map_column(self.folder / f"{BOXES}.npy")
+        return self._map(BOXES)
 
     def _handle(self, file: int) -> _Handle:
         handle = self._handles.get(file)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from cfaug.errors import UserError
-from cfaug.validation import Count, PartialShare, Positive, Share, check_fields
+from cfaug.validation import PartialShare, Positive, Seed, Share, Workers, check_fields
 
 if TYPE_CHECKING:
     from cfaug.data.planning.pool import MixturePlan
@@ -76,9 +76,9 @@ class DataSettings:
     counterfactual: str | None
     cf_ratio: Share | None = None
     size: Positive | None = None
-    seed: int | None = None
+    seed: Seed | None = None
     batch_size: Positive = 64
-    workers: Count = 0
+    workers: Workers = 0
     validation: PartialShare = 0.2
     stratify: bool = False
     pairs_in_batch: bool = False

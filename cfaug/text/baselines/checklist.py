@@ -17,7 +17,7 @@ from cfaug.text.baselines.numbers import NUMBER_WORDS, read_number, spell_number
 from cfaug.text.baselines.words import Words
 from cfaug.text.word_lists import WordLists
 from cfaug.types import Edited, Example
-from cfaug.validation import Positive, Share, check_fields
+from cfaug.validation import Positive, Seed, Share, check_fields
 
 KIND = "checklist"
 
@@ -69,7 +69,7 @@ class CheckListEdits:
     replacements: Positive = 3
     lists: WordLists = field(default_factory=WordLists)
     keep_unchanged: bool = True
-    seed: int = 0
+    seed: Seed = 0
 
     def __post_init__(self) -> None:
         check_fields(self, "recipe.editor")

@@ -20,7 +20,7 @@ from cfaug.text.changed_text import propose_change
 from cfaug.text.protocols import MaskFiller, Tagger
 from cfaug.text.sentence import normalise
 from cfaug.types import Edited, Example
-from cfaug.validation import Positive, Share, check_fields
+from cfaug.validation import Positive, Seed, Share, check_fields
 
 KIND = "clare"
 
@@ -59,7 +59,7 @@ class ClareEdits:
     similarity: WindowSimilarity | None = None
     share: Share = 0.1
     keep_unchanged: bool = True
-    seed: int = 0
+    seed: Seed = 0
     chunk: Positive = 500
     max_words: Positive = 300
 

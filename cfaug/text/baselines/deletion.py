@@ -15,7 +15,7 @@ from cfaug.text.baselines.editor import (
 )
 from cfaug.text.baselines.words import Words
 from cfaug.types import Edited, Example
-from cfaug.validation import Share, check_fields
+from cfaug.validation import Seed, Share, check_fields
 
 KIND = "deletion"
 
@@ -36,7 +36,7 @@ class RandomDeletion:
 
     share: Share = 0.1
     keep_unchanged: bool = True
-    seed: int = 0
+    seed: Seed = 0
 
     def __post_init__(self) -> None:
         check_fields(self, "recipe.editor")

@@ -13,7 +13,7 @@ from cfaug.text.baselines.words import Words, word_spans
 from cfaug.text.stop_words import STOP_WORDS
 from cfaug.text.synonyms import Synonyms
 from cfaug.types import Edited, Example
-from cfaug.validation import Share, check_fields
+from cfaug.validation import Seed, Share, check_fields
 
 KIND = "eda"
 
@@ -42,7 +42,7 @@ class EasyDataAugmentation:
     share: Share = 0.2
     synonyms: Synonyms = field(default_factory=Synonyms)
     keep_unchanged: bool = True
-    seed: int = 0
+    seed: Seed = 0
 
     def __post_init__(self) -> None:
         check_fields(self, "recipe.editor")

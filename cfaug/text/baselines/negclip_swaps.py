@@ -23,7 +23,7 @@ from cfaug.text.changed_text import propose_change
 from cfaug.text.protocols import Tagger
 from cfaug.text.sentence import Sentence, Slot, normalise, split
 from cfaug.types import Edited, Example
-from cfaug.validation import check_fields
+from cfaug.validation import Seed, check_fields
 
 METHOD = "negclip_swaps"
 
@@ -62,7 +62,7 @@ class NegclipSwaps:
     kinds: Annotated[Sequence[Kind], MinLen(1)] = get_args(Kind)
     per: Literal["caption", "kind"] = "caption"
     repair_article: bool = False
-    seed: int = 0
+    seed: Seed = 0
 
     def __post_init__(self) -> None:
         check_fields(self, "recipe.editor")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cfaug.validation import Seed
+
 
 @dataclass(frozen=True)
 class DiffusionSettings:
@@ -35,7 +37,7 @@ class DiffusionSettings:
 
     out: str
     work: str = ""
-    seed: int = 0
+    seed: Seed = 0
     processes: int = 2
     scenes: int = 24_000
     drawings: int = 3_000

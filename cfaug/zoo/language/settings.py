@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cfaug.validation import Seed
 from cfaug.zoo.fitting import Rates
 
 
@@ -27,7 +28,7 @@ class LanguageSettings(Rates):
 
     out: str
     captions: str
-    seed: int = 0
+    seed: Seed = 0
     min_count: int = 3
     held_out: float = 0.05
     batch_size: int = 128

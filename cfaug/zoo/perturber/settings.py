@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cfaug.validation import Seed
 from cfaug.zoo.fitting import Rates
 
 
@@ -20,7 +21,7 @@ class RowSettings:
     """
 
     out: str
-    seed: int = 0
+    seed: Seed = 0
     captions: int = 3000
     variations: int = 5
     held_out: float = 0.2
@@ -44,7 +45,7 @@ class PerturberSettings(Rates):
     """
 
     out: str
-    seed: int = 0
+    seed: Seed = 0
     captions: int = 3000
     variations: int = 5
     held_out: float = 0.2
