@@ -9,6 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from cfaug.addresses import hide_settings
 from cfaug.data.planning.settings import data_seed
 from cfaug.errors import UserError
 from cfaug.renames import explain_settings
@@ -211,6 +212,7 @@ def _job(
     renamed = explain_settings(flatten(config), name)
     if renamed:
         raise UserError(renamed)
+    config = hide_settings(config)
     return bind(_keep_taken(config, command), command, _find_typed(words), options), words
 
 
@@ -268,4 +270,5 @@ def resolve(tree: Any, command: Callable[..., Any], words: Sequence[str]) -> Con
     """
     _register_resolvers()
     config = {key: value for key, value in _plain(tree).items() if key != "hydra"}
+    config = hide_settings(config)
     return bind(_keep_taken(config, command), command, _find_typed(words))
