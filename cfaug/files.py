@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import stat
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -25,6 +26,9 @@ from typing import Any, BinaryIO
 from cfaug.errors import UserError
 
 READ_AT_ONCE = 2**22
+
+REPOSITORY = re.compile(r"(models|datasets|spaces)--.+")
+"""Name of a repository in the Hub's cache; its snapshots are links to files beside them."""
 
 
 @contextmanager
@@ -108,6 +112,72 @@ def require_regular(file: Path) -> Path:
             f"{file} is not a regular file but {found}; it is not opened: remove or rename it"
         )
     return file
+
+
+def check_links(folder: Path, permitted: Sequence[Path] = ()) -> None:
+    """Refuse a received folder with a link that leads out of it, or with a pipe or a device.
+
+    A link in a folder from somebody else could have any file of this disk read as a caption, an
+    image or a vocabulary, and published. The folder itself may be a link, as the user named it; a
+    snapshot in the Hub's cache may lead to its repository's files. One walk sees every file before
+    any reader does, and needs no state of regular files.
+
+    Args:
+        folder: the folder that is about to be read.
+        permitted: further folders to which links may lead.
+
+    Raises:
+        UserError: naming the link and its target, or the pipe or device.
+    """
+    waiting = [os.fspath(folder)]
+    while waiting:
+        try:
+            entries = os.scandir(waiting.pop())
+        except OSError:
+            continue  # reported by the reader, which opens it too
+        with entries:
+            for entry in entries:
+                if entry.is_symlink():
+                    check_link(Path(entry.path), folder, permitted)
+                elif entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+                elif not entry.is_file(follow_symlinks=False):
+                    require_regular(Path(entry.path))
+
+
+def _repository(folder: Path) -> Path | None:
+    """Return the repository in the Hub's cache of which a folder is a snapshot, or a part of one."""
+    whole = folder.resolve()
+    for place in (whole, *whole.parents):
+        if place.parent.name == "snapshots" and REPOSITORY.fullmatch(place.parent.parent.name):
+            return place.parent.parent
+    return None
+
+
+def check_link(link: Path, folder: Path, permitted: Sequence[Path] = ()) -> None:
+    """Refuse one file as ``check_links`` does; it may lie behind links, or be one.
+
+    Args:
+        link: the file.
+        folder: the folder that is about to be read.
+        permitted: further folders to which links may lead.
+
+    Raises:
+        UserError: naming the link and its target.
+    """
+    try:
+        require_regular(link)
+    except OSError as error:
+        raise UserError(f"{link} cannot be read: {error.strerror}") from error
+    target = Path(os.path.realpath(link))
+    homes = (_repository(folder) or folder, *permitted)
+    if not any(target.is_relative_to(os.path.realpath(home)) for home in homes):
+        place = target if target.is_dir() else target.parent
+        raise UserError(
+            f"{link} is a link that leads out of {folder}, to {target}; it is not followed. If you "
+            "made it, put the files in its place, or, for images and lists, permit the folder: "
+            f"'paths.image_roots=[{place}]'; otherwise remove it"
+        )
 
 
 def read_lines(file: Path) -> list[str]:

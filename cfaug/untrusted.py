@@ -87,6 +87,7 @@ def check_folder(folder: Path) -> None:
         UserError: naming the file, the key and the thing that it requests.
     """
     for file in sorted([*folder.glob("*.json"), *folder.glob("*/*.json")]):
+        require_regular(file)
         if file.name in ONLY_DATA or not file.is_file():
             continue
         if file.name == ADAPTER:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.errors import UserError
-from cfaug.files import require_regular, write_file
+from cfaug.files import check_links, require_regular, write_file
 
 ZOO = "zoo:"
 PACKAGE = "package:"
@@ -66,7 +66,8 @@ def resolve(
         fetch: whether to download a Hub id; otherwise earlier downloads are used.
 
     Raises:
-        UserError: if there is none, naming what to do about it.
+        UserError: if there is none, naming what to do about it; or if a file in it is a link that
+            leads out of the folder, a pipe or a device.
     """
     local = name_or_path.startswith((ZOO, PACKAGE)) or Path(name_or_path).expanduser().is_dir()
     if local and revision is not None:
@@ -80,6 +81,7 @@ def resolve(
         return _package_folder(name_or_path.removeprefix(PACKAGE))
     path = Path(name_or_path).expanduser()
     if path.is_dir():
+        check_links(path)
         return path
     if path.exists():
         raise UserError(

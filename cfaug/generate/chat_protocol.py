@@ -19,6 +19,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
+from cfaug.addresses import without_secrets
 from cfaug.errors import UserError
 from cfaug.messages import say
 from cfaug.validation import Count, Positive, PositiveNumber, Weight, check_fields
@@ -77,18 +78,19 @@ class ChatSettings:
 
     @staticmethod
     def check_url(base_url: str) -> None:
-        """Refuse a URL that is invalid or contains a password.
+        """Refuse a URL that is invalid or contains a password or a query.
 
         Raises:
             UserError: for such a URL; it shows an example of a valid one.
         """
         parts = urlsplit(base_url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UserError(f"base_url={base_url} should be such as http://localhost:8000/v1")
-        if parts.username or parts.password:
+            shown = without_secrets(base_url)
+            raise UserError(f"base_url={shown} should be such as http://localhost:8000/v1")
+        if parts.username or parts.password or parts.query or parts.fragment:
             raise UserError(
-                "base_url holds a name or a password: put the key into an environment variable, "
-                "and name that in settings.key_variable"
+                "base_url holds a name, a password or a query: put the key into an environment "
+                "variable, and name that in settings.key_variable"
             )
 
     def answering(self) -> str:

@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from cfaug.addresses import hide_settings
 from cfaug.data.planning.settings import data_seed
 from cfaug.errors import UserError
 from cfaug.progress import watch
@@ -223,6 +224,7 @@ def _job(
     renamed = explain_settings(flatten(config), name)
     if renamed:
         raise UserError(renamed)
+    config = hide_settings(config)
     return bind(_keep_taken(config, command), command, _find_typed(words), options), words
 
 
@@ -280,4 +282,5 @@ def resolve(tree: Any, command: Callable[..., Any], words: Sequence[str]) -> Con
     """
     _register_resolvers()
     config = {key: value for key, value in _plain(tree).items() if key != "hydra"}
+    config = hide_settings(config)
     return bind(_keep_taken(config, command), command, _find_typed(words))

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cfaug.addresses import hide_words, scrub
 from cfaug.errors import USERS_MISTAKE, UserError
 from cfaug.messages import say
 from cfaug.run.arguments import CommandLine, own_settings, read
@@ -66,7 +67,7 @@ class Script:
     def compose(self, overrides: Sequence[str], *, multirun: bool) -> Jobs:
         """Compose every job of a command line; see ``compose_jobs``."""
         return compose_jobs(
-            self.conf, self.name, overrides, multirun=multirun, command=self.command
+            self.conf, self.name, hide_words(overrides), multirun=multirun, command=self.command
         )
 
 
@@ -85,7 +86,9 @@ def launch(script: Script, argv: Sequence[str] | None = None) -> int:
     atexit.register(_skip_last_search)
     try:
         with interruptible():
-            return _launch(script, sys.argv[1:] if argv is None else argv)
+            words = hide_words(sys.argv[1:] if argv is None else argv)
+            sys.argv[1:] = hide_words(sys.argv[1:])  # W&B records them
+            return _launch(script, words)
     except Exception as error:
         return report(error)
     except KeyboardInterrupt as stop:
@@ -148,7 +151,7 @@ def report(error: Exception) -> int:
     message = explain(error)
     traced = isinstance(error, UserError) and os.environ.get("CFAUG_TRACEBACK") == "1"
     if message is None or traced:
-        say("".join(traceback.format_exception(error)).rstrip())
+        say(scrub("".join(traceback.format_exception(error)).rstrip()))
     if message is None:
         return FAILED
     collected = _REPORTED.get()

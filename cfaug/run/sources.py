@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cfaug.addresses import find_typed, hide
 from cfaug.data.planning.sources import Sources
 from cfaug.errors import UserError
 from cfaug.messages import say
@@ -66,6 +67,7 @@ def open_source(
     from cfaug.data.index import open_index
     from cfaug.data.sources.remote import check_scheme, is_remote
 
+    name = hide(name)  # from a run's folder, or Python; a command hid its own
     check_scheme(name)
     if is_remote(name):
         return open_index(_copies(name, cache, fetch), cache, image_roots)
@@ -85,8 +87,9 @@ def _copies(name: str, cache: Path, fetch: bool) -> Path:
 
     found = fetch_shards(name, cache) if fetch else find_copies(name, cache)
     if found is None:
+        same = "" if find_typed(name) is None else " that was made with the same secrets"
         raise UserError(
-            f"{name} is remote, and paths.cache={cache} has no copy: evaluate.py fetches "
+            f"{name} is remote, and paths.cache={cache} has no copy{same}: evaluate.py fetches "
             "nothing; `python train.py data=folder data.cf_ratio=0 dry_run=true data.real=...` does"
         )
     return found

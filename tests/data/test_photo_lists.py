@@ -95,7 +95,7 @@ def test_lists_may_lie_in_a_folder_of_annotations(snli, tmp_path):
     )
 
 
-def test_photos_elsewhere_are_linked_or_permitted(snli, tmp_path):
+def test_photos_elsewhere_are_permitted_also_behind_a_link(snli, tmp_path):
     (snli / "flickr30k-images").rename(tmp_path / "flickr")
     with pytest.raises(
         UserError, match=r"line 1: there is no image '10.jpg'.*image_roots=\[FOLDER\]"
@@ -103,7 +103,9 @@ def test_photos_elsewhere_are_linked_or_permitted(snli, tmp_path):
         open_index(snli, tmp_path / "cache")
     permitted = rows(open_index(snli, tmp_path / "cache", [tmp_path / "flickr"]))
     (snli / "images").symlink_to(tmp_path / "flickr")
-    assert rows(open_index(snli, tmp_path / "cache")) == permitted
+    with pytest.raises(UserError, match=r"images is a link that leads out of .*flickr; it is not"):
+        open_index(snli, tmp_path / "cache")
+    assert rows(open_index(snli, tmp_path / "cache", [tmp_path / "flickr"])) == permitted
 
 
 @pytest.mark.parametrize(

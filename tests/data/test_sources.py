@@ -103,7 +103,7 @@ def test_image_folder(tmp_path: Path) -> None:
     ]
 
 
-def test_linked_class_folders_are_followed(tmp_path: Path) -> None:
+def test_linked_class_folders_are_followed_if_permitted(tmp_path: Path) -> None:
     for label in ("cat", "rocket"):
         (tmp_path / "store" / label).mkdir(parents=True)
         shutil.copy(photo_folder() / "chelsea.png", tmp_path / "store" / label)
@@ -111,7 +111,9 @@ def test_linked_class_folders_are_followed(tmp_path: Path) -> None:
     for label in ("cat", "rocket"):
         (tmp_path / "classes" / label).symlink_to(tmp_path / "store" / label)
     (tmp_path / "store" / "cat" / "round").symlink_to(tmp_path / "classes")
-    index = open_index(tmp_path / "classes", tmp_path / "cache")
+    with pytest.raises(UserError, match="is a link that leads out of"):
+        open_index(tmp_path / "classes", tmp_path / "cache")
+    index = open_index(tmp_path / "classes", tmp_path / "cache", [tmp_path / "store"])
     assert {index.label(row) for row in range(len(index))} == {"cat", "rocket"}
 
 

@@ -186,9 +186,10 @@ def test_an_index_names_files_beside_it(folder, tmp_path):
 
 
 def test_weights_by_links_as_the_hubs_cache_keeps_them_load(folder, tmp_path):
-    place = folder("dual")
+    place = tmp_path / "models--owner--name/snapshots/0123"
+    shutil.copytree(folder("dual"), place)
     for file in list(place.iterdir()):
-        blob = tmp_path / "blobs" / file.name
+        blob = tmp_path / "models--owner--name/blobs" / file.name
         blob.parent.mkdir(exist_ok=True)
         shutil.move(file, blob)
         file.symlink_to(blob)

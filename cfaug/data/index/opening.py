@@ -20,7 +20,15 @@ from cfaug.data.index.disk_format import (
 from cfaug.data.index.index import Index
 from cfaug.data.index.progress import show_progress
 from cfaug.data.index.string_column import Strings
-from cfaug.data.sources import Reader, Row, detect, importer_of, split_folder, unreadable_error
+from cfaug.data.sources import (
+    Reader,
+    Row,
+    check_source,
+    detect,
+    importer_of,
+    split_folder,
+    unreadable_error,
+)
 from cfaug.data.sources.compositional import ItemTable
 from cfaug.data.sources.image_check import IMAGES
 from cfaug.data.sources.importing import import_folder
@@ -50,11 +58,14 @@ def open_index(
 
     Raises:
         UserError: if the folder is missing or unreadable, its form is unknown, or it contains
-            something that must not be read (nothing is cached then); or if it is a damaged index.
+            something that must not be read (nothing is cached then), such as a link that leads out
+            of it; or if it is a damaged index.
     """
+    path = Path(source).expanduser().resolve()
+    check_source(path, image_roots)
     if reader is not None:
-        return _read(Path(source).expanduser().resolve(), source, cache, reader)
-    path = split_folder(Path(source).expanduser().resolve())
+        return _read(path, source, cache, reader)
+    path = split_folder(path)
     importer = importer_of(path)
     if (path / ABOUT).is_file():
         return _open_named(path, source)

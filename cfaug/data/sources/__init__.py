@@ -30,6 +30,7 @@ from cfaug.data.sources.snli_ve import SnliVe
 from cfaug.data.sources.social_counterfactuals import SOCIAL_COUNTERFACTUALS
 from cfaug.data.sources.tars import ClipBenchmark, OwnShards, TarReader
 from cfaug.errors import UserError
+from cfaug.files import check_links
 
 __all__ = [
     "IMPORTERS",
@@ -115,6 +116,23 @@ def importer_of(path: Path) -> Importer | None:
         return next((one for one in IMPORTERS if one.recognises(path)), None)
     except OSError as error:
         raise unreadable_error(path, error) from error
+
+
+def check_source(path: Path, image_roots: Sequence[Path] = ()) -> None:
+    """Refuse a source with links that lead out of it, as ``check_links`` does, before it is read.
+
+    A list that is a source itself may lie among anything: the files that it names are checked.
+
+    Args:
+        path: the resolved path of a folder, of a list, or ``FOLDER:SPLIT``.
+        image_roots: absolute folders, besides its own, to which links may lead.
+
+    Raises:
+        UserError: naming the link.
+    """
+    home = path if path.is_dir() else split_home(path)[0]
+    if home.is_dir():
+        check_links(home, image_roots)
 
 
 def split_folder(path: Path) -> Path:

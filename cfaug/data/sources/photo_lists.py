@@ -20,6 +20,7 @@ from cfaug.data.sources.image_check import Digest
 from cfaug.data.sources.lists import LONGEST_LINE, Record, list_records
 from cfaug.data.sources.row import Description, Row, files_identity
 from cfaug.errors import UserError
+from cfaug.files import check_link
 
 ENDINGS = (".csv", ".jsonl", ".tsv")
 """Extensions of such lists, which are all read line by line."""
@@ -171,6 +172,14 @@ def find_photo(
     Raises:
         UserError: if the photo is missing, or leads out of the permitted folders, naming ``where``.
     """
+    file = _locate_photo(home, name, where, roots, folders)
+    check_link(file, home, roots)
+    return file
+
+
+def _locate_photo(
+    home: Path, name: str, where: str, roots: Sequence[Path], folders: Sequence[str]
+) -> Path:
     try:
         return locate(home, name, where, roots, folders)
     except UserError as error:
@@ -179,8 +188,7 @@ def find_photo(
         with suppress(UserError):
             return locate(root, name, where, folders=folders)
     raise UserError(
-        f"{missing}. Photos in another folder: link it as {home / 'images'}, or name it: "
-        "'paths.image_roots=[FOLDER]'"
+        f"{missing}. Photos in another folder: name it: 'paths.image_roots=[FOLDER]'"
     ) from missing
 
 

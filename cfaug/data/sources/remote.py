@@ -2,20 +2,27 @@
 
 webdataset opens them, and huggingface_hub those of the Hub. They are copied completely into the
 cache before planning, so that mixtures are as exact and restarts as byte-identical as for local
-shards.
+shards. In the cache and in messages a source has its hidden form (``cfaug.addresses``); what was
+typed goes into the request alone.
 """
 
 from __future__ import annotations
 
+import filecmp
 import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+import signal
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+from subprocess import PIPE
 from typing import IO, Any
 
+from cfaug.addresses import find_typed, hide, reveal, scrub, slow_digest, without_secrets
 from cfaug.data.storage.tar import scan
 from cfaug.errors import UserError, name_some
 from cfaug.files import replace_file, write_json
@@ -35,6 +42,18 @@ BLOCK = 2**20
 
 SOURCE = "remote.json"
 """The file beside the copies with their addresses. Written last, so that its folder is complete."""
+
+REQUEST = "request.json"
+"""The file beside copies of an address with secrets: a salted digest of what was typed."""
+
+CURL = (
+    "curl", "--connect-timeout", "30", "--retry", "30", "--retry-delay", "2", "-f", "-s", "-L",
+    "--config", "-",
+)  # fmt: skip
+"""webdataset's command, but with the address on its standard input, where no other user sees it."""
+
+LONGEST_REASON = 200
+"""Most characters of a program's own words that an error repeats."""
 
 CURL_ENDED = {
     6: "the host is unknown",
@@ -68,7 +87,7 @@ def check_scheme(source: str) -> None:
     Raises:
         UserError: naming the supported schemes, and the way for all others.
     """
-    named = re.match(r"[a-z][a-z0-9+.-]*://", source)
+    named = re.match(r"[a-z][a-z0-9+.-]*://", source, re.IGNORECASE)
     if named and not is_remote(source):
         raise UserError(
             f"{source}: no reader opens {named[0]}; choose {', '.join(SCHEMES)}. A pipe reads what "
@@ -90,8 +109,10 @@ def expand(source: str) -> list[str]:
 def find_copies(source: str, cache: Path) -> Path | None:
     """Return the folder of a source's copies, or ``None`` if not all were copied yet.
 
+    Copies that were requested with another user info, query or command do not count.
+
     Args:
-        source: the addresses.
+        source: the addresses, in their hidden form.
         cache: ``paths.cache``.
     """
     folder = _folder(source, cache)
@@ -99,18 +120,31 @@ def find_copies(source: str, cache: Path) -> Path | None:
         names = json.loads((folder / SOURCE).read_bytes())["shards"]
     except (OSError, ValueError):
         return None
-    return folder if all((folder / name).is_file() for name in names) else None
+    there = all((folder / name).is_file() for name in names)
+    return folder if there and _is_same_request(source, folder) else None
 
 
 def _folder(source: str, cache: Path) -> Path:
     return cache / "remote" / hashlib.sha256(source.encode()).hexdigest()[:16]
 
 
+def _is_same_request(source: str, folder: Path) -> bool:
+    """Return whether copies were made for the secrets that were typed now, if any were."""
+    typed = find_typed(source)
+    if typed is None:
+        return True
+    try:
+        kept = json.loads((folder / REQUEST).read_bytes())
+        return bool(kept["digest"] == slow_digest(typed, bytes.fromhex(kept["salt"])))
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
 def fetch_shards(source: str, cache: Path) -> Path:
     """Copy the shards of a source into the cache, unless it has them, and return their folder.
 
-    Shards copied before an interruption are kept. Shards are identified by their addresses: if
-    their content changes, remove the copies, and they are fetched again.
+    Shards copied before an interruption are kept. Shards are identified by their addresses without
+    secrets: if their content changes, remove the copies, and they are fetched again.
 
     Args:
         source: the addresses, in the form for ``expand``.
@@ -118,24 +152,76 @@ def fetch_shards(source: str, cache: Path) -> Path:
 
     Raises:
         UserError: for an address that returns nothing, not a tar or a truncated one, two shards of
-            the same name, or more bytes than the limit.
+            the same name, more bytes than the limit, or copies of another address that has the same
+            hidden form.
     """
-    addresses = expand(source)
-    names = _name_all(addresses)
+    source = hide(source)
     folder = _folder(source, cache)
     if find_copies(source, cache) is not None:
         return folder
+    addresses = expand(reveal(source))
+    names = _name_all(addresses)
     folder.mkdir(parents=True, exist_ok=True)
+    shards = [
+        _Shard(address, folder / name, source)
+        for address, name in zip(addresses, names, strict=True)
+    ]
     with hold_lock(folder.with_suffix(".lock")):
         left = _limit_bytes()
-        pairs = list(zip(addresses, names, strict=True))
-        for address, name in watch(pairs, "copying shards", len(pairs), "shards"):
-            file = folder / name
-            if not file.is_file():
-                _copy(address, file, left)
-            left -= file.stat().st_size
+        if not _is_same_request(source, folder):
+            _keep_request(shards, left)
+        for shard in watch(shards, "copying shards", len(shards), "shards"):
+            if not shard.file.is_file():
+                _copy(shard, left)
+            left -= shard.file.stat().st_size
         write_json(folder / SOURCE, {"source": source, "shards": names})
     return folder
+
+
+@dataclass(frozen=True)
+class _Shard:
+    """A shard to copy: the address to request, the copy, and the source in its hidden form."""
+
+    address: str
+    file: Path
+    source: str
+
+    @property
+    def shown(self) -> str:
+        """The shard's name in messages."""
+        pipe = self.address.startswith("pipe:")
+        shown = self.source if pipe else without_secrets(self.address)
+        return shown if self.file.name in shown else f"{shown} (shard {self.file.name})"
+
+
+def _keep_request(shards: Sequence[_Shard], limit: int) -> None:
+    """Record with which secrets the copies are made; earlier copies must be the same data.
+
+    A token that was replaced leads to the same shards, another query may lead to others: the first
+    copy tells.
+
+    Raises:
+        UserError: if earlier copies are of other shards.
+    """
+    folder, source = shards[0].file.parent, shards[0].source
+    copied = next((shard for shard in shards if shard.file.is_file()), None)
+    if copied is not None:
+        again = replace(copied, file=copied.file.with_name(f"{copied.file.name}.again"))
+        try:
+            _copy(again, limit)
+            same = filecmp.cmp(copied.file, again.file, shallow=False)
+        finally:
+            again.file.unlink(missing_ok=True)
+        if not same:
+            raise UserError(
+                f"{source}: {folder} has copies of other shards, made with another user info, "
+                "query or command. These parts are kept nowhere: a source that only they "
+                "distinguish needs a paths.cache of its own. If the shards were changed, remove "
+                f"{folder}"
+            )
+    salt = os.urandom(16)
+    digest = slow_digest(reveal(source), salt)
+    write_json(folder / REQUEST, {"digest": digest, "salt": salt.hex()})
 
 
 def _name_all(addresses: list[str]) -> list[str]:
@@ -151,7 +237,8 @@ def _name_all(addresses: list[str]) -> list[str]:
         names.append(own if named else f"{number:05d}.tar")
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
-        raise UserError(f"{addresses[0]}: duplicated shard name: {name_some(doubled)}")
+        shown = without_secrets(addresses[0])
+        raise UserError(f"{shown}: duplicated shard name: {name_some(doubled)}")
     return names
 
 
@@ -171,7 +258,7 @@ def _limit_bytes() -> int:
     return int(limit * 2**30)
 
 
-def _copy(address: str, file: Path, limit: int) -> None:
+def _copy(shard: _Shard, limit: int) -> None:
     """Copy one shard, completely or not at all.
 
     Raises:
@@ -179,46 +266,51 @@ def _copy(address: str, file: Path, limit: int) -> None:
     """
     copied = 0
     stream: Any = None
+    file = shard.file
     fresh = file.with_name(f"{file.name}.tmp")  # one name, so that kills leave one file at most
     try:
-        stream = _open(address)
         with replace_file(file, fresh) as out:
-            with _stopping(stream):
+            with _stopping(_open(shard.address)) as stream:
                 while block := stream.read(BLOCK):
                     copied += len(block)
                     if copied > limit:
                         raise UserError(
-                            f"{address}: the source has more than the "
+                            f"{shard.shown}: the source has more than the "
                             f"{_limit_bytes() / 2**30:.3g} GiB that it may take of the cache; "
                             f"{LIMIT}=GIB raises that"
                         )
-                    _write(out, block, first=copied == len(block), address=address)
+                    _write(out, block, first=copied == len(block), shown=shard.shown)
             if not copied:
-                raise UserError(f"{address}: nothing came; is the address right?")
+                raise UserError(f"{shard.shown}: nothing came; is the address right?")
             out.flush()
-            _check_whole(fresh, address)
+            _check_whole(fresh, shard.shown)
+        return
     except UserError:
         raise
     except Exception as error:  # from a program, the Hub's client, or the network
-        raise UserError(
-            f"{address} could not be read: {_reason(error, stream, address)}; copied shards are "
-            "kept, and the same command copies the others"
-        ) from error
+        why = _reason(error, stream, shard.address)
+    # Outside the handler, as an error in it keeps the library's, which has the whole address.
+    raise UserError(
+        f"{shard.shown} could not be read: {why}; copied shards are kept, and the same command "
+        "copies the others"
+    )
 
 
 @contextmanager
-def _stopping(stream: Any) -> Iterator[None]:
-    """Close a stream at the end; after an error or an interruption, end its program first.
+def _stopping(stream: Any) -> Iterator[Any]:
+    """Close a stream at the end; after an error or an interruption, end its programs first.
 
-    Closing waits for the program, which may be stuck, or have much left to send.
+    Closing waits for the program, which may be stuck, or have much left to send. A shell would
+    leave the programs that it started at work: its whole session is ended.
     """
     with stream:
         try:
-            yield
+            yield stream
         except BaseException:
             program = getattr(stream, "proc", None)
-            if program is not None and program.poll() is None:
-                program.kill()
+            if program is not None:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(program.pid, signal.SIGKILL)
                 stream.ignore_errors = True  # webdataset's, which would hide the first error
             raise
 
@@ -233,36 +325,66 @@ def _open(address: str) -> Any:
         from huggingface_hub import HfFileSystem
 
         return HfFileSystem().open(address, "rb", block_size=0)
-    from webdataset import gopen
+    if address.startswith("pipe:"):
+        return _start(address.removeprefix("pipe:"), shell=True)
+    if address.startswith("gs:"):
+        return _start(["gsutil", "cat", address])
+    stream = _start(CURL, stdin=PIPE)
+    quoted = re.sub(r'([\\"])', r"\\\1", address)
+    with stream.proc.stdin as asked:
+        asked.write(f'url = "{quoted}"\n'.encode())
+    return stream
 
-    return gopen(address, "rb")
+
+def _start(command: str | Sequence[str], **options: Any) -> Any:
+    """Start a program in a session of its own, which can be ended as a whole.
+
+    Its messages may repeat an address, so that they are read from ``messages`` after a failure.
+    """
+    from webdataset.gopen import Pipe
+
+    messages = tempfile.TemporaryFile()
+    stream = Pipe(
+        command, mode="r", bufsize=8192, ignore_status=[141], stderr=messages,
+        start_new_session=True, **options,
+    )  # fmt: skip
+    stream.messages = messages
+    return stream
 
 
-def _check_whole(fresh: Path, address: str) -> None:
+def _check_whole(fresh: Path, shown: str) -> None:
     """Refuse a tar that is truncated or has members that no reader accepts.
 
     Servers that state no length, and pipes of commands, end early without an error.
 
     Raises:
-        UserError: naming the address and the member.
+        UserError: naming the shard and the member.
     """
     try:
         for _ in scan(fresh):
             pass
     except UserError as error:
-        raise UserError(str(error).replace(str(fresh), address)) from error
+        raise UserError(str(error).replace(str(fresh), shown)) from error
 
 
 def _reason(error: Exception, stream: Any, address: str) -> str:
     """Return the reason why a shard could not be read, also for a program's exit code."""
     ended = getattr(getattr(stream, "proc", None), "returncode", None)
     if not ended:
-        return (str(error) or type(error).__name__).strip().splitlines()[0]
+        return scrub((str(error) or type(error).__name__).strip().splitlines()[0])
     known = CURL_ENDED.get(ended) if address.startswith("http") else None
-    return known or f"its program ended with exit code {ended}"
+    return known or f"its program ended with exit code {ended}{_last_message(stream)}"
 
 
-def _write(out: IO[bytes], block: bytes, *, first: bool, address: str) -> None:
+def _last_message(stream: Any) -> str:
+    """Return the last line of a program's messages, without secrets; empty if there is none."""
+    with stream.messages as messages:
+        messages.seek(max(0, messages.seek(0, os.SEEK_END) - BLOCK))
+        lines = scrub(messages.read().decode(errors="replace")).strip().splitlines()
+    return f" ({lines[-1][:LONGEST_REASON]})" if lines else ""
+
+
+def _write(out: IO[bytes], block: bytes, *, first: bool, shown: str) -> None:
     if first and block[257:262] != b"ustar":
-        raise UserError(f"{address} is not a tar: name the shards, as in .../{{00000..00099}}.tar")
+        raise UserError(f"{shown} is not a tar: name the shards, as in .../{{00000..00099}}.tar")
     out.write(block)

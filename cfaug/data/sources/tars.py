@@ -18,7 +18,7 @@ from cfaug.data.sources.values import caption, class_caption, clean_key
 from cfaug.data.storage.shards import list_complete, list_unfinished, read_commit
 from cfaug.data.storage.tar import Sample, scan
 from cfaug.errors import UserError, name_some
-from cfaug.files import require_regular
+from cfaug.files import check_link, require_regular
 from cfaug.types import KEY_PATTERN
 
 IMPORTED = "imported.json"
@@ -69,6 +69,7 @@ class TarReader:
         """Return the names for ``.cls`` numbers, distinct for each class."""
         for file in (path / "classnames.txt", path.parent / "classnames.txt"):
             if file.is_file():
+                check_link(file, file.parent)
                 lines = file.read_text(encoding="utf-8").splitlines()
                 return make_distinct([line.strip() for line in lines])
         return None

@@ -23,6 +23,7 @@ from cfaug.data.sources.question_sets.columns import ArrowStream, ParquetColumn
 from cfaug.data.sources.question_sets.images import EmbeddedImage, Photos
 from cfaug.data.sources.released import text_field
 from cfaug.errors import UserError
+from cfaug.files import check_links
 from cfaug.types import SourceImage
 
 STREAM_FOLDERS = ("", "data", "test", "data/test")
@@ -95,6 +96,8 @@ def open_table(path: Path, roots: Sequence[Path]) -> list[SetTable]:
     Raises:
         UserError: if there is nothing readable.
     """
+    if (home := split_home(path)[0]).is_dir():
+        check_links(home, roots)
     kind = path.suffix.lower()
     if path.is_file() and kind in LISTS:
         return [_list_table(path, roots)]
