@@ -11,6 +11,7 @@ from cfaug.data.sources import split_folder
 from cfaug.data.sources.class_names import WNID, class_words, make_distinct, prompt_names
 from cfaug.errors import UserError
 from cfaug.files import read_lines
+from cfaug.hidden import is_hidden
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -29,7 +30,7 @@ def tested_folder(source: str) -> str:
     if not folder.is_dir():
         return source
     source = str(folder)
-    folders = {entry.name for entry in os.scandir(folder) if entry.is_dir()}
+    folders = {one.name for one in os.scandir(folder) if one.is_dir() and not is_hidden(one.name)}
     if not folders <= {"train", *TEST_SPLITS}:
         return source
     there = (folder / name for name in TEST_SPLITS if name in folders)
@@ -38,7 +39,7 @@ def tested_folder(source: str) -> str:
 
 def _has_class_folders(folder: Path) -> bool:
     with os.scandir(folder) as entries:
-        return any(entry.is_dir() for entry in entries)
+        return any(entry.is_dir() and not is_hidden(entry.name) for entry in entries)
 
 
 def prompt_templates(templates: Sequence[str] | str, folder: Path) -> list[str]:

@@ -14,7 +14,7 @@ from cfaug.data.sources.coco_counterfactuals import CocoCounterfactuals
 from cfaug.data.sources.compositional import ITEM_LISTS, ITEM_TABLES, ItemList
 from cfaug.data.sources.detected_captions import DetectedCaptions, EncodedCaptions
 from cfaug.data.sources.entailment_parquet import EntailmentParquet
-from cfaug.data.sources.folders import SidecarText, images_below
+from cfaug.data.sources.folders import SidecarText, hidden_below, images_below
 from cfaug.data.sources.hub_sets import HUB_SETS
 from cfaug.data.sources.karpathy import Karpathy
 from cfaug.data.sources.label_list import LabelList
@@ -204,7 +204,8 @@ def detect(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
         [one.description for one in READERS] + [one.description for one in IMPORTERS]
     )
     forms = "\n".join(f"  {one}" for one in known)
-    raise UserError(f"{path} has no form that is known; it should hold one of\n{forms}")
+    hidden = f" ({', '.join(hidden_below(path))} are left out)" if hidden_below(path) else ""
+    raise UserError(f"{path} has no form that is known{hidden}; it should hold one of\n{forms}")
 
 
 def item_list(path: Path) -> ItemList | None:

@@ -23,6 +23,7 @@ from cfaug.data.sources.lists import (
 )
 from cfaug.data.sources.parquet import column_names, records
 from cfaug.errors import UserError
+from cfaug.hidden import visible_files
 
 NAMES = ("captions", "metadata", "pairs", "annotations", "results")
 """Names of a list that is not the only one, in this order."""
@@ -64,7 +65,7 @@ def several_lists(path: Path) -> list[Path]:
 
 def _files(path: Path) -> list[Path]:
     endings = (*LISTS, ".parquet", ".token")
-    return sorted(
+    return visible_files(
         file
         for file in path.glob("*.*")
         if file.suffix.lower() in endings or FLICKR8K.fullmatch(file.name) is not None
