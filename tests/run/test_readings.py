@@ -200,11 +200,16 @@ def test_counterfactuals_as_real_data_are_told(plan: Plan, tmp_path: Path) -> No
     assert "warning" not in said
 
 
-def test_a_list_named_in_place_of_its_folder_is_told_so(plan: Plan, tmp_path: Path) -> None:
-    file = photos(tmp_path / "real") / "captions.csv"
-    code, _, said = plan(f"data.real={file}", "data.cf_ratio=0")
+def test_a_list_may_be_named_and_any_other_file_is_refused(plan: Plan, tmp_path: Path) -> None:
+    file = photos(tmp_path / "real", 50) / "captions.csv"
+    words = ["data.cf_ratio=0", "data.validation=0", "trainer.checkpoint=last"]
+    code, _, said = plan(f"data.real={file}", *words)
+    assert code == 0
+    assert f"of {file} read as a list of images and captions" in said
+    image = next(one for one in file.parent.rglob("*.png"))
+    code, _, said = plan(f"data.real={image}", "data.cf_ratio=0")
     assert code == 2
-    assert f"{file} is a file: name the folder in which it lies, {file.parent}" in said
+    assert f"{image} is a file: name the folder in which it lies, {image.parent}" in said
 
 
 @pytest.mark.parametrize(("share", "told"), [(0.1, True), (0.9, False)])
