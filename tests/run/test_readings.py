@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -43,8 +43,8 @@ def pairs(folder: Path) -> Path:
     return folder
 
 
-def classes(folder: Path) -> Path:
-    for number, name in enumerate(("cat", "dog", "ox")):
+def classes(folder: Path, names: Sequence[str] = ("cat", "dog", "ox")) -> Path:
+    for number, name in enumerate(names):
         (folder / name).mkdir(parents=True)
         (folder / name / "1.png").write_bytes(noise_image(100 + number))
     return folder
@@ -198,6 +198,39 @@ def test_counterfactuals_as_real_data_are_told(plan: Plan, tmp_path: Path) -> No
     code, _, said = plan(f"data.real={real}", *words)
     assert code == 0
     assert "warning" not in said
+
+
+@pytest.mark.parametrize("names", [("0", "1"), ("00000", "00001"), ("0.0", "-1.0"), ("1e3", "2")])
+def test_classes_called_by_numbers_are_not_trained_on(
+    plan: Plan, tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    """N6: "a photo of a 00000" was trained on."""
+    words = ["data.cf_ratio=0", "data.validation=0", "trainer.checkpoint=last"]
+    code, _, said = plan(f"data.real={classes(tmp_path / 'real', names)}", *words)
+    assert code == 2
+    assert "2 classes are called by numbers" in said
+    assert f"captions would be like 'a photo of a {sorted(names)[0]}'" in said
+    code, _, said = plan(f"data.real={classes(tmp_path / 'few', ('7', 'cola'))}", *words)
+    assert code == 0
+
+
+def test_numbers_beside_captions_are_trained_on(plan: Plan, tmp_path: Path) -> None:
+    """N6: the captions are learned from, whatever the labels are."""
+    images(tmp_path / "real")
+    rows = [(f"{n}.png", t, str(i)) for i, (n, t) in enumerate(TEXTS.items())]
+    table(tmp_path / "real" / "captions.csv", ["image", "caption", "label"], rows)
+    words = ["data.cf_ratio=0", "data.validation=0", "trainer.checkpoint=last"]
+    code, _, _ = plan(f"data.real={tmp_path / 'real'}", *words)
+    assert code == 0
+
+
+def test_classes_with_one_caption_are_said(plan: Plan, tmp_path: Path) -> None:
+    """N35: ``cat`` and ``Cat`` are one class for a tokenizer that lower-cases."""
+    words = ["data.cf_ratio=0", "data.validation=0", "trainer.checkpoint=last"]
+    code, _, said = plan(f"data.real={classes(tmp_path / 'real', ('cat', 'Cat', 'ox'))}", *words)
+    assert code == 0
+    assert "classes with one prompt for a tokenizer that lower-cases" in said
+    assert "'Cat' and 'cat'" in said
 
 
 def test_a_list_may_be_named_and_any_other_file_is_refused(plan: Plan, tmp_path: Path) -> None:

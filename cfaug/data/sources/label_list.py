@@ -132,10 +132,10 @@ def _read_label(value: object, where: str) -> str:
     """Return the name of a class.
 
     Raises:
-        UserError: if it is a number, which names no class, or empty.
+        UserError: if it is neither a text nor a whole number, which a file of names may explain.
     """
-    if isinstance(value, str) and value.strip() and not value.strip().lstrip("-").isdigit():
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if isinstance(value, str) and value.strip():
         return caption(value, where)
-    raise UserError(
-        f"{where}: the class {value!r} is invalid: write its name, such as polar bear, not a number"
-    )
+    raise UserError(f"{where}: the class {value!r} is invalid: write its name, such as polar bear")
