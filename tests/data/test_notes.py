@@ -83,9 +83,7 @@ def test_turned_photos_are_counted(tmp_path, kind):
 
 
 @settings(max_examples=examples(200), deadline=None)
-@given(
-    st.binary(max_size=60) | st.binary(max_size=60).map(lambda b: b"Exif\0\0II*\0\x08\0\0\0" + b)
-)
+@given(st.sampled_from([b"", b"Exif\0\0II*\0\x08\0\0\0"]), st.binary(max_size=60))
 def test_damaged_exif_data_are_no_error(head, data):
     image = open_image(noise_image(0, kind="JPEG"), "it")
     image.info["exif"] = head + data

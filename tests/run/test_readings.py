@@ -233,6 +233,32 @@ def test_classes_with_one_caption_are_said(plan: Plan, tmp_path: Path) -> None:
     assert "'Cat' and 'cat'" in said
 
 
+def test_a_holdout_that_is_linked_with_everything_is_the_cause(plan: Plan, tmp_path: Path) -> None:
+    """N22: pairs of photos with other photos of the same data are one group, from pair to pair."""
+    home = tmp_path / "photos"
+    home.mkdir()
+    for number in range(12):
+        (home / f"{number}.png").write_bytes(noise_image(number))
+    rows = [(f"{n}.png", f"photo {n}") for n in range(12)]
+    table(home / "captions.csv", ["image", "caption"], rows)
+    hard = [(*rows[n], f"{(n + 1) % 12}.png", f"photo {(n + 1) % 12}") for n in range(12)]
+    names = ["image", "caption", "cf_image", "cf_caption"]
+    table(home / "mined.csv", names, hard)
+    words = [f"data.real={home}", f"data.counterfactual={home / 'mined.csv'}", "data.cf_ratio=0.5"]
+    code, _, said = plan(*words, "data.holdout=0.1")
+    assert code == 2
+    assert "data.cf_ratio=0.5 cannot be drawn: there are 0 real and 0 counterfactual" in said
+    assert "data.holdout=0.1 holds out 2 images as a test" in said
+    assert "10 real and 24 counterfactual examples are linked with them, from set to set" in said
+    assert "data.holdout=0 holds out nothing" in said
+    code, _, said = plan(*words, "data.holdout=0", "data.validation=0", "trainer.checkpoint=last")
+    assert code == 0
+    code, _, said = plan(*words, "data.holdout=0")
+    assert code == 2
+    assert "no group is left for validation" in said
+    assert "data.holdout" not in said
+
+
 def test_a_list_may_be_named_and_any_other_file_is_refused(plan: Plan, tmp_path: Path) -> None:
     file = photos(tmp_path / "real", 50) / "captions.csv"
     words = ["data.cf_ratio=0", "data.validation=0", "trainer.checkpoint=last"]
