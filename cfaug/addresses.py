@@ -223,7 +223,7 @@ def _hide_word(word: str) -> str:
         return word
     if value[:1] == "{":
         return f"{key}={re.sub(PARTS_OF_LISTS.pattern[:-1] + '{}]+', _hide_part, value)}"
-    if value[:1] and value[:1] in "'\"[(" or re.match(r"\w+\(", value):
+    if (value[:1] and value[:1] in "'\"[(") or re.match(r"\w+\(", value):
         return f"{key}={PARTS_OF_LISTS.sub(_hide_part, value)}"
     return f"{key}={','.join(_hide_plain(one) for one in _parts_of_sweep(value))}"
 

@@ -7,8 +7,10 @@ workers would otherwise have to send.
 from __future__ import annotations
 
 import io
+import struct
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -32,6 +34,9 @@ FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 
 BITS_PER_SAMPLE, SAMPLE_FORMAT = 258, 339
 """TIFF tags."""
+
+ORIENTATION = 274
+"""Tag of EXIF: 1 is upright, 2 to 8 are turned or mirrored."""
 
 UNSIGNED, SIGNED, FLOATING = 1, 2, 3
 """Values of the TIFF tag ``SAMPLE_FORMAT``."""
@@ -250,6 +255,24 @@ def open_image(data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Image.Im
         )
     _bits(image, name)
     return image
+
+
+def is_turned(image: Image.Image) -> bool:
+    """Return whether EXIF data in a JPEG's or WebP's header say to turn or mirror the image.
+
+    Pillow turns a TIFF itself, and a PNG may have EXIF data only at its end.
+    """
+    from PIL import Image
+
+    data = image.info.get("exif")
+    if image.format not in ("JPEG", "WEBP") or not isinstance(data, bytes):
+        return False
+    exif = Image.Exif()
+    with warnings.catch_warnings(), suppress(OSError, SyntaxError, ValueError, struct.error):
+        warnings.simplefilter("ignore")  # of damaged EXIF data, which nothing else reads
+        exif.load(data)
+        return exif.get(ORIENTATION) in range(2, 9)
+    return False
 
 
 def to_rgb(image: Image.Image, name: str = "the image") -> Image.Image:

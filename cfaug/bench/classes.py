@@ -8,9 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cfaug.data.sources import split_folder
-from cfaug.data.sources.class_names import WNID, class_words, make_distinct, prompt_names
-from cfaug.errors import UserError
+from cfaug.data.sources.class_names import (
+    WNID,
+    class_words,
+    is_number,
+    make_distinct,
+    prompt_names,
+    require_names,
+)
+from cfaug.errors import UserError, name_some
 from cfaug.files import read_lines
+from cfaug.hidden import is_hidden
+from cfaug.messages import say_once
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -29,7 +38,7 @@ def tested_folder(source: str) -> str:
     if not folder.is_dir():
         return source
     source = str(folder)
-    folders = {entry.name for entry in os.scandir(folder) if entry.is_dir()}
+    folders = {one.name for one in os.scandir(folder) if one.is_dir() and not is_hidden(one.name)}
     if not folders <= {"train", *TEST_SPLITS}:
         return source
     there = (folder / name for name in TEST_SPLITS if name in folders)
@@ -38,7 +47,7 @@ def tested_folder(source: str) -> str:
 
 def _has_class_folders(folder: Path) -> bool:
     with os.scandir(folder) as entries:
-        return any(entry.is_dir() for entry in entries)
+        return any(entry.is_dir() and not is_hidden(entry.name) for entry in entries)
 
 
 def prompt_templates(templates: Sequence[str] | str, folder: Path) -> list[str]:
@@ -87,18 +96,18 @@ def classes_of(index: Index, folder: Path, file: Path | None) -> tuple[list[str]
     if file is not None:
         return _named_by(file, labels, folder)
     names = prompt_names(labels)
-    unnamed = [label for label, name in zip(labels, names, strict=True) if _is_number(name)]
-    if unnamed:
+    remedy = (
+        f"ask for: put a {CLASS_NAMES} into the folder with a line for each label, in their sorted "
+        f"order ({name_some(labels)}), or name such a file with benchmark.classes=FILE"
+    )
+    require_names(names, str(folder), remedy)
+    unknown = [name for name in names if WNID.fullmatch(name)]
+    if unknown:
         raise UserError(
-            f"{folder}: the class {unnamed[0]!r} is a number, not a name to ask for. Put a "
-            f"{CLASS_NAMES} into the folder with a line for each of its {len(labels)} labels, in "
-            "their sorted order, or name such a file with benchmark.classes=FILE"
+            f"{folder}: {name_some(unknown)} are not among ImageNet's classes and not names to "
+            f"{remedy}"
         )
     return labels, names
-
-
-def _is_number(name: str) -> bool:
-    return bool(WNID.fullmatch(name)) or name.isdecimal()
 
 
 def _named_by(file: Path, labels: Sequence[str], folder: Path) -> tuple[list[str], list[str]]:
@@ -122,7 +131,14 @@ def _named_by(file: Path, labels: Sequence[str], folder: Path) -> tuple[list[str
                 f"{file}: {line!r} stands where {label!r} belongs; the lines should be in the "
                 "sorted order of the labels"
             )
+    _say_order(file, labels)
     return list(labels), lines
+
+
+def _say_order(file: Path, labels: Sequence[str]) -> None:
+    """Say which line names which label if people count otherwise: 0, 1, 10, 2."""
+    if all(is_number(label) for label in labels) and [*labels] != sorted(labels, key=float):
+        say_once(f"{file}: its lines name the labels in this order: {name_some(labels, 12)}")
 
 
 def _words(label: str) -> str:

@@ -14,8 +14,9 @@ from cfaug.bench.embed import Pixels, embed_images, embed_texts
 from cfaug.bench.identity import fingerprint
 from cfaug.bench.item_names import cluster_rows, name_rows
 from cfaug.bench.source import SourceBenchmark
-from cfaug.data.sources.class_names import class_words
+from cfaug.data.sources.class_names import class_words, equal_names_warning, require_names
 from cfaug.errors import UserError
+from cfaug.messages import say_once
 from cfaug.metrics.classification import (
     class_vectors,
     fill_templates,
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from cfaug.bench.context import EvaluationContext
     from cfaug.data.index import Index
     from cfaug.protocols import DualEncoder
+
+NAMED_BY_FILE = "ask for: benchmark=classification benchmark.classes=FILE reads names from a file"
 
 PAPER_TEMPLATE = "A photo of a {c}"
 """COCO-Counterfactuals, section 5.2: the only template, without a period."""
@@ -68,6 +71,7 @@ class ZeroShot(SourceBenchmark):
         """Choose among the labels of the source, as words, with the paper's template."""
         labels = sorted({index.label(row) or "" for row in range(len(index))} - {""})
         words = [class_words(label) for label in labels]
+        require_names(words, str(self.data), NAMED_BY_FILE)
         self.ask(index, Classes(labels, words, [PAPER_TEMPLATE]), rows)
 
     def ask(
@@ -104,6 +108,9 @@ class ZeroShot(SourceBenchmark):
                 f"{self.name}: labels {sorted(strange)[:5]} are not among the classes "
                 f"({len(number)}: {', '.join([*number][:20])})"
             )
+        warning = equal_names_warning(classes.names, str(self.name))
+        if warning is not None:
+            say_once(warning)
         self.class_names, self._templates = list(classes.names), list(classes.templates)
         self._labels = np.array([number[str(label)] for label in shown])
         self._index, self._pixels = index, Pixels(index, first)

@@ -8,13 +8,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, cast
 
-from cfaug.bench.classification import PAPER_TEMPLATE, Classes, ZeroShot
+from cfaug.bench.classification import NAMED_BY_FILE, PAPER_TEMPLATE, Classes, ZeroShot
 from cfaug.bench.context import EvaluationContext
 from cfaug.bench.member import Member, check_member, open_member
 from cfaug.bench.retrieval import Retrieval
+from cfaug.data.index.class_captions import captioned_classes
 from cfaug.data.sources.captioned_parquet import split_home
-from cfaug.data.sources.class_names import class_words
-from cfaug.data.sources.values import class_caption
+from cfaug.data.sources.class_names import class_words, require_names
 from cfaug.errors import UserError
 from cfaug.messages import say, say_once
 from cfaug.read_with import ReadWith
@@ -22,9 +22,6 @@ from cfaug.validation import check_fields
 from cfaug.world_source import is_world
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from cfaug.data.index import Index
     from cfaug.protocols import Benchmark
 
 Where = Literal["auto", "world", "folders"]
@@ -187,23 +184,15 @@ class HeldOut:
             _say_what_validation_is()
             found, kind = context.validation(), "validation"
         index, rows = found
-        classes = _only_classes(index, rows)
+        classes = captioned_classes(index, rows)
         if classes is None:
             retrieval = Retrieval(name=f"{kind}_retrieval", batch_size=self.batch_size)
             return cast("list[Benchmark]", [retrieval.ask(index, rows)])
         words = [class_words(label) for label in classes]
+        require_names(words, index.source, NAMED_BY_FILE)
         one = ZeroShot(name=f"{kind}_classification", batch_size=self.batch_size)
         asked = one.ask(index, Classes(classes, words, [PAPER_TEMPLATE]), rows)
         return cast("list[Benchmark]", [asked])
-
-
-def _only_classes(index: Index, rows: np.ndarray) -> list[str] | None:
-    """Return the classes of a source whose captions only name the class, else ``None``."""
-    for row in rows:
-        label = index.label(int(row))
-        if label is None or index.text(int(row)) != class_caption(label):
-            return None
-    return sorted({index.label(row) or "" for row in range(len(index))} - {""})
 
 
 @cache

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cfaug.bench.embed import Pixels, embed_images, embed_texts
+from cfaug.data.sources.class_names import equal_names_warning, require_names
+from cfaug.messages import say_once
 from cfaug.metrics.classification import class_vectors, fill_templates, zero_shot_scores
 
 if TYPE_CHECKING:
@@ -30,6 +32,10 @@ class ZeroShotClassifier:
     def __init__(
         self, encoder: DualEncoder | CachedEncoder, asked: Classes, batch_size: int = 256
     ) -> None:
+        where = "the classes to choose from"
+        require_names(asked.names, where, "ask for: benchmark.classes=FILE gives names")
+        if (warning := equal_names_warning(asked.names, where)) is not None:
+            say_once(warning)
         prompts = embed_texts(encoder, fill_templates(asked.templates, asked.names), batch_size)
         shape = (len(asked.names), len(asked.templates), -1)
         self._vectors = class_vectors(prompts.reshape(shape))

@@ -53,7 +53,7 @@ def check_sources(data: DataSettings, opened: Opened) -> None:
     Raises:
         UserError: if both sources are the same; if the counterfactual one holds single images and
             no setting says so; if pairs should be kept together and there are none; or if a source
-            is a test of true and false captions.
+            is a test of true and false captions, or names its classes by numbers.
     """
     real, counterfactual = opened.real, opened.counterfactual
     if real is not None and counterfactual is not None and real.hash == counterfactual.hash:
@@ -63,7 +63,9 @@ def check_sources(data: DataSettings, opened: Opened) -> None:
             "with data.cf_ratio=0. If it is pairs, list their originals alone in a captions.csv of "
             "their own for data.real, which takes every image of a source"
         )
-    _refuse_choices({"data.real": real, "data.counterfactual": counterfactual})
+    sources = {"data.real": real, "data.counterfactual": counterfactual}
+    _refuse_choices(sources)
+    _check_classes({**sources, "data.control_source": opened.control})
     _warn_of_pairs(data.real, real)
     # A source that says which captions were edited may have any number of them.
     singles = data.counterfactual_members in ("singles", "edited")
@@ -122,6 +124,27 @@ def _refuse_choices(sources: Mapping[str, Index | None]) -> None:
                 f"{setting}={index.source} holds {choices[index.kind]}, a test whose false "
                 "captions would be trained on as true ones: ask it with benchmark=choice"
             )
+
+
+def _check_classes(sources: Mapping[str, Index | None]) -> None:
+    """Refuse captions that name classes by numbers, and warn of classes with equal captions."""
+    from cfaug.data.index.class_captions import all_captioned_classes
+    from cfaug.data.sources.class_names import class_words, equal_names_warning, require_names
+    from cfaug.data.sources.values import class_caption
+
+    for setting, index in sources.items():
+        classes = None if index is None else all_captioned_classes(index)
+        if index is None or not classes:
+            continue
+        words, where = [class_words(label) for label in classes], f"{setting}={index.source}"
+        require_names(
+            words, where,
+            f"learn from: captions would be like {class_caption(classes[0])!r}. Write names as "
+            "labels (folders called by them, labels.csv, classnames.txt beside tars, ClassLabel "
+            "names in parquet), or captions.csv (image, caption)",
+        )  # fmt: skip
+        if (warning := equal_names_warning(words, where)) is not None:
+            say_once(warning)
 
 
 def _warn_of_pairs(name: str | None, real: Index | None) -> None:

@@ -328,7 +328,8 @@ def shows_world(name: str) -> bool:
         return True
     from cfaug.generate.folder import read_record
 
-    made = read_record(Path(name))
+    folder = Path(name)
+    made = None if folder.is_file() else read_record(folder)
     return made is not None and is_world(str(made.captions.get(SOURCE, "")))
 
 

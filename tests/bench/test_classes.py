@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,10 @@ import pytest
 import torch
 from PIL import Image
 
-from cfaug.bench.classification import Classification
+from cfaug.bench.classification import Classes, Classification
 from cfaug.bench.context import EvaluationContext
+from cfaug.bench.suites import HeldOut
+from cfaug.bench.zero_shot import ZeroShotClassifier
 from cfaug.data.index import open_index
 from cfaug.errors import UserError
 from cfaug.models.specs import HFClip
@@ -59,13 +62,61 @@ def test_released_labels_are_asked_for_by_name(context, tmp_path, labels, said):
     assert names(context, class_folder(tmp_path / "set", labels)) == said
 
 
-@pytest.mark.parametrize("labels", [("n99999999", "n01440764"), ("0", "1")])
+@pytest.mark.parametrize(
+    "labels",
+    [("n99999999", "n01440764"), ("0", "1"), ("0.0", "1.0"), ("00000", "00001"), ("-1", "1e3")],
+)
 def test_a_number_is_never_asked_for(context, tmp_path, labels):
+    """N6: classification refused ``0`` and took ``0.0``."""
     folder = class_folder(tmp_path / "set", labels)
-    with pytest.raises(UserError, match=rf"'{min(labels) if '0' in labels else labels[0]}' is a n"):
+    with pytest.raises(UserError, match=r"not (by )?names to ask for: put a classnames\.txt"):
         names(context, folder)
     (folder / "classnames.txt").write_text("hen\ncock\n")
     assert names(context, folder) == ["hen", "cock"]
+
+
+def test_held_out_and_prompted_numbers_are_refused_too(context, tmp_path):
+    """N6: the other places where prompts are made: a run's held-out classes, and stress tests."""
+    index = open_index(class_folder(tmp_path / "set", ("0.0", "1.0")), tmp_path / "index")
+    held = replace(context, held_out=lambda: (index, np.arange(2)))
+    with pytest.raises(UserError, match=r"2 classes are called by numbers \(0\.0, 1\.0\)"):
+        HeldOut().open(held)
+    with pytest.raises(UserError, match=r"2 classes are called by numbers \(0, 1\)"):
+        ZeroShotClassifier(HFClip("zoo:clip-0").load(), Classes(["0", "1"], ["0", "1"], ["{c}"]))
+
+
+def test_a_number_among_names_is_a_name(context, tmp_path):
+    """N6: only numbers alone say nothing; 7 up is a drink, and so is 7."""
+    assert names(context, class_folder(tmp_path / "set", ("7", "cola"))) == ["7", "cola"]
+
+
+def test_the_order_of_numbered_labels_is_said(context, tmp_path, capsys):
+    """N6: names for 0, 1, 2, ..., 10 would be given to 0, 1, 10, 2, ... without a word."""
+    numbers = [str(number) for number in range(11)]
+    folder = class_folder(tmp_path / "set", numbers)
+    (folder / "classnames.txt").write_text("".join(f"name {n}\n" for n in numbers))
+    names(context, folder)
+    assert "its lines name the labels in this order: 0, 1, 10, 2, 3" in capsys.readouterr().err
+    few = class_folder(tmp_path / "few", numbers[:3])
+    (few / "classnames.txt").write_text("a\nb\nc\n")
+    names(context, few)
+    assert "in this order" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        (("cat", "Cat", "dog"), "'Cat' and 'cat'"),
+        (("polar_bear", "polar bear"), "'polar bear' and 'polar bear'"),
+        (("cat", "dog"), None),
+    ],
+)
+def test_classes_with_one_prompt_are_said(context, tmp_path, capsys, labels, said):
+    """N35: each image of ``cat`` and of ``Cat`` counted half, without a word."""
+    names(context, class_folder(tmp_path / str(len(labels)) / "set", labels))
+    err = capsys.readouterr().err
+    assert ("classes with one prompt" in err) is (said is not None)
+    assert said is None or said in err
 
 
 def test_one_class_cannot_be_told_from_others(context, tmp_path):

@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from cfaug.bench.classification import Classification
+from cfaug.bench.context import EvaluationContext
 from cfaug.data.index import open_index
 from cfaug.errors import UserError
 from tests.data.making import noise_image
@@ -47,10 +49,27 @@ def test_a_caption_beside_it_is_read_as_before(tmp_path):
     assert index.text(3) == "text 3"
 
 
+def test_numbers_are_read_and_refused_where_names_are_needed(tmp_path):
+    """N6: ``0`` was refused here, ``0.0`` was not; a file of names may explain either."""
+    lines = ["image,label", *(f"{n}.png,{n % 2}" for n in range(4))]
+    index = open_index(lay(tmp_path / "own", lines), tmp_path / "cache")
+    records = [json.dumps({"image": f"{n}.png", "label": n % 2}) for n in range(4)]
+    same = open_index(lay(tmp_path / "two", records, "labels.jsonl"), tmp_path / "cache")
+    assert same.hash == index.hash
+    labels = [index.label(row) for row in range(4)]
+    assert labels == ["0", "1", "0", "1"]
+    asked = Classification(str(tmp_path / "own"))
+    context = EvaluationContext(open=lambda name: index, has_world=False, held_out=tuple)
+    with pytest.raises(UserError, match=r"2 classes are called by numbers \(0, 1\), not by names"):
+        asked.open(context)
+    (tmp_path / "own" / "classnames.txt").write_text("cat\ndog\n")
+    [benchmark] = asked.open(context)
+    assert benchmark.class_names == ["cat", "dog"]
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({1: "0.png,3,a"}, "is invalid: write its name"),
         ({2: "0.png,zebra,a"}, "duplicated image '0.png'"),
         ({2: "7.png,zebra,a"}, "7.png"),
         ({2: "../secret.png,zebra,a"}, "leads out of"),

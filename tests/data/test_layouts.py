@@ -451,10 +451,11 @@ def test_of_several_lists_none_is_guessed(tmp_path: Path, home: str) -> None:
     for name in ("train", "val"):
         rows = [(f"{n}.png", text) for n, text in TEXTS.items()]
         table(tmp_path / "x" / f"{name}.csv", ["image", "caption"], rows)
-    with pytest.raises(
-        UserError, match=r"several lists .* train\.csv, val\.csv, and none is called"
-    ):
+    with pytest.raises(UserError, match=r"several lists .* train\.csv, val\.csv: name the one to"):
         open_index(tmp_path / "x", tmp_path / "cache")
+    named = open_index(tmp_path / "x" / "val.csv", tmp_path / "cache")
+    assert len(read(named)) == len(TEXTS)
+    assert "train.csv" in named.reading.left_out
     (tmp_path / "x" / "train.csv").rename(tmp_path / "x" / "captions.csv")
     assert len(read(open_index(tmp_path / "x", tmp_path / "cache"))) == len(TEXTS)
 

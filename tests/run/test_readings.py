@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -43,8 +43,8 @@ def pairs(folder: Path) -> Path:
     return folder
 
 
-def classes(folder: Path) -> Path:
-    for number, name in enumerate(("cat", "dog", "ox")):
+def classes(folder: Path, names: Sequence[str] = ("cat", "dog", "ox")) -> Path:
+    for number, name in enumerate(names):
         (folder / name).mkdir(parents=True)
         (folder / name / "1.png").write_bytes(noise_image(100 + number))
     return folder
@@ -200,11 +200,75 @@ def test_counterfactuals_as_real_data_are_told(plan: Plan, tmp_path: Path) -> No
     assert "warning" not in said
 
 
-def test_a_list_named_in_place_of_its_folder_is_told_so(plan: Plan, tmp_path: Path) -> None:
-    file = photos(tmp_path / "real") / "captions.csv"
-    code, _, said = plan(f"data.real={file}", "data.cf_ratio=0")
+@pytest.mark.parametrize("names", [("0", "1"), ("00000", "00001"), ("0.0", "-1.0"), ("1e3", "2")])
+def test_classes_called_by_numbers_are_not_trained_on(
+    plan: Plan, tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    """N6: "a photo of a 00000" was trained on."""
+    words = ["data.cf_ratio=0", "data.validation=0", "trainer.checkpoint=last"]
+    code, _, said = plan(f"data.real={classes(tmp_path / 'real', names)}", *words)
     assert code == 2
-    assert f"{file} is a file: name the folder in which it lies, {file.parent}" in said
+    assert "2 classes are called by numbers" in said
+    assert f"captions would be like 'a photo of a {sorted(names)[0]}'" in said
+    code, _, said = plan(f"data.real={classes(tmp_path / 'few', ('7', 'cola'))}", *words)
+    assert code == 0
+
+
+def test_numbers_beside_captions_are_trained_on(plan: Plan, tmp_path: Path) -> None:
+    """N6: the captions are learned from, whatever the labels are."""
+    images(tmp_path / "real")
+    rows = [(f"{n}.png", t, str(i)) for i, (n, t) in enumerate(TEXTS.items())]
+    table(tmp_path / "real" / "captions.csv", ["image", "caption", "label"], rows)
+    words = ["data.cf_ratio=0", "data.validation=0", "trainer.checkpoint=last"]
+    code, _, _ = plan(f"data.real={tmp_path / 'real'}", *words)
+    assert code == 0
+
+
+def test_classes_with_one_caption_are_said(plan: Plan, tmp_path: Path) -> None:
+    """N35: ``cat`` and ``Cat`` are one class for a tokenizer that lower-cases."""
+    words = ["data.cf_ratio=0", "data.validation=0", "trainer.checkpoint=last"]
+    code, _, said = plan(f"data.real={classes(tmp_path / 'real', ('cat', 'Cat', 'ox'))}", *words)
+    assert code == 0
+    assert "classes with one prompt for a tokenizer that lower-cases" in said
+    assert "'Cat' and 'cat'" in said
+
+
+def test_a_holdout_that_is_linked_with_everything_is_the_cause(plan: Plan, tmp_path: Path) -> None:
+    """N22: pairs of photos with other photos of the same data are one group, from pair to pair."""
+    home = tmp_path / "photos"
+    home.mkdir()
+    for number in range(12):
+        (home / f"{number}.png").write_bytes(noise_image(number))
+    rows = [(f"{n}.png", f"photo {n}") for n in range(12)]
+    table(home / "captions.csv", ["image", "caption"], rows)
+    hard = [(*rows[n], f"{(n + 1) % 12}.png", f"photo {(n + 1) % 12}") for n in range(12)]
+    names = ["image", "caption", "cf_image", "cf_caption"]
+    table(home / "mined.csv", names, hard)
+    words = [f"data.real={home}", f"data.counterfactual={home / 'mined.csv'}", "data.cf_ratio=0.5"]
+    code, _, said = plan(*words, "data.holdout=0.1")
+    assert code == 2
+    assert "data.cf_ratio=0.5 cannot be drawn: there are 0 real and 0 counterfactual" in said
+    assert "data.holdout=0.1 holds out 2 images as a test" in said
+    assert "10 real and 24 counterfactual examples are linked with them, from set to set" in said
+    assert "data.holdout=0 holds out nothing" in said
+    code, _, said = plan(*words, "data.holdout=0", "data.validation=0", "trainer.checkpoint=last")
+    assert code == 0
+    code, _, said = plan(*words, "data.holdout=0")
+    assert code == 2
+    assert "no group is left for validation" in said
+    assert "data.holdout" not in said
+
+
+def test_a_list_may_be_named_and_any_other_file_is_refused(plan: Plan, tmp_path: Path) -> None:
+    file = photos(tmp_path / "real", 50) / "captions.csv"
+    words = ["data.cf_ratio=0", "data.validation=0", "trainer.checkpoint=last"]
+    code, _, said = plan(f"data.real={file}", *words)
+    assert code == 0
+    assert f"of {file} read as a list of images and captions" in said
+    image = next(one for one in file.parent.rglob("*.png"))
+    code, _, said = plan(f"data.real={image}", "data.cf_ratio=0")
+    assert code == 2
+    assert f"{image} is a file: name the folder in which it lies, {image.parent}" in said
 
 
 @pytest.mark.parametrize(("share", "told"), [(0.1, True), (0.9, False)])

@@ -122,10 +122,10 @@ def test_different_jobs_of_one_folder_name_what_differs(place, capsys):
     assert place.train("-m", "arm=typed", "data.cf_ratio=0,0.5") == 2
     said = capsys.readouterr().err
     assert "differ in data.cf_ratio: leave out arm=..., or give each its own" in said
-    words = ["data.cf_ratio=0", "image_cache_mib=5,6", "trainer.max_steps=0"]
+    words = ["data.cf_ratio=0", "threads=1,2", "trainer.max_steps=0"]
     assert place.script("train")(["-m", *place.paths, *words]) == 2
     said = capsys.readouterr().err
-    assert "differ in image_cache_mib, which does not change the result" in said
+    assert "differ in threads, which does not change the result" in said
     assert "arm=" not in said
 
 

@@ -175,7 +175,7 @@ def test_no_error_shows_a_secret_n2(wrong, host, tmp_path, script, capfd, monkey
         ["data.real={}x", "data.cf_ratio=[", "seed=1"],
         ["{}"],
         ["--data.real:{}"],
-        ["data.real=\"{}"],
+        ['data.real="{}'],
         ["data={{real: {}}}"],
         ["-m", "data.real='{}','{}&b'"],
         ["weights={}"],

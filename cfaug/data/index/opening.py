@@ -29,7 +29,9 @@ from cfaug.data.sources import (
     split_folder,
     unreadable_error,
 )
+from cfaug.data.sources.captioned_parquet import split_home
 from cfaug.data.sources.compositional import ItemTable
+from cfaug.data.sources.folders import hidden_below
 from cfaug.data.sources.image_check import IMAGES
 from cfaug.data.sources.importing import import_folder
 from cfaug.data.sources.row import Description
@@ -142,14 +144,15 @@ def _scan_rows(reader: Reader, path: Path) -> Iterator[Row]:
 
 
 def _describe(reader: Reader, path: Path, written: Path) -> Description:
-    """Return the reader's description of a source, and the number of images that no row shows."""
+    """Return the reader's description of a source, with the numbers of images that no row shows."""
     seen = set(Strings.load(written, "files"))
     images = (str(file) for file in reader.files(path) if file.name.lower().endswith(IMAGES))
     others = sum(image not in seen for image in images)
     described = reader.describe(path)
-    if not others:
-        return described
-    return replace(described, left_out=(*described.left_out, f"{others:,} other images"))
+    left_out = [f"{others:,} other images"] if others else []
+    home = split_home(path)[0]
+    left_out += hidden_below(home if home.is_dir() else home.parent)
+    return replace(described, left_out=(*described.left_out, *left_out))
 
 
 def _scan(reader: Reader, path: Path, folder: Path, origin: tuple[Path, str]) -> None:

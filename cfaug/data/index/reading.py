@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
+
+import numpy as np
 
 from cfaug.data.sources.row import Description, Row
 from cfaug.data.sources.values import class_caption, one_class_error
@@ -18,6 +22,10 @@ NAMED = 8
 
 MEMBERS = 4
 """Number of captions of a set that a line shows: a grid has dozens."""
+
+
+LATER = ("kept", "notes")
+"""Fields that older records lack."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +47,7 @@ class Reading:
         used: columns that were read, by their names in the source.
         unused: columns that were not read.
         kept: columns that are kept only as extra columns of the index.
+        notes: sentences about rows that were read and may not be meant.
         left_out: other content that was not read, a phrase each.
         one_caption: whether several images all have the same caption, from which little can be
             learned.
@@ -58,6 +67,7 @@ class Reading:
     left_out: tuple[str, ...] = ()
     one_caption: bool = False
     kept: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def single_sets(self) -> int:
@@ -65,12 +75,13 @@ class Reading:
         return self.sets - self.counterfactual_sets
 
     def json(self) -> dict[str, Any]:
-        """Return the reading as JSON, with lists in place of tuples."""
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+        """Return the reading as JSON, with lists in place of tuples, and notes only if any."""
+        values = {k: v for k, v in asdict(self).items() if k != "notes" or v}
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
     @classmethod
     def of_json(cls, record: Mapping[str, Any]) -> Reading:
-        """Restore a reading from ``json``; older ones have no ``kept`` columns.
+        """Restore a reading from ``json``; older ones have no ``kept`` columns and no ``notes``.
 
         Raises:
             KeyError: if another field is missing.
@@ -78,7 +89,7 @@ class Reading:
         """
         values: dict[str, Any] = {}
         for one in fields(cls):
-            value: Any = record[one.name] if one.name != "kept" else record.get("kept", [])
+            value: Any = record.get(one.name, []) if one.name in LATER else record[one.name]
             wanted = {"str": str, "int": int, "bool": bool}.get(str(one.type), list)
             many = isinstance(value, list)
             texts: list[Any] = value if many else []
@@ -112,6 +123,7 @@ class Reading:
             if names:
                 parts.append(f"{what}: {name_some(names, NAMED)}")
         parts += [f"not read: {one}" for one in self.left_out]
+        parts += [f"note: {one}" for one in self.notes]
         return "; ".join(parts)
 
 
@@ -120,10 +132,17 @@ def shorten(text: str) -> str:
     return repr(text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}...")
 
 
+def _code(*parts: str) -> int:
+    """Return a code of 64 bits for a row, equal for equal parts."""
+    digest = hashlib.blake2b("\0".join(parts).encode(errors="surrogatepass"), digest_size=8)
+    return int.from_bytes(digest.digest(), "little")
+
+
 class Tally:
-    """Counts a stream of rows for a ``Reading``; it keeps only their classes."""
+    """Counts a stream of rows for a ``Reading``; it keeps their classes and a code of each row."""
 
     def __init__(self) -> None:
+        self._codes, self._turned = array("Q"), 0
         self._rows = self._images = self._sets = self._counterfactual = self._negatives = 0
         self._labels = set[str]()
         self._classes_alone = self._one_caption = True
@@ -160,7 +179,12 @@ class Tally:
         ):
             self._counterfactual += 1
             self._example = self._example or texts
+            same_set = "".join(row.digest.whole + row.text for row in self._set)
+        else:
+            same_set = ""  # captions of a photo are rows of their own
+        self._turned += len({row.digest.whole for row in self._set if row.digest.turned})
         for row in self._set:
+            self._codes.append(_code(row.digest.whole, row.text, row.label or "", same_set))
             if row.label is not None:
                 self._labels.add(row.label)
             if self._classes_alone:
@@ -185,8 +209,21 @@ class Tally:
             len(self._labels), self._negatives, self._example or self._first, described.used,
             tuple(name for name in unread if name not in extra), described.left_out,
             self._images > 1 and self._one_caption and not self._labels,
-            tuple(name for name in unread if name in extra),
+            tuple(name for name in unread if name in extra), tuple(self._notes()),
         )  # fmt: skip
+
+    def _notes(self) -> Iterator[str]:
+        again = len(self._codes) - len(np.unique(np.array(self._codes, np.uint64)))
+        if again:
+            yield (
+                f"{again:,} of {self._rows:,} rows repeat image and caption of another row: these "
+                "are trained on and tested more than once"
+            )
+        if self._turned:
+            yield (
+                f"{self._turned:,} image{'s' * (self._turned > 1)} with an EXIF orientation, which "
+                "is ignored, as by CLIP's own transform"
+            )
 
     def check(self, source: str, form: str) -> None:
         """Refuse images of a single class, which are certainly a mistake.

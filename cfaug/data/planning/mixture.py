@@ -20,7 +20,15 @@ from cfaug.data.planning.pool import (
     share_out,
 )
 from cfaug.data.planning.rational import decimal, half_up
-from cfaug.data.planning.records import COUNTERFACTUAL, REAL, Eligible, Mixture, Rows, Split
+from cfaug.data.planning.records import (
+    COUNTERFACTUAL,
+    REAL,
+    Eligible,
+    HeldOut,
+    Mixture,
+    Rows,
+    Split,
+)
 from cfaug.data.planning.sources import Sources
 from cfaug.errors import UserError
 from cfaug.validation import Share, check
@@ -53,11 +61,13 @@ def choose_total(available: tuple[int, int], cf_ratio: float, size: int | None) 
     """
     largest = largest_size(*available, cf_ratio)
     total = largest if size is None else size
+    there = f"{available[REAL]} real and {available[COUNTERFACTUAL]} counterfactual examples"
+    if size is None and total == 0:
+        raise UserError(f"data.cf_ratio={cf_ratio} cannot be drawn: there are {there}")
     if total > largest or total == 0:
         raise UserError(
             f"data.size={size} at data.cf_ratio={cf_ratio} asks for more than there is: "
-            f"{available[REAL]} real and {available[COUNTERFACTUAL]} counterfactual examples make "
-            f"at most data.size={largest}"
+            f"{there} make at most data.size={largest}"
         )
     return total
 
@@ -118,24 +128,51 @@ def mix(settings: DataSettings, sources: Sources) -> Mixture:
     # A source from which nothing is drawn only decided which rows of the other are eligible.
     real = sources.real if settings.drawn[REAL] else None
     counterfactual = sources.counterfactual if settings.drawn[COUNTERFACTUAL] else None
-    if settings.plan is None:
-        mixture = plan_mixture(
-            real, counterfactual, cf_ratio=settings.ratio, size=settings.size, seed=settings.seed,
-            validation=settings.validation, split=settings.split, eligible=eligible,
-        )  # fmt: skip
-    else:
-        pool = make_pool(
-            real, counterfactual, seed=settings.seed, split=settings.split, eligible=eligible
-        )
-        if settings.control is None:
-            mixture = settings.plan.draw(pool, settings.validation)
-        else:
-            wanted = settings.plan.wanted(pool, settings.validation)
-            mixture = _draw_control(settings, wanted, pool, sources.control, barred)
+    try:
+        mixture = _draw(settings, sources, (real, counterfactual), eligible, barred)
+    except UserError as error:
+        if barred.held_out is None or not any(barred.held_out.not_drawn):
+            raise
+        raise UserError(f"{error}. {_linked_with(barred.held_out, settings)}") from error
     mixture = _with_test_set(replace(mixture, join=join), barred)
     if settings.negatives is not None and counterfactual is not None:
         mixture = show_originals(mixture, counterfactual, settings.negatives)
     return _with_unchanged(mixture, counterfactual)
+
+
+def _draw(
+    settings: DataSettings,
+    sources: Sources,
+    drawn: tuple[Index | None, Index | None],
+    eligible: Eligible,
+    barred: Barred,
+) -> Mixture:
+    real, counterfactual = drawn
+    assert settings.seed is not None
+    if settings.plan is None:
+        return plan_mixture(
+            real, counterfactual, cf_ratio=settings.ratio, size=settings.size, seed=settings.seed,
+            validation=settings.validation, split=settings.split, eligible=eligible,
+        )  # fmt: skip
+    pool = make_pool(
+        real, counterfactual, seed=settings.seed, split=settings.split, eligible=eligible
+    )
+    if settings.control is None:
+        return settings.plan.draw(pool, settings.validation)
+    wanted = settings.plan.wanted(pool, settings.validation)
+    return _draw_control(settings, wanted, pool, sources.control, barred)
+
+
+def _linked_with(held: HeldOut, settings: DataSettings) -> str:
+    """Return a sentence about the examples that are left out because of the test set."""
+    roles = zip(("real", "counterfactual", "control"), held.not_drawn, strict=True)
+    lost = " and ".join(f"{count:,} {role}" for role, count in roles if count)
+    return (
+        f"data.holdout={settings.holdout} holds out {held.images:,} images as a test, and {lost} "
+        "examples are linked with them, from set to set, by common groups or equal images: they "
+        "are not trained on either. data.holdout=0 holds out nothing; then name a test, "
+        "benchmark=retrieval benchmark.data=FOLDER"
+    )
 
 
 def _with_test_set(mixture: Mixture, barred: Barred) -> Mixture:

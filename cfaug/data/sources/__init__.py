@@ -14,7 +14,7 @@ from cfaug.data.sources.coco_counterfactuals import CocoCounterfactuals
 from cfaug.data.sources.compositional import ITEM_LISTS, ITEM_TABLES, ItemList
 from cfaug.data.sources.detected_captions import DetectedCaptions, EncodedCaptions
 from cfaug.data.sources.entailment_parquet import EntailmentParquet
-from cfaug.data.sources.folders import SidecarText, images_below
+from cfaug.data.sources.folders import SidecarText, hidden_below, images_below
 from cfaug.data.sources.hub_sets import HUB_SETS
 from cfaug.data.sources.karpathy import Karpathy
 from cfaug.data.sources.label_list import LabelList
@@ -23,7 +23,7 @@ from cfaug.data.sources.modified_captions import ModifiedPhotos
 from cfaug.data.sources.paired_folders import PairedFolders
 from cfaug.data.sources.photo_lists import PhotoList
 from cfaug.data.sources.pix2pix import InstructPix2Pix
-from cfaug.data.sources.records import several_lists
+from cfaug.data.sources.records import check_one_list, unnamed_lists
 from cfaug.data.sources.released import Importer
 from cfaug.data.sources.row import Reader, Row
 from cfaug.data.sources.snli_ve import SnliVe
@@ -190,27 +190,22 @@ def detect(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
         if (items := item_list(path)) is not None:
             return items.with_roots(image_roots)
         if path.is_file():
+            for reader in READERS:
+                if isinstance(reader, CaptionList) and reader.recognises(path):
+                    return type(reader)(image_roots)
             raise UserError(f"{path} is a file: name the folder in which it lies, {path.parent}")
         if not path.is_dir():
             raise UserError(f"there is no folder {path}")
         os.listdir(path)  # otherwise an unreadable folder would look like a missing file
-        lists = several_lists(path)
         for reader in READERS:
-            if isinstance(reader, SidecarText | ImageFolder) and lists:
-                break
+            if isinstance(reader, SidecarText):  # neither it nor the next one reads a list
+                check_one_list(path, unnamed_lists(path))
             if reader.recognises(path):
                 if isinstance(reader, CaptionList | PhotoList):
                     return type(reader)(image_roots)
                 return reader
     except OSError as error:
         raise unreadable_error(path, error) from error
-    if lists:
-        raise UserError(
-            f"{path} has several lists of images and captions, {', '.join(f.name for f in lists)}, "
-            "and none is called captions: call the one to read captions"
-            + lists[0].suffix
-            + ", or put the others elsewhere"
-        )
     if images := len(images_below(path)):
         raise UserError(
             f"{path} holds {images:,} image{'s' * (images > 1)} and nothing that says what they "
@@ -222,7 +217,8 @@ def detect(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
         [one.description for one in READERS] + [one.description for one in IMPORTERS]
     )
     forms = "\n".join(f"  {one}" for one in known)
-    raise UserError(f"{path} has no form that is known; it should hold one of\n{forms}")
+    hidden = f" ({', '.join(hidden_below(path))} are left out)" if hidden_below(path) else ""
+    raise UserError(f"{path} has no form that is known{hidden}; it should hold one of\n{forms}")
 
 
 def item_list(path: Path) -> ItemList | None:

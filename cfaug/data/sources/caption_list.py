@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from cfaug.data.sources.columns import Columns, columns_of
 from cfaug.data.sources.folders import file_digest, images_below, locate
 from cfaug.data.sources.image_check import check_images_differ
-from cfaug.data.sources.records import find_list, image_records
+from cfaug.data.sources.records import find_list, image_records, other_lists
 from cfaug.data.sources.row import Description, ErrorCollector, Row, files_identity
 from cfaug.data.sources.values import caption, captions, clean_key, keep_json
 from cfaug.errors import UserError
@@ -69,7 +69,8 @@ class CaptionList:
     counterfactual's image and caption, ``cf_image, cf_caption``, or numbered ones, ``image_0,
     caption_0, image_1, ...``, is a set. A column ``group`` or ``image_id`` names the photo's group;
     without one each image is a group. ``cfaug.data.sources.columns`` has the names of columns,
-    ``cfaug.data.sources.records`` the file formats.
+    ``cfaug.data.sources.records`` the file formats. The source is the folder of the list, or the
+    list itself if the folder has several.
 
     Args:
         image_roots: absolute folders, besides the list's own, in which it may name images.
@@ -86,20 +87,20 @@ class CaptionList:
         self.image_roots = tuple(image_roots)
 
     def recognises(self, path: Path) -> bool:
-        """Return whether there is a list."""
+        """Return whether the path is a list, or a folder with one."""
         return find_list(path) is not None
 
     def files(self, path: Path) -> list[Path]:
         """Return every image below the folder, listed or not, and every image listed elsewhere."""
-        return [*images_below(path), *self._elsewhere(path)]
+        return [*images_below(source_home(path)), *self._elsewhere(path)]
 
     def describe(self, path: Path) -> Description:
-        """Return which columns of the list are read."""
+        """Return which columns of the list are read, and which other lists are not."""
         used, there = dict[str, None](), dict[str, None]()
         for where, record in image_records(self._list(path)):
             there.update(dict.fromkeys(record))
             used.update(dict.fromkeys(columns_of(record, where).used))
-        return Description.of_columns(used, there)
+        return replace(Description.of_columns(used, there), left_out=tuple(other_lists(path)))
 
     def identity(self, path: Path) -> Any:
         """Return the list's and every image's name, size and time."""
@@ -116,7 +117,7 @@ class CaptionList:
         errors = ErrorCollector()
         for one in self._sets(path):
             with errors.collect():
-                yield from set_rows(path, one, self.image_roots)
+                yield from set_rows(source_home(path), one, self.image_roots)
         errors.report()
 
     def _sets(self, path: Path) -> list[ListedSet]:
@@ -135,16 +136,21 @@ class CaptionList:
         if not self.image_roots:
             return []
         named = {
-            locate(path, image, one.where, self.image_roots): None
+            locate(source_home(path), image, one.where, self.image_roots): None
             for one in self._sets(path)
             for image, _ in one.members
         }
-        return [file for file in named if not file.is_relative_to(path)]
+        return [file for file in named if not file.is_relative_to(source_home(path))]
 
     def _list(self, path: Path) -> Path:
         file = find_list(path)
         assert file is not None
         return file
+
+
+def source_home(path: Path) -> Path:
+    """Return the folder of a source's images: that of the list, if it is named itself."""
+    return path if path.is_dir() else path.parent
 
 
 class _Lines:

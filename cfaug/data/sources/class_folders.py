@@ -13,6 +13,7 @@ from cfaug.data.sources.lists import LISTS
 from cfaug.data.sources.row import NAMED_AT_ONCE, Description, ErrorCollector, Row, files_identity
 from cfaug.data.sources.values import class_caption, clean_key, one_class_error
 from cfaug.errors import UserError
+from cfaug.hidden import visible_files
 
 FOOD_TEST = "meta/test.txt"
 SPLITS = {"train", "training", "val", "valid", "validation", "test", "dev"}
@@ -125,7 +126,7 @@ def _lists(path: Path, home: Path) -> list[Path]:
     between = [one for one in (home, *home.parents) if one == path or path in one.parents]
     beside = [folder for folder, images, _ in walk(path) if not images and folder.parent == path]
     found = (file for folder in dict.fromkeys([*between, *beside]) for file in folder.iterdir())
-    return sorted(f for f in found if f.suffix.lower() in (*LISTS, ".txt") and f.is_file())
+    return visible_files(f for f in found if f.suffix.lower() in (*LISTS, ".txt") and f.is_file())
 
 
 def _captions_of(file: Path, images: list[Path]) -> bool:

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
+from cfaug.errors import UserError, name_some
+
 IMAGENET = Path(__file__).with_name("imagenet_classes.tsv")
 """WordNet ids with the names of OpenAI's CLIP (MIT licence), which open_clip lists without ids."""
 
@@ -36,6 +38,69 @@ def imagenet_names() -> dict[str, str]:
     """Return CLIP's name of each of ImageNet's 1,000 classes by WordNet id, in the ids' order."""
     lines = IMAGENET.read_text(encoding="utf-8").splitlines()
     return dict(line.split("\t") for line in lines)
+
+
+NUMBER = re.compile(r"[+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.IGNORECASE)
+
+
+def require_names(names: Sequence[str], where: str, remedy: str) -> None:
+    """Refuse classes that are all called by numbers, of which a text encoder knows nothing.
+
+    Some numbers among names may be names, such as ``7`` for a drink.
+
+    Args:
+        names: the names of the classes in prompts or captions.
+        where: the source of the classes, for the error.
+        remedy: how to name them, for the error.
+
+    Raises:
+        UserError: if all names are numbers.
+    """
+    if names and all(is_number(name) for name in names):
+        raise UserError(
+            f"{where}: the {len(names):,} classes are called by numbers ({name_some(names)}), not "
+            f"by names to {remedy}"
+        )
+
+
+def is_number(name: str) -> bool:
+    """Return whether a name of a class is just a number.
+
+    >>> [is_number(name) for name in ("00000", "7", "0.0", "-1", "1e3", ".5")]
+    [True, True, True, True, True, True]
+    >>> [is_number(name) for name in ("7 up", "n01440764", "3D", "e3", "1-2", "")]
+    [False, False, False, False, False, False]
+    """
+    return NUMBER.fullmatch(name.strip()) is not None
+
+
+def equal_names(names: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return groups of class names that a tokenizer that lower-cases, as CLIP's, reads as one.
+
+    >>> equal_names(["cat", "dog", "Cat", "polar  bear", "Polar bear", "dog"])
+    [('cat', 'Cat'), ('dog', 'dog'), ('polar  bear', 'Polar bear')]
+    """
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(" ".join(name.casefold().split()), []).append(name)
+    return [tuple(group) for group in groups.values() if len(group) > 1]
+
+
+def equal_names_warning(names: Sequence[str], where: str) -> str | None:
+    """Return a warning of classes with equal prompts; ``None`` if all prompts differ.
+
+    Args:
+        names: the names of the classes in prompts or captions.
+        where: the source of the classes, for the warning.
+    """
+    groups = equal_names(names)
+    if not groups:
+        return None
+    some = name_some(" and ".join(map(repr, group)) for group in groups)
+    return (
+        f"warning: {where}: classes with one prompt for a tokenizer that lower-cases, as CLIP's "
+        f"does: {some}. Nothing tells them apart: merge them, or give them different names"
+    )
 
 
 def class_words(label: str) -> str:

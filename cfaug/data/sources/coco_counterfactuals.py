@@ -8,7 +8,6 @@ words; the edit is the difference of the captions.
 from __future__ import annotations
 
 import lzma
-import os
 import re
 import stat
 import struct
@@ -30,6 +29,7 @@ from cfaug.data.sources.row import Description, ErrorCollector, files_identity
 from cfaug.data.sources.values import caption, clean_key
 from cfaug.errors import UserError
 from cfaug.files import require_regular
+from cfaug.hidden import visible_files
 from cfaug.types import CounterfactualSet, Edit, Member
 
 LIST, ZIP, UNPACKED = "examples.jsonl", "images.zip", "images"
@@ -65,7 +65,7 @@ class CocoCounterfactuals:
         home = self._home(path)
         assert home is not None
         images = home / ZIP
-        files = [images] if images.is_file() else sorted((home / UNPACKED).iterdir())
+        files = [images] if images.is_file() else visible_files((home / UNPACKED).iterdir())
         return files_identity([home / LIST, *files])
 
     def sets(self, path: Path) -> Iterator[CounterfactualSet]:
@@ -157,7 +157,8 @@ class _Images:
 
 class _Folder(_Images):
     def __init__(self, folder: Path) -> None:
-        names = (name for name in sorted(os.listdir(folder)) if name.lower().endswith(IMAGES))
+        files = visible_files(folder.iterdir())
+        names = (file.name for file in files if file.name.lower().endswith(IMAGES))
         super().__init__(folder, {Path(name).stem: name for name in names})
 
     def read(self, name: str, where: str) -> bytes:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
 from cfaug.data.sources.image_check import IMAGES, UNREAD_IMAGES, Digest, check_image
 from cfaug.data.sources.row import Description, ErrorCollector, Row, files_identity
 from cfaug.data.sources.values import caption, clean_key
-from cfaug.errors import UserError
+from cfaug.errors import UserError, name_some
 from cfaug.files import require_regular
+from cfaug.hidden import is_hidden
 
 IMAGE_FOLDERS = (
     "", "images", "Images", "photos", "imgs", "img", "flickr30k_images", "flickr30k-images",
@@ -31,7 +32,8 @@ def walk(path: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
 def list_folders(path: Path) -> Iterator[tuple[Path, list[str]]]:
     """Yield (folder, names of its files) for every folder below ``path``, names sorted.
 
-    Links to folders are followed, as in torchvision, each folder once.
+    Links to folders are followed, as in torchvision, each folder once. Hidden files and folders are
+    left out; ``hidden_below`` counts them.
 
     Raises:
         OSError: if a folder cannot be read; it is never skipped.
@@ -47,9 +49,32 @@ def list_folders(path: Path) -> Iterator[tuple[Path, list[str]]]:
             folders.clear()
             continue
         seen.add((stat.st_dev, stat.st_ino))
-        folders.sort()
-        names.sort()
-        yield Path(here), names
+        folders[:] = sorted(name for name in folders if not is_hidden(name))
+        yield Path(here), sorted(name for name in names if not is_hidden(name))
+
+
+def hidden_below(path: Path) -> list[str]:
+    """Return a phrase about the hidden images below a folder, which are left out."""
+    counts = Counter[str]()
+    for here, folders, names in os.walk(path):
+        inside = Path(here).relative_to(path).parts
+        owner = next((part for part in inside if is_hidden(part)), None)
+        for name in names:
+            if name.lower().endswith(IMAGES) and (owner is not None or is_hidden(name)):
+                counts[owner or name] += 1
+        if owner is None:
+            folders.sort()
+    return [hidden_phrase(counts)] if counts else []
+
+
+def hidden_phrase(counts: Mapping[str, int], what: str = "image") -> str:
+    """Return a phrase about what is hidden, counted by the folders or files with such names.
+
+    >>> hidden_phrase({".thumbnails": 2, "._a.jpg": 1})
+    '3 hidden images (.thumbnails, ._a.jpg)'
+    """
+    count = sum(counts.values())
+    return f"{count:,} hidden {what}{'s' * (count > 1)} ({name_some(sorted(counts))})"
 
 
 def unread_images(path: Path) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 from cfaug.errors import UserError
-from cfaug.pixels import decode_image, open_image
+from cfaug.pixels import decode_image, is_turned, open_image
 
 HEAD = 4096
 """Number of bytes of an image that determined its digest before format 3 of indexes."""
@@ -33,10 +33,12 @@ class Digest(NamedTuple):
     Attributes:
         whole: digest of all its bytes, hexadecimal; equal only for equal images.
         head: digest of its length and first 4 KiB, which identified earlier runs.
+        turned: whether its EXIF data say to turn or mirror it, which nothing does.
     """
 
     whole: str
     head: str
+    turned: bool = False
 
     @classmethod
     def of(cls, data: bytes) -> Digest:
@@ -113,16 +115,16 @@ def check_image(read: Callable[[int, int], bytes], length: int, where: str) -> D
     if done != length:
         raise UserError(f"{where}: {done:,} of {length:,} bytes can be read; is it being written?")
     try:
-        open_image(first, where)
-    except UserError:
-        open_image(read(0, length), where)  # a header longer than a chunk, or not an image
+        turned = is_turned(open_image(first, where))
+    except UserError:  # a header longer than a chunk, or not an image
+        turned = is_turned(open_image(read(0, length), where))
     end = first[-12:] if length == len(first) else read(length - 12, 12)
     if not _is_whole(first, end, length):
         data = first if length == len(first) else read(0, length)
         decode_image(data, where)
         if data.startswith(b"\x89PNG") and b"IEND" not in data:  # Pillow ignores a missing end
             raise UserError(f"{where}: the image is truncated; replace or remove it")
-    return Digest(digest.hexdigest(), _head_digest(first[:HEAD], length))
+    return Digest(digest.hexdigest(), _head_digest(first[:HEAD], length), turned)
 
 
 def _is_whole(head: bytes, tail: bytes, length: int) -> bool:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from cfaug.data.sources.caption_list import CaptionList, ListedSet, image_name, set_rows
+from cfaug.data.sources.caption_list import (
+    CaptionList,
+    ListedSet,
+    image_name,
+    set_rows,
+    source_home,
+)
 from cfaug.data.sources.columns import CAPTION, IMAGE, one_column
-from cfaug.data.sources.records import find_list, image_records
+from cfaug.data.sources.records import find_list, image_records, other_lists
 from cfaug.data.sources.row import Description, ErrorCollector, Row
 from cfaug.data.sources.values import caption, class_caption, keep_json, one_class_error
 from cfaug.errors import UserError
@@ -48,12 +55,12 @@ class LabelList(CaptionList):
         return first is not None and _has_label_alone(first[1])
 
     def describe(self, path: Path) -> Description:
-        """Return which columns of the list are read."""
+        """Return which columns of the list are read, and which other lists are not."""
         used, there = dict[str, None](), dict[str, None]()
         for where, record in image_records(self._list(path)):
             there.update(dict.fromkeys(record))
             used.update(dict.fromkeys(_columns(record, where)))
-        return Description.of_columns(used, there)
+        return replace(Description.of_columns(used, there), left_out=tuple(other_lists(path)))
 
     def rows(self, path: Path) -> Iterator[Row]:
         """Yield every image with its class.
@@ -68,7 +75,7 @@ class LabelList(CaptionList):
         for one in sets:
             with errors.collect():
                 label = one.members[0][1]
-                for row in set_rows(path, one, self.image_roots):
+                for row in set_rows(source_home(path), one, self.image_roots):
                     yield row._replace(text=class_caption(label), label=label)
         errors.report()
 
@@ -125,10 +132,10 @@ def _read_label(value: object, where: str) -> str:
     """Return the name of a class.
 
     Raises:
-        UserError: if it is a number, which names no class, or empty.
+        UserError: if it is neither a text nor a whole number, which a file of names may explain.
     """
-    if isinstance(value, str) and value.strip() and not value.strip().lstrip("-").isdigit():
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if isinstance(value, str) and value.strip():
         return caption(value, where)
-    raise UserError(
-        f"{where}: the class {value!r} is invalid: write its name, such as polar bear, not a number"
-    )
+    raise UserError(f"{where}: the class {value!r} is invalid: write its name, such as polar bear")

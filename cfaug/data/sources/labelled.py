@@ -24,6 +24,7 @@ from cfaug.data.sources.parquet import column_names, image_of, open_parquet, par
 from cfaug.data.sources.row import Description, ErrorCollector, files_identity
 from cfaug.data.sources.values import captions, class_caption
 from cfaug.errors import UserError
+from cfaug.hidden import visible_files
 from cfaug.types import CounterfactualSet, Member
 
 SPLITS = ("test", "validation", "val", "valid")
@@ -142,10 +143,10 @@ def _homes(path: Path) -> list[Path]:
     """Return the folder itself, or its subfolders with configurations of a data set on the Hub."""
     if parquet_files(path):
         return [path]
-    if next(path.glob("*.tar"), None):
+    if visible_files(path.glob("*.tar")):
         return []  # files beside shards are not a source
-    return [one for one in sorted({file.parent for file in path.glob("*/*.parquet")})
-            if parquet_files(one)]  # fmt: skip
+    folders = visible_files({file.parent for file in path.glob("*/*.parquet")})
+    return [one for one in folders if parquet_files(one)]
 
 
 def _test_files(path: Path) -> list[Path]:

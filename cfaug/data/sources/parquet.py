@@ -15,6 +15,7 @@ from cfaug.data.sources.released import require_image
 from cfaug.data.sources.row import Description, ErrorCollector, files_identity
 from cfaug.errors import UserError
 from cfaug.files import require_regular
+from cfaug.hidden import visible_files
 from cfaug.types import CounterfactualSet
 
 ROWS_AT_ONCE = 16
@@ -125,9 +126,9 @@ class ParquetImporter:
 def parquet_files(path: Path) -> list[Path]:
     """Return the parquet files of a folder or its ``data/``, unless shards are beside them."""
     for folder in (path, path / "data"):
-        files = sorted(folder.glob("*.parquet"))
+        files = visible_files(folder.glob("*.parquet"))
         if files:
-            return [] if next(folder.glob("*.tar"), None) else files
+            return [] if visible_files(folder.glob("*.tar")) else files
     return []
 
 

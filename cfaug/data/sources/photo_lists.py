@@ -21,6 +21,7 @@ from cfaug.data.sources.lists import LONGEST_LINE, Record, list_records
 from cfaug.data.sources.row import Description, Row, files_identity
 from cfaug.errors import UserError
 from cfaug.files import check_link
+from cfaug.hidden import visible_files
 
 ENDINGS = (".csv", ".jsonl", ".tsv")
 """Extensions of such lists, which are all read line by line."""
@@ -91,9 +92,9 @@ class PhotoList:
         for folder in FOLDERS:
             home = path / folder
             # Names are checked first, because there may be a hundred thousand photos.
-            names = sorted(os.listdir(home)) if home.is_dir() else []
+            names = os.listdir(home) if home.is_dir() else []
             lists = (home / name for name in names if name.lower().endswith(ENDINGS))
-            files = [file for file in lists if self._has_form(file)]
+            files = [file for file in visible_files(lists) if self._has_form(file)]
             if files:
                 return files
         return []

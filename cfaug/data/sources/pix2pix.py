@@ -24,6 +24,7 @@ from cfaug.data.sources.row import Description, ErrorCollector, Row, files_ident
 from cfaug.data.sources.values import caption, clean_key
 from cfaug.errors import UserError
 from cfaug.files import require_regular
+from cfaug.hidden import visible_files
 from cfaug.types import CounterfactualSet, Edit, Member
 
 PROMPT, METADATA, SEEDS = "prompt.json", "metadata.jsonl", "seeds.json"
@@ -71,8 +72,7 @@ class InstructPix2Pix:
 
     def recognises(self, path: Path) -> bool:
         """Return whether there is a folder with a prompt, directly or in a ``shard-NN``."""
-        found = (next(path.glob(f"{where}/{PROMPT}"), None) for where in ("*", "shard-*/*"))
-        return any(file is not None for file in found)
+        return bool(_prompts(path))
 
     def files(self, path: Path) -> list[Path]:
         """Return every image."""
@@ -130,12 +130,18 @@ class InstructPix2Pix:
                     yield _Set(prompt, seed, tuple(files))
 
 
+def _prompts(path: Path) -> list[Path]:
+    """Return the folders with a prompt, directly below the source or in a ``shard-NN``."""
+    found = (*path.glob(f"*/{PROMPT}"), *path.glob(f"shard-*/*/{PROMPT}"))
+    return visible_files(file.parent for file in found)
+
+
 def _folders(path: Path) -> Iterator[tuple[Path, list[str] | None]]:
     """Yield (folder, seeds); seeds are ``None`` without a list."""
     listed = path / SEEDS
     if not listed.is_file():
-        for file in sorted([*path.glob(f"*/{PROMPT}"), *path.glob(f"shard-*/*/{PROMPT}")]):
-            yield file.parent, None
+        for folder in _prompts(path):
+            yield folder, None
         return
     entries = json_file(listed)
     if not isinstance(entries, list):

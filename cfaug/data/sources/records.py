@@ -6,7 +6,7 @@ A record has a column for the image and one for its caption; see ``cfaug.data.so
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,9 @@ from cfaug.data.sources.lists import (
     table_records,
     text_lines,
 )
-from cfaug.data.sources.parquet import column_names, records
+from cfaug.data.sources.parquet import holds_images, open_parquet, records
 from cfaug.errors import UserError
+from cfaug.hidden import visible_files
 
 NAMES = ("captions", "metadata", "pairs", "annotations", "results")
 """Names of a list that is not the only one, in this order."""
@@ -44,29 +45,56 @@ FLICKR_TOKEN = re.compile(r"([^\t#]+)#(\d+)\t(\S.*)")
 
 
 def find_list(path: Path) -> Path | None:
-    """Return the list of a folder: by its name, or the only one."""
+    """Return the list of a folder, by its name or as the only one; or the path, if it is a list.
+
+    Raises:
+        UserError: if several lists of images and captions have such a name.
+    """
     files = _files(path)
-    named = [file for name in NAMES for file in files if file.stem.lower() == name]
-    for file in named:
-        if _names_images(file, named=True):
-            return file
+    if path.is_file():
+        return next((file for file in files if _names_images(file, named=True)), None)
+    called = [file for name in NAMES for file in files if file.stem.lower() == name]
+    named = [file for file in called if _names_images(file, named=True)]
+    if named:
+        check_one_list(path, named)
+        return named[0]
     found = [file for file in files if _names_images(file, named=False)]
     return found[0] if len(found) == 1 else None
 
 
-def several_lists(path: Path) -> list[Path]:
-    """Return the lists of a folder with images and captions, if the choice is ambiguous."""
-    if find_list(path) is not None:
-        return []
-    found = [f for f in _files(path) if _names_images(f, named=False) and _has_captions(f)]
-    return found if len(found) > 1 else []
+def check_one_list(path: Path, lists: Sequence[Path]) -> None:
+    """Refuse a folder with several lists of images and captions: any could be the one to read.
+
+    Raises:
+        UserError: naming all of them.
+    """
+    found = [file for file in lists if _has_captions(file)]
+    if len(found) > 1:
+        raise UserError(
+            f"{path} has several lists of images and captions, "
+            f"{', '.join(file.name for file in found)}: name the one to read, such as {found[0]}, "
+            "or put the others elsewhere"
+        )
+
+
+def unnamed_lists(path: Path) -> list[Path]:
+    """Return the lists of images of a folder, whatever their names."""
+    return [file for file in _files(path) if _names_images(file, named=False)]
+
+
+def other_lists(path: Path) -> list[str]:
+    """Return the names of the lists of a source that are not read, whatever they list."""
+    chosen = find_list(path)
+    home = path if path.is_dir() else path.parent
+    return [file.name for file in _files(home) if file != chosen]
 
 
 def _files(path: Path) -> list[Path]:
+    """Return the possible lists of a folder; or the path, if it is one."""
     endings = (*LISTS, ".parquet", ".token")
-    return sorted(
+    return visible_files(
         file
-        for file in path.glob("*.*")
+        for file in ([path] if path.is_file() else path.glob("*.*"))
         if file.suffix.lower() in endings or FLICKR8K.fullmatch(file.name) is not None
     )
 
@@ -75,7 +103,7 @@ def _names_images(file: Path, *, named: bool) -> bool:
     """Return whether a file is a list of images; a json or parquet may be anything."""
     kind = file.suffix.lower()
     if kind == ".parquet":
-        return named and any(name in IMAGE for name in column_names(file))
+        return named and _names_files(file)
     if not file.is_file():
         return False
     if kind != ".json":
@@ -87,6 +115,12 @@ def _names_images(file: Path, *, named: bool) -> bool:
         wanted = (IMAGE, (*CAPTION, "conversations"))
         return all(re.search(rf'"(?:{"|".join(one)})(?:_\d)?"\s*:', head, re.I) for one in wanted)
     return file.stem.lower() in OBJECTS and re.match(r"\s*\{", head) is not None
+
+
+def _names_files(file: Path) -> bool:
+    """Return whether a parquet has a column of images by name, not of the images themselves."""
+    with open_parquet(file) as table:
+        return any(one.name in IMAGE and not holds_images(one.type) for one in table.schema_arrow)
 
 
 def _has_captions(file: Path) -> bool:

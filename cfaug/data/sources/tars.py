@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from cfaug.data.sources.class_names import make_distinct
+from cfaug.data.sources.folders import hidden_phrase
 from cfaug.data.sources.image_check import IMAGES, Digest, check_image
 from cfaug.data.sources.lists import json_file
 from cfaug.data.sources.row import NEGATIVES, Description, ErrorCollector, Row, files_identity
@@ -19,6 +21,7 @@ from cfaug.data.storage.shards import list_complete, list_unfinished, read_commi
 from cfaug.data.storage.tar import Sample, scan
 from cfaug.errors import UserError, name_some
 from cfaug.files import check_link, require_regular
+from cfaug.hidden import visible_files
 from cfaug.types import KEY_PATTERN
 
 IMPORTED = "imported.json"
@@ -44,21 +47,23 @@ class TarReader:
         self.form = form
         self.description = description
         self.lines_are_captions = lines_are_captions
+        self._hidden = Counter[str]()
 
     def files(self, path: Path) -> list[Path]:
         """Return the tars of a folder, in order."""
-        return sorted(path.glob("*.tar"), key=lambda f: (len(f.stem), f.stem))
+        return sorted(visible_files(path.glob("*.tar")), key=lambda f: (len(f.stem), f.stem))
 
     def recognises(self, path: Path) -> bool:
         """Return whether there is a tar."""
         return bool(self.files(path))
 
     def describe(self, path: Path) -> Description:
-        """Return which parts of a sample are read, according to the first one."""
+        """Return which parts of a sample are read, by the first one, and the hidden members."""
+        hidden = (hidden_phrase(self._hidden, "member"),) if self._hidden else ()
         for tar_file in self.files(path)[:1]:
             for _, parts in scan(tar_file):
-                return Description.of_columns(_parts_read(parts), parts)
-        return Description()
+                return replace(Description.of_columns(_parts_read(parts), parts), left_out=hidden)
+        return Description(left_out=hidden)
 
     def identity(self, path: Path) -> Any:
         """Return names, sizes and times of the tars, and the names of classes."""
@@ -77,10 +82,11 @@ class TarReader:
     def rows(self, path: Path) -> Iterator[Row]:
         """Yield the pairs of every tar."""
         classes, errors = self.class_names(path), ErrorCollector()
+        self._hidden = Counter[str]()  # of the last scan, as it is described
         for tar_file in self.files(path):
             self.check(tar_file)
             with require_regular(tar_file).open("rb") as handle:
-                for key, parts in scan(tar_file):
+                for key, parts in scan(tar_file, self._hidden):
                     with errors.collect():
                         yield from self._rows(
                             _Sample(tar_file, handle.fileno(), key, parts), classes

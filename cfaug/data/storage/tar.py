@@ -9,11 +9,13 @@ other bytes.
 from __future__ import annotations
 
 import tarfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from cfaug.errors import UserError
 from cfaug.files import require_regular
+from cfaug.hidden import is_hidden
 
 PICKLES = (".pkl", ".pickle", ".pyd", ".pth", ".pt", ".ckpt", ".joblib", ".bin")
 """Extensions of members that a WebDataset reader might unpickle."""
@@ -22,8 +24,13 @@ Sample = dict[str, tuple[int, int]]
 """{extension: (offset, length)} of the members that share a key."""
 
 
-def scan(tar_file: Path) -> Iterator[tuple[str, Sample]]:
+def scan(tar_file: Path, hidden: Counter[str] | None = None) -> Iterator[tuple[str, Sample]]:
     """Yield (key, sample) for each run of members with one key.
+
+    Args:
+        tar_file: the tar.
+        hidden: counts the members that are left out because a part of their name is hidden, by that
+            part; ``None`` does not count them.
 
     Raises:
         UserError: naming the tar and the member, for a truncated tar, a link, a path that leads out
@@ -35,6 +42,10 @@ def scan(tar_file: Path) -> Iterator[tuple[str, Sample]]:
             for entry in tar:
                 tar.members = []  # type: ignore[attr-defined]  # or it keeps every header it saw
                 if entry.isdir():
+                    continue
+                if (owner := next(filter(is_hidden, _parts(entry.name)), None)) is not None:
+                    if hidden is not None:
+                        hidden[owner] += 1
                     continue
                 name, extension = _checked_name(entry, tar_file)
                 if name != key:
@@ -70,6 +81,10 @@ def _check_end(tar_file: Path, offset: int) -> None:
                 f"{tar_file} is truncated or damaged: no end-of-archive mark at byte {offset}; "
                 "fetch or make it again"
             )
+
+
+def _parts(name: str) -> Iterator[str]:
+    return (part for part in name.split("/") if part not in ("", ".", ".."))
 
 
 def _checked_name(entry: tarfile.TarInfo, tar_file: Path) -> tuple[str, str]:

@@ -24,6 +24,7 @@ from cfaug.data.sources.question_sets.images import EmbeddedImage, Photos
 from cfaug.data.sources.released import text_field
 from cfaug.errors import UserError
 from cfaug.files import check_links
+from cfaug.hidden import visible_files
 from cfaug.types import SourceImage
 
 STREAM_FOLDERS = ("", "data", "test", "data/test")
@@ -117,7 +118,7 @@ def open_table(path: Path, roots: Sequence[Path]) -> list[SetTable]:
         return [_parquet_table(path, split_files(path))]
     if not path.is_dir():
         raise UserError(f"there is no file or folder {path}")
-    lists = [one for one in sorted(path.iterdir()) if one.suffix.lower() in LISTS]
+    lists = [one for one in visible_files(path.iterdir()) if one.suffix.lower() in LISTS]
     return [_list_table(one, roots) for one in lists if one.is_file()]
 
 
