@@ -6,11 +6,12 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from annotated_types import Ge, Interval, MinLen
 
 from cfaug.errors import UserError
+from cfaug.read_with import GIVEN, ReadWith
 from cfaug.shapescapes.styles import STYLES, Style
 from cfaug.shapescapes.vocabulary import COLOURS, DOMAINS, KINDS, PHOTO, PLACES, SUBJECTS
 from cfaug.validation import OneOf, Share, check_fields
@@ -125,6 +126,12 @@ class WorldSettings:
     vqa_test_pairs: int = 150
     compositional_pairs: int = 1000
     compositional_test_pairs: int = 400
+
+    read_with: ClassVar[ReadWith] = {
+        "bias": {"shortcut": ("background", "colour", "style", "all")},
+        "skewed": {"skew": GIVEN},
+        "skewed_subjects": {"skew": GIVEN},
+    }
 
     def __post_init__(self) -> None:
         check_fields(self, "data.world")
