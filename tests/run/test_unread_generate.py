@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from cfaug.errors import UserError
-from cfaug.generate.settings import Stage
-from cfaug.run import generate as command
+from cfaug.run.arguments import flatten
 from cfaug.run.binding import bind, locate
-from cfaug.run.build import build
 from cfaug.run.compose import _container, _keep_taken, _merge, _register_resolvers, compose_jobs
-from cfaug.run.examples import ExampleSettings, find_examples
 from cfaug.run.generate import WHERE_IT_RUNS, GenerateSettings, describe_settings
 from cfaug.run.unread import find_unread_words
 from cfaug.run.usage import options_in
-from cfaug.validation import annotation_of
-from tests.run.conftest import SCENES
+from cfaug.validation import alternatives_of, annotation_of, choices_of
 from tests.test_conf import CONF, RECIPES
 
 SPEED_AND_PLACE = {
@@ -39,8 +37,11 @@ SPEED_AND_PLACE = {
 """Settings at the top, each with the reason why a result does not depend on it. For those of a
 recipe see ``cfaug.run.generate.WHERE_IT_RUNS``."""
 
-ELSEWHERE = ("data.", "export.", "limit")
+ELSEWHERE = ("data.", "export.", "limit", "recipe.example_per", "recipe.source_images")
 """Settings that the tests of sources and exports below change, with real files."""
+
+NO_OTHER = {"stage"}
+"""Settings in the files for which ``others`` finds no value; the tests of stages change it."""
 
 
 def compose(*words: str, multirun: bool = False) -> list[Any]:
@@ -48,7 +49,7 @@ def compose(*words: str, multirun: bool = False) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    "words, would_read",
+    ("words", "would_read"),
     [
         (["recipe=deletion", "limit=3", "export.layout=grid"], "export.hub=FOLDER"),
         (["recipe=deletion", "limit=3", "export.about.license=mit"], "export.hub=FOLDER"),
@@ -131,19 +132,25 @@ def settle(tree: Any) -> dict[str, Any]:
     return bind(_keep_taken(_container(tree), GenerateSettings), GenerateSettings)
 
 
-def leaves(value: Any, path: str = "") -> dict[str, Any]:
-    """Return every setting, and those that a class has beside the ones in the files."""
+SIMPLE = (bool, int, float, str)
+
+
+def leaves(tree: Any) -> dict[str, Any]:
+    """Return every setting that can be typed, and those that a class has beside the files'."""
+    return dict(_leaves(_container(tree), _container(tree, resolve=False), ""))
+
+
+def _leaves(value: Any, written: Any, path: str) -> Iterator[tuple[str, Any]]:
     if not isinstance(value, dict):
-        return {path: value}
-    found = {}
-    if "_target_" in value:
-        for name, one in inspect.signature(locate(value["_target_"])).parameters.items():
-            if one.default is not one.empty and name[0] != "_" and name not in value:
-                found[f"{path}.{name}"] = None
-    for name, one in value.items():
-        if name != "_target_":
-            found |= leaves(one, f"{path}.{name}" if path else name)
-    return found
+        yield path, value
+    elif isinstance(written, dict):  # otherwise ${...} of a node, whose settings stand there
+        dot = f"{path}." if path else ""
+        if "_target_" in value:
+            for name, one in inspect.signature(locate(value["_target_"])).parameters.items():
+                if one.default is not one.empty and name[0] != "_" and name not in value:
+                    yield dot + name, one.default if isinstance(one.default, SIMPLE) else None
+        for name in value.keys() - {"_target_", "by_seed"}:
+            yield from _leaves(value[name], written[name], dot + name)
 
 
 def others(value: Any, owner: str | None, name: str) -> list[Any]:
@@ -152,7 +159,7 @@ def others(value: Any, owner: str | None, name: str) -> list[Any]:
     if isinstance(value, bool):
         return [not value]
     if isinstance(value, int | float):
-        return [value + 1, value / 2 + 0.01, 0.25]
+        return [0.9] * (isinstance(value, float) and value != 0.9) + [value + 1, value / 2 + 0.01]
     if isinstance(value, list):
         found += [value[:1]] if len(value) > 1 else []
         found += [[*value[:-1], value[-1] + 1]] if value and isinstance(value[-1], int) else []
@@ -164,10 +171,7 @@ def others(value: Any, owner: str | None, name: str) -> list[Any]:
 
 def choices(annotation: Any) -> list[Any]:
     """Return the texts that an annotation lists."""
-    found = [one for one in getattr(annotation, "choices", ()) if isinstance(one, str)]
-    for one in (*get_args(annotation), *getattr(annotation, "__metadata__", ())):
-        found += [one] if isinstance(one, str) else choices(one)
-    return found
+    return [one for kind in alternatives_of(annotation) for one in choices_of(kind)]
 
 
 @dataclass(frozen=True)
@@ -180,16 +184,18 @@ class Change:
     word: str
 
     def is_refused(self) -> bool:
-        def written(_: Any) -> dict[str, Any]:
-            return command.flatten(_container(self.tree, resolve=False))
-
-        asked = {**self.config, "multirun": False}
-        return bool(list(find_unread_words("generate", asked, [self.word], written)))
+        return is_refused(self.word, self.tree, self.config)
 
 
-def changes(tree: Any, keys: dict[str, Any], untried: list[str]) -> list[Change]:
-    """Return a change of each key to another value of the right type."""
-    found = []
+def is_refused(word: str, tree: Any, config: dict[str, Any]) -> bool:
+    def written(_: Any) -> dict[str, Any]:
+        return flatten(_container(tree, resolve=False))
+
+    return bool(list(find_unread_words("generate", {**config, "multirun": False}, [word], written)))
+
+
+def changes(tree: Any, keys: dict[str, Any], untried: list[str]) -> Iterator[Change]:
+    """Yield a change of each key to another value of the right type, one after the other."""
     for key, value in keys.items():
         parent, _, name = key.rpartition(".")
         node = OmegaConf.select(tree, parent) if parent else None
@@ -199,13 +205,13 @@ def changes(tree: Any, keys: dict[str, Any], untried: list[str]) -> list[Change]
             try:
                 OmegaConf.update(changed, key, other, force_add=True)
                 config = settle(changed)
-            except Exception:  # of another type
+            except (UserError, OmegaConfBaseException):  # of another type
                 continue
-            found.append(Change(key, changed, config, f"{key}={json.dumps(other)}"))
+            yield Change(key, changed, config, f"{key}={json.dumps(other)}")
             break
         else:
-            untried.append(key)
-    return found
+            if value is not None:
+                untried.append(key)
 
 
 def recorded(config: dict[str, Any]) -> dict[str, Any]:
@@ -223,31 +229,62 @@ def recorded(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def find_dead(tree: Any, untried: list[str]) -> list[str]:
-    """Return the settings that are accepted and change nothing that is recorded."""
+    """Return the settings that are accepted and change nothing that is recorded.
+
+    ``false`` asks for nothing, and is never refused.
+    """
     config = settle(tree)
     before = recorded(config)
-    keys = {key: value for key, value in leaves(config).items() if not key.startswith(ELSEWHERE)}
+    accepted = {
+        key: value
+        for key, value in sorted(leaves(tree).items())
+        if not key.startswith(ELSEWHERE)
+        and key not in SPEED_AND_PLACE
+        and key.rpartition(".")[2] not in WHERE_IT_RUNS
+        and not is_refused(f"{key}=other", tree, config)
+    }
     return [
         one.key
-        for one in changes(tree, keys, untried)
-        if one.key not in SPEED_AND_PLACE
-        and one.key.rpartition(".")[2] not in WHERE_IT_RUNS
+        for one in changes(tree, accepted, untried)
+        if recorded(one.config) == before
+        and not one.word.endswith("=false")
         and not one.is_refused()
-        and recorded(one.config) == before
     ]
 
 
-@pytest.mark.parametrize("stage", get_args(Stage))
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_every_setting_of_every_recipe_is_recorded_or_refused(recipe, stage):
-    """N33, as a property: a typed setting changes what is recorded, or is refused."""
+def check_every_setting(*words: str) -> None:
     untried: list[str] = []
-    words = (f"recipe={recipe}", f"stage={stage}", "parts=2")
-    assert find_dead(merge(*words), untried) == []
-    assert untried == []
+    assert find_dead(merge(*words, "parts=2"), untried) == []
+    assert set(untried) <= NO_OTHER
 
 
+@pytest.mark.slow
+def test_every_setting_of_the_usual_recipe_is_recorded_or_refused():
+    """N33, as a property: a typed setting changes what is recorded, or is refused."""
+    check_every_setting()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [
+        *([f"recipe={recipe}"] for recipe in RECIPES if recipe != "coco_cf"),
+        *([f"recipe={name}", f"stage={stage}"] for name in ("coco_cf", "lance", "xmai")
+          for stage in ("captions", "images")),
+        ["zoo=captions", "stage=captions"],
+        *([f"recipe={name}", "zoo=paper"] for name in ("coco_cf", "cfmm", "lance", "xmai")),
+        ["recipe=xmai", "zoo=paper", "detections@recipe=mentioned"],
+        ["recipe=social", "+recipe_part@recipe=found_labels"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_every_setting_of_every_recipe_is_recorded_or_refused(words):
+    """N33, as a property: a typed setting changes what is recorded, or is refused."""
+    check_every_setting(*words)
+
+
+@pytest.mark.slow
 def test_that_property_finds_a_setting_without_effect(monkeypatch):
-    """An identity that ignores the number of steps, and a rule that forgets the stage."""
-    monkeypatch.setattr(command, "WHERE_IT_RUNS", {**WHERE_IT_RUNS, "steps": "planted"})
+    """An identity that ignores the number of steps."""
+    monkeypatch.setattr("cfaug.run.generate.WHERE_IT_RUNS", {**WHERE_IT_RUNS, "steps": "planted"})
     assert find_dead(merge("parts=2"), []) == ["recipe.image_editor.steps"]

@@ -105,7 +105,7 @@ class Switches:
 
     read_with: ClassVar[ReadWith] = {
         "matching": {"fallback": (None, "noun", "text", "never")},
-        "spelling": {"output": (None, "characters")},
+        "spelling": [{"output": (None, "characters")}, {"spelling": ("keep",)}],
     }
 
     def __post_init__(self) -> None:
