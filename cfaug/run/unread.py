@@ -460,7 +460,8 @@ def _explain_references(
                 if name not in reasons:
                     reasons[name] = found
                     waiting.append(name)
-    return next((one for one in reasons.values() if one != reason), reason)
+    # A node that is only there to be taken says less than the settings that take it.
+    return next((one for one in reasons.values() if "${" not in one), reason)
 
 
 def references(name: str, value: Any) -> list[str]:
