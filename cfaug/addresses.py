@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,6 +51,9 @@ CREDENTIALS = re.compile(
     re.VERBOSE,
 )
 """Options of curl, wget and others, and assignments, with values that may change with a token."""
+
+ENVIRONMENT = re.compile(r"\$\{oc\.env:(\w+)(?:,([^{}]*))?\}")
+"""A variable of the environment in a setting, with its default."""
 
 PROGRAM = re.compile(r"[\w./+-]+")
 SHOWN_PATH = re.compile(r"[\w./{},%~+:@-]*")
@@ -254,13 +258,9 @@ def _hide_plain(text: str) -> str:
     """Hide a value of a command line, with the environment's variables that it refers to."""
     if "${" not in text or without_secrets(text) == text:
         return hide(text)
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
-    try:
-        return hide(str(OmegaConf.to_container(OmegaConf.create([text]), resolve=True)[0]))
-    except OmegaConfBaseException:
-        return text  # it refers to other settings, and is hidden with them
+    resolved = ENVIRONMENT.sub(lambda found: os.environ.get(found[1], found[2] or found[0]), text)
+    # A text that refers to other settings is hidden with them.
+    return text if "${" in resolved else hide(resolved)
 
 
 def hide_settings(tree: Any, under: str = "") -> Any:

@@ -26,7 +26,10 @@ Condition = Mapping[str, Sequence[Any] | str]
 """{setting of the same class: its values, or ``GIVEN``}; all have to hold."""
 
 ReadWith = Mapping[str, Condition | Sequence[Condition]]
-"""{setting: the condition under which it is read, or several of which one has to hold}."""
+"""{setting: the condition under which it is read, or several of which one has to hold}.
+
+A class that never reads a setting, such as an inherited one, or ``part.setting`` of one of its
+parts, declares it with no condition: ``[]``."""
 
 
 def declared_by(target: Callable[..., Any]) -> dict[str, Sequence[Condition]]:
@@ -72,11 +75,21 @@ def find_unread(
 
 
 def holds(condition: Condition, values: Mapping[str, Any]) -> bool:
-    """Say whether a condition holds for the settings of a class; missing ones count as null."""
+    """Say whether a condition holds for the settings of a class; missing ones count as null.
+
+    >>> holds({"kinds": ("synonym",)}, {"kinds": ["frame", "synonym"]})  # of a list one value
+    True
+    """
     return all(
-        bool(values.get(name)) if wanted == GIVEN else values.get(name) in wanted
+        bool(values.get(name)) if wanted == GIVEN else _has(values.get(name), wanted)
         for name, wanted in condition.items()
     )
+
+
+def _has(value: Any, wanted: Sequence[Any]) -> bool:
+    if isinstance(value, list | tuple):
+        return any(one in wanted for one in value)
+    return value in wanted
 
 
 def describe_conditions(conditions: Sequence[Condition], prefix: str = "") -> str:
@@ -89,6 +102,8 @@ def describe_conditions(conditions: Sequence[Condition], prefix: str = "") -> st
     >>> describe_conditions([{"protocol": ("write",), "rationale": GIVEN}], "benchmark.")
     'benchmark.protocol=write and benchmark.rationale=...'
     """
+    if not conditions:
+        return "no setting of this part"
     return ", or ".join(
         " and ".join(_describe(prefix + name, wanted) for name, wanted in one.items())
         for one in conditions

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import Interval
 
@@ -18,6 +18,7 @@ from cfaug.devices import check_device, choose_device
 from cfaug.errors import UserError
 from cfaug.pixels import stack_pixels
 from cfaug.protocols import DualEncoder
+from cfaug.read_with import ReadWith
 from cfaug.validation import Positive, check_fields
 from cfaug.visual_words import visual_words
 from cfaug.weights import sha256_text
@@ -65,6 +66,8 @@ class CropAttributes:
     template: str = "a photo of a {attribute} {object}"
     chunk: Positive = 64
     device: str = "auto"
+
+    read_with: ClassVar[ReadWith] = {"model.logit_scale_min": [], "model.logit_scale_max": []}
 
     def __post_init__(self) -> None:
         check_device(self.device, "device of the attribute encoder")

@@ -19,6 +19,7 @@ from cfaug.generate.annotators import BROKEN_PHOTO, DetectObjects, FileAnnotator
 from cfaug.generate.crop_attributes import CropAttributes
 from cfaug.pixels import open_image
 from cfaug.protocols import OpenVocabularyDetector
+from cfaug.read_with import ReadWith
 from cfaug.text.protocols import TAGS, Tagger
 from cfaug.text.sentence import split
 from cfaug.types import Example
@@ -43,6 +44,8 @@ class DetectMentioned(DetectObjects):
 
     reads: ClassVar[tuple[str, ...]] = ("image", "texts")
     protocol: ClassVar[type] = OpenVocabularyDetector
+
+    read_with: ClassVar[ReadWith] = {"model.vocabulary": []}
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -8,26 +8,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from cfaug.errors import UserError
 from cfaug.generate.annotation import AnnotationStage
 from cfaug.generate.pipeline import Pipeline
 from cfaug.generate.sampling import AnyDraws
-from cfaug.generate.settings import ImageFormat, SetPer, Stage
+from cfaug.generate.settings import IMAGE_PARTS, TEXT_PARTS, ImageFormat, SetPer, Stage
 from cfaug.protocols import Annotator, Editor, ImageEditor, Postprocess, Scorer
+from cfaug.read_with import GIVEN, ReadWith
 from cfaug.score.select import Selection
 from cfaug.validation import check_fields
 
 ExamplePer = Literal["text", "image", "questions"]
-
-TEXT_PARTS = ("annotators", "texts_from", "replace_texts", "editor")
-"""The parts of a recipe that decide the proposals."""
-
-IMAGE_PARTS = (
-    "image_editor", "draws", "scorers", "report", "selection", "postprocess", "set_per", "count_by"
-)  # fmt: skip
-"""The parts of a recipe that decide the images."""
 
 
 def parts_of(stage: Stage) -> tuple[str, ...]:
@@ -91,6 +84,8 @@ class Recipe:
     example_per: ExamplePer = "text"
     source_images: bool = False
     count_by: str | None = None
+
+    read_with: ClassVar[ReadWith] = {"replace_texts": {"texts_from": GIVEN}}
 
     def __post_init__(self) -> None:
         check_fields(self, "recipe")

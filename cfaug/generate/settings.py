@@ -11,6 +11,14 @@ ImageFormat = Literal["png", "webp", "jpeg"]
 Stage = Literal["captions", "images", "all"]
 SetPer = Literal["proposal", "example"]
 
+TEXT_PARTS = ("annotators", "texts_from", "replace_texts", "editor")
+"""The parts of a recipe that decide the proposals."""
+
+IMAGE_PARTS = (
+    "image_editor", "draws", "scorers", "report", "selection", "postprocess", "set_per", "count_by"
+)  # fmt: skip
+"""The parts of a recipe that decide the images."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from cfaug.devices import check_device, choose_device
 from cfaug.errors import UserError
 from cfaug.image.weights import identity, resolve
 from cfaug.pretrained import quiet
+from cfaug.read_with import GIVEN, ReadWith
 from cfaug.sizes import check_finite, skeleton
 from cfaug.untrusted import check_folder, from_folder, read_json
 from cfaug.validation import OneOf, check_fields
@@ -121,6 +122,8 @@ class DiffusionWeights:
     device: str = "auto"
     channels_last: bool = False
     compile: bool = False
+
+    read_with: ClassVar[ReadWith] = {"vae_revision": {"vae": GIVEN}}
 
     def __post_init__(self) -> None:
         check_fields(self, "recipe.image_editor.model")

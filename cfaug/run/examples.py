@@ -24,6 +24,9 @@ from cfaug.world_source import is_world, world_part
 MODIFIED = "modified_captions"
 """The kind of an index of texts and their edits."""
 
+Reader = Callable[[str, "ExampleSettings"], Sequence[Example]]
+"""A function that reads the examples of a source or grid by its name."""
+
 
 @dataclass(frozen=True)
 class ExampleSettings:
@@ -84,20 +87,38 @@ def find_examples(settings: ExampleSettings) -> Callable[[], Sequence[Example]]:
             "say which examples: data.source=FILE (captions: jsonl, csv, tsv or txt) or FOLDER, or "
             "data.grid=NAME or FILE.yaml (recipe=social)"
         )
-    if settings.per == "questions":
-        return partial(_read_questions, name, settings)
-    if is_world(name):
-        if settings.world is None:
-            raise UserError(f"data.source={name} needs data.world: choose zoo=shapescapes")
-        return partial(_read_world, name, settings)
-    if settings.leave_out is not None:
+    reader = _choose_reader(name, settings)
+    if reader is _read_world and settings.world is None:
+        raise UserError(f"data.source={name} needs data.world: choose zoo=shapescapes")
+    if reader not in (_read_world, _read_questions) and settings.leave_out is not None:
         raise UserError(
             f"data.leave_out is about captions of the embedded world: with data.source={name} give "
             "data.leave_out=null"
         )
+    return partial(reader, name, settings)
+
+
+def settings_read(settings: ExampleSettings) -> tuple[str, ...]:
+    """Return the settings of ``data`` that are read beside ``source`` and ``grid``.
+
+    Raises:
+        UserError: if the source is a list that cannot be read.
+    """
+    if settings.grid is not None:
+        return READ_BY[_read_grid]
+    if settings.source is None:
+        return ()
+    return READ_BY[_choose_reader(settings.source, settings)]
+
+
+def _choose_reader(name: str, settings: ExampleSettings) -> Reader:
+    if settings.per == "questions":
+        return _read_questions
+    if is_world(name):
+        return _read_world
     if Path(name).suffix.lower() in (".txt", *LISTS) and not Path(name).is_dir():
-        return partial(_reader_of_list(name, settings), name, settings)
-    return partial(_read_folder, name, settings)
+        return _reader_of_list(name, settings)
+    return _read_folder
 
 
 def _read_questions(name: str, settings: ExampleSettings) -> Sequence[Example]:
@@ -109,9 +130,7 @@ def _read_questions(name: str, settings: ExampleSettings) -> Sequence[Example]:
     return tuple(example_of(one) for one in found[: settings.limit])
 
 
-def _reader_of_list(
-    name: str, settings: ExampleSettings
-) -> Callable[[str, ExampleSettings], Sequence[Example]]:
+def _reader_of_list(name: str, settings: ExampleSettings) -> Reader:
     """Return the reader of a list of captions, or of a list about photos in its own format."""
     from cfaug.data.sources import is_photo_list
     from cfaug.data.sources.modified_captions import is_modified_list
@@ -197,3 +216,14 @@ def _read_world(name: str, settings: ExampleSettings) -> Sequence[Example]:
         seed = settings.seed if world.seed is None else world.seed
         every = (shorten_caption(one, shares, seed) for one in every)
     return tuple(islice(every, settings.limit))
+
+
+READ_BY: Mapping[Reader, tuple[str, ...]] = {
+    _read_grid: ("keep_duplicates",),
+    _read_questions: (),
+    _read_world: ("world", "leave_out"),
+    _read_list: ("extra",),
+    _read_originals: (),
+    _read_folder: (),
+}
+"""The settings of ``data`` that each reader uses beside the name of what it reads."""

@@ -36,11 +36,20 @@ ZOOS = ("shapescapes", "paper")
 GRID_OF_WORLD = "shapescapes:grid"
 """Name of the source if a grid's images show the embedded world."""
 
-WHERE_IT_RUNS = (
-    "device", "batch_tokens", "chunk",
-    "base_url", "key_variable", "cache", "concurrency", "timeout", "retries", "backoff",
-)  # fmt: skip
-"""Last parts of keys that set places or portions and never change the result."""
+WHERE_IT_RUNS = {
+    "device": "the machine's",
+    "batch_tokens": "memory",
+    "chunk": "memory",
+    "base_url": "the address of a server",
+    "key_variable": "the name of an environment variable",
+    "cache": "a folder of known answers",
+    "concurrency": "speed",
+    "timeout": "waiting for a server",
+    "retries": "waiting for a server",
+    "backoff": "waiting for a server",
+}
+"""Last parts of keys that set places or portions and never change the result, with what they are
+about instead."""
 
 UNRECORDED = (
     "colours", "backgrounds", "skew", "skewed", "skewed_subjects", "ve_photos", "ve_test_photos",
@@ -288,8 +297,12 @@ def _is_as_ever(key: str, value: object) -> bool:
 
 
 def _plan(job: Job) -> dict[str, Any]:
-    examples = len(job.examples)
-    count = shard_count(examples, job.shards.sets_per_shard)
+    if job.run.stage == "images":  # of the edits in the folder
+        made = job.record()
+        examples, count = made.captions["data.source (number)"], made.shards
+    else:
+        examples = len(job.examples)
+        count = shard_count(examples, job.shards.sets_per_shard)
     return {
         "captions": examples,
         "shards": count,

@@ -17,10 +17,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cfaug.errors import UserError
+from cfaug.generate.settings import IMAGE_PARTS, TEXT_PARTS
 from cfaug.messages import say
 from cfaug.read_with import declared_by, describe_conditions, find_unread, holds
 from cfaug.run.arguments import flatten, key_of
 from cfaug.run.binding import locate
+from cfaug.run.generation_readings import draws_seed, is_read_with_source, weighs_images
 from cfaug.world_source import world_family
 
 Config = Mapping[str, Any]
@@ -269,14 +271,42 @@ EVALUATED = (
     ),
 )  # fmt: skip
 
+_EDITS, _IMAGES = "with stage=captions or stage=all", "with stage=images or stage=all"
+
 GENERATE = (
     Rule(("parallel",), "in sweeps of parts (--multirun part=0,1 parts=2)",
          lambda config: config.get("multirun")),
-    Rule(("zoo",), "by parts of the recipe that name it as ${zoo....}", lambda _: False,
-         lambda _: ("zoo.name",)),
+    Rule(("zoo",), "by parts of the recipe that are used and name it as ${zoo....}",
+         lambda _: False, lambda _: ("zoo.name",)),
     Rule(("paths",), "by chosen files that name it as ${paths....}",
          lambda _: False,
          lambda _: ("paths.shards", "paths.worlds", "paths.cache", "paths.image_roots")),
+    Rule((*(f"recipe.{part}" for part in IMAGE_PARTS), "shards.image_format", "shards.batch",
+          "pipeline_scoring"),
+         _IMAGES, lambda config: config["stage"] != "captions"),
+    Rule((*(f"recipe.{part}" for part in TEXT_PARTS), "shards.sets_per_shard", "data.grid",
+          "data.keep_duplicates", "data.leave_out", "data.extra"),
+         _EDITS, lambda config: config["stage"] != "images"),
+    Rule(("data", "limit", "recipe.example_per"),
+         f"{_EDITS}, or by recipes with the source's images (recipe.source_images=true)",
+         lambda config: config["stage"] != "images" or config["recipe"].get("source_images")),
+    Rule(("seed",), f"{_IMAGES}, by editors that draw, or by a world without data.world.seed",
+         draws_seed),
+    Rule(("data.keep_duplicates",), "with data.grid=...", is_read_with_source("keep_duplicates")),
+    Rule(("data.extra",), "with a list of captions (data.source=FILE)",
+         is_read_with_source("extra")),
+    Rule(("data.leave_out",), "with sources in the embedded world (shapescapes:PART)",
+         is_read_with_source("leave_out")),
+    Rule(("data.world",), "with sources in the embedded world (shapescapes:PART)",
+         is_read_with_source("world"),
+         # A grid is recorded as one of the world if there is any world.
+         lambda config: ("data.world._target_",) if config["data"]["grid"] is not None else ()),
+    Rule(("recipe.editor.image_text",), "with a lambda_3 other than 0 (recipe.editor.weights)",
+         weighs_images),
+    Rule(("export.layout", "export.about"), "with export.hub=FOLDER",
+         lambda config: config["export"]["hub"] is not None),
+    Rule(("export.verified",), "with export.questions=FOLDER",
+         lambda config: config["export"]["questions"] is not None),
 )  # fmt: skip
 
 BRANCHES: Mapping[str, Sequence[Branch]] = {"evaluate": EVALUATE}
@@ -379,7 +409,9 @@ def find_unread_words(
     is_unread = _judge(command, config, words)
     for word, key in asked:
         reason = is_unread(key)
-        if reason is not None and not _is_referred_to(key, is_unread, written(words)):
+        if reason is not None:
+            reason = _explain_references(key, reason, is_unread, written(words))
+        if reason is not None:
             yield word, f"{word} would have no effect: {key} is read {reason}; leave it out"
 
 
@@ -461,27 +493,44 @@ def _touches(key: str, nodes: Iterable[str]) -> bool:
     return any(_is_under(key, [node]) or node.startswith(key + ".") for node in nodes)
 
 
-def _is_referred_to(
-    key: str, is_unread: Callable[[str], str | None], written: Mapping[str, Any]
-) -> bool:
-    """Say whether a setting that is read takes this one by ``${...}``, directly or not."""
+def _explain_references(
+    key: str,
+    reason: str,
+    is_unread: Callable[[str], str | None],
+    written: Mapping[str, Any],
+) -> str | None:
+    """Return why the settings that take this one by ``${...}`` are not read, if there are any.
+
+    Args:
+        key: the setting.
+        reason: why the setting itself is not read.
+        is_unread: a function that says why a setting is not read; ``None`` for one that is.
+        written: {setting: value as written}.
+
+    Returns:
+        The reason; ``None`` if a setting that is read takes this one, directly or not.
+    """
     users: dict[str, list[str]] = {}
     for name, value in written.items():
         for used in references(name, value):
             users.setdefault(used, []).append(name)
-    seen, waiting = set(), [key]
+    reasons, waiting = {key: reason}, [key]
     while waiting:
         one = waiting.pop()
         for used, names in users.items():
             if not _touches(used, [one]):
                 continue
-            for name in names:
-                if is_unread(name) is None:
-                    return True
-                if name not in seen:
-                    seen.add(name)
+            # With ``model: ${zoo.clip}``, zoo.clip.max_length is read as model.max_length.
+            inner = one[len(used) :] if one.startswith(used + ".") else ""
+            for name in (outer + inner for outer in names):
+                found = is_unread(name)
+                if found is None:
+                    return None
+                if name not in reasons:
+                    reasons[name] = found
                     waiting.append(name)
-    return False
+    # A node that is only there to be taken says less than the settings that take it.
+    return next((one for one in reasons.values() if "${" not in one), reason)
 
 
 def references(name: str, value: Any) -> list[str]:

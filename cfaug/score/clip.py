@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from cfaug.devices import check_device, choose_device
 from cfaug.errors import UserError
 from cfaug.protocols import DualEncoder
+from cfaug.read_with import ReadWith
 from cfaug.score.cosines import CosineScorer, Unit
 
 if TYPE_CHECKING:
@@ -148,6 +149,8 @@ class LazyClipScorer(CosineScorer):
     prefix: str = ""
     consistency: Unit | None = None
     all_pairs: bool = False
+
+    read_with: ClassVar[ReadWith] = {"model.logit_scale_min": [], "model.logit_scale_max": []}
 
     def __post_init__(self) -> None:
         self._check_consistency()

@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from cfaug.errors import UserError
 from cfaug.grids import ATTRIBUTES, require_attributes
 from cfaug.pixels import as_floats
 from cfaug.protocols import EmbeddingScorer
+from cfaug.read_with import ReadWith
 from cfaug.types import Images, Proposal, Scores
 
 if TYPE_CHECKING:
@@ -52,6 +53,13 @@ class LabelScorer:
 
     encoder: EmbeddingScorer
     prefix: str = ""
+
+    read_with: ClassVar[ReadWith] = {
+        # Only its embeddings are compared.
+        "encoder.prefix": [],
+        "encoder.consistency": [],
+        "encoder.all_pairs": [],
+    }
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -6,9 +6,10 @@ import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 from cfaug.errors import UserError
+from cfaug.read_with import GIVEN, ReadWith
 from cfaug.types import Edit, Scores
 from cfaug.validation import Positive, check_fields
 
@@ -54,6 +55,8 @@ class Selection:
     prefer: Literal["first", "last"] = "first"
     controls: Sequence[str] = ()
     rank_aggregate: Aggregate | None = None
+
+    read_with: ClassVar[ReadWith] = {"rank_aggregate": {"maximise": GIVEN}}
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "controls", tuple(self.controls))

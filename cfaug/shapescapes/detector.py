@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from annotated_types import MinLen
 
 from cfaug.detections import DETECTIONS, Attribute, Box, Detection, detections_to_json
+from cfaug.read_with import GIVEN, ReadWith
 from cfaug.rng import generator
 from cfaug.shapescapes.scene import render, scene_of
 from cfaug.shapescapes.settings import WorldSettings
@@ -58,6 +59,11 @@ class SceneDetector:
 
     name = DETECTIONS
     reads = ("key", "extra")
+
+    read_with: ClassVar[ReadWith] = {
+        "errors": {"error_rate": GIVEN},
+        "seed": {"error_rate": GIVEN},
+    }
 
     def __post_init__(self) -> None:
         check_fields(self, "zoo.detector")

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar
 from annotated_types import Ge, Interval, MinLen
 
 from cfaug.errors import UserError
-from cfaug.read_with import ReadWith
+from cfaug.read_with import GIVEN, ReadWith
 from cfaug.shapescapes.styles import STYLES, Style
 from cfaug.shapescapes.vocabulary import COLOURS, DOMAINS, KINDS, PHOTO, PLACES, SUBJECTS
 from cfaug.validation import OneOf, Seed, Share, check_fields
@@ -145,7 +145,9 @@ class WorldSettings:
     compositional_test_pairs: int = 400
 
     read_with: ClassVar[ReadWith] = {
-        "bias": {"shortcut": tuple(name for name, factors in SHORTCUTS.items() if factors)}
+        "bias": {"shortcut": tuple(name for name, factors in SHORTCUTS.items() if factors)},
+        "skewed": {"skew": GIVEN},
+        "skewed_subjects": {"skew": GIVEN},
     }
 
     def __post_init__(self) -> None:

@@ -8,9 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import ClassVar
 
 from cfaug.errors import UserError
 from cfaug.files import require_regular
+from cfaug.read_with import GIVEN, ReadWith
 from cfaug.text.sentence import split
 from cfaug.text.wordnet import Synset, WordNet
 from cfaug.weights import sha256_text
@@ -37,6 +39,8 @@ class ClassWords:
     wordnet: WordNet | None = None
     file: str | None = None
     kinds: bool = True
+
+    read_with: ClassVar[ReadWith] = {"kinds": {"wordnet": GIVEN}}
 
     def names(self, label: str) -> tuple[str, ...]:
         """Return the names of a class, in lower case, the label's own words first.

@@ -8,9 +8,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 from cfaug.errors import UserError
+from cfaug.read_with import ReadWith
 from cfaug.text.sentence import Sentence, Slot, replace, split
 from cfaug.types import Edit, Edited, Example, Proposal
 from cfaug.validation import check_fields
@@ -46,6 +47,8 @@ class FixedEdit:
     where: Where = "end"
     labels: Sequence[str] = ()
     _before: tuple[str, ...] = field(init=False, repr=False, compare=False)
+
+    read_with: ClassVar[ReadWith] = {"where": {"before": ("",)}}
 
     def __post_init__(self) -> None:
         if not self.kind.strip() or not self.after.strip():

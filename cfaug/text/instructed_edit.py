@@ -85,6 +85,11 @@ class InstructedEdit:
             )
         if not self._prompts:
             raise UserError(f"per_kind={self.per_kind}: no edit of any kind is wanted")
+        if any(getattr(check, "reject", False) for check in _present(self.checks)):
+            raise UserError(
+                "a check with reject=true rejects nothing, as checks only measure: give it as a "
+                "guard, under recipe.editor.editor.guards"
+            )
         names = [one.name for one in self._guards]
         if len(set(names)) < len(names):
             raise UserError(f"two guards have one name: {', '.join(names)}")

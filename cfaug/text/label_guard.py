@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from cfaug.errors import UserError
 from cfaug.messages import say
+from cfaug.read_with import GIVEN, ReadWith
 from cfaug.text.class_words import ClassWords
 from cfaug.text.protocols import SentenceEmbedder, round_digits
 from cfaug.text.variations import CaptionEdit, Verdict
@@ -147,6 +148,11 @@ class NoOpGuard:
     threshold: float = 0.95
 
     name = "no_op"
+
+    read_with: ClassVar[ReadWith] = {
+        # Without an encoder only equal words are compared, whose similarity is 1.
+        "threshold": [{"encoder": GIVEN}, {"threshold": (1,)}]
+    }
 
     def judge(self, edits: Sequence[CaptionEdit]) -> list[Verdict]:
         """Return a verdict on whether each edit changes the meaning; insertions and deletions do.

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
 from cfaug.errors import UserError
+from cfaug.read_with import ReadWith
 from cfaug.text.edit_format import FILE, EditFormat, parse_variations
 from cfaug.text.sampled_lm import SampledLM
 from cfaug.text.variations import VariationRequest, Variations
@@ -44,6 +46,8 @@ class InstructModel(_LanguageEdits):
     ``name_or_path`` is any folder or Hub id of AutoModelForCausalLM with a chat template, such as
     ``Qwen/Qwen3-4B-Instruct-2507``.
     """
+
+    read_with: ClassVar[ReadWith] = {"add_start_token": []}
 
     def _say(self, request: VariationRequest) -> str:
         said = f"{request.prompt.say(self._plain(request.caption))}\n\n"

@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from annotated_types import MinLen
 
 from cfaug.articles import right_articles
+from cfaug.read_with import ReadWith
 from cfaug.text.baselines.editor import MOST_WORDS, NO_CANDIDATE, TOO_LONG, draw_for, pick
 from cfaug.text.changed_text import propose_change
 from cfaug.text.phrases import LOCATIVE, MEDIUM, PARTITIVES
@@ -74,6 +75,8 @@ class Paraphrase:
     per: Literal["caption", "kind"] = "caption"
     synonyms: Synonyms | None = None
     seed: Seed = 0
+
+    read_with: ClassVar[ReadWith] = {"synonyms": {"kinds": ("synonym",)}}
 
     def __post_init__(self) -> None:
         check_fields(self, "recipe.editor")

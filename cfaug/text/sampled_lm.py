@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from annotated_types import Interval
 
+from cfaug.read_with import GIVEN, ReadWith
 from cfaug.text.batching import by_length
 from cfaug.text.models import CausalLM
 from cfaug.validation import Positive, Weight, check_fields
@@ -39,6 +40,8 @@ class SampledLM(CausalLM):
     max_new_tokens: Positive = 400
 
     role = "perturber"
+
+    read_with: ClassVar[ReadWith] = {"top_p": {"temperature": GIVEN}, "share_prefixes": []}
 
     def __post_init__(self) -> None:
         super().__post_init__()

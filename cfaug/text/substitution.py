@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from cfaug.errors import UserError
+from cfaug.read_with import ReadWith
 from cfaug.text.protocols import (
     TAGS,
     Blank,
@@ -92,6 +93,8 @@ class Substitution:
     chunk: Positive = 1000
     max_words: Positive = 1500
     _parts: tuple[CandidateFilter, ...] = field(init=False, repr=False)
+
+    read_with: ClassVar[ReadWith] = {"noun_runs": {"part_of_speech": ("noun",)}}
 
     def __post_init__(self) -> None:
         check_fields(self, "recipe.editor")

@@ -41,11 +41,12 @@ def make(photos, tmp_path, script, capfd):
     """Run generate.py with the recipe; return its code, the JSON of its last line, and stderr."""
 
     def run(*words: str, folder: str = "out"):
+        texts = () if "stage=images" in words else ("shards.sets_per_shard=3",)
         code = script("generate")(
             [
                 f"hydra.searchpath=[file://{OWN}]", "recipe=insertion", f"data.source={photos}",
                 f"paths.shards={tmp_path / folder}", f"paths.worlds={tmp_path / 'worlds'}",
-                "shards.sets_per_shard=3", *words,
+                *texts, *words,
             ]
         )  # fmt: skip
         out, err = capfd.readouterr()

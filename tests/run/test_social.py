@@ -83,7 +83,7 @@ def test_what_names_no_examples_or_too_many(social):
         social(*CAPTIONS, "data.source=a.txt")
     with pytest.raises(UserError, match=r"or data.grid=NAME or FILE.yaml"):
         social(*CAPTIONS, "data.grid=null")
-    with pytest.raises(UserError, match=r"it needs data.grid"):
+    with pytest.raises(UserError, match=r"is read with data.grid=..."):
         social(*CAPTIONS, "data.grid=null", "data.keep_duplicates=true", "data.source=a.txt")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from cfaug.errors import UserError
 from cfaug.messages import say
 from cfaug.pixels import decode_image, stack_pixels
 from cfaug.protocols import DualEncoder
+from cfaug.read_with import ReadWith
 from cfaug.sizes import find_damaged
 from cfaug.text.protocols import round_digits
 from cfaug.validation import check_fields
@@ -52,6 +53,8 @@ class ImageTextDistance:
     prefix: str = "This is "
     device: str = "auto"
     dtype: Literal["float32", "float64"] = "float32"
+
+    read_with: ClassVar[ReadWith] = {"model.logit_scale_min": [], "model.logit_scale_max": []}
 
     def __post_init__(self) -> None:
         check_device(self.device, "recipe.editor.image_text.device")

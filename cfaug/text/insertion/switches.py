@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from cfaug.errors import UserError
+from cfaug.read_with import ReadWith
 from cfaug.validation import check_fields
 
 Compat = Literal["fixed", "paper", "code"]
@@ -101,6 +102,11 @@ class Switches:
     attributes: Attributes | None = None
     spelling: Spelling | None = None
     compounds: Compounds | None = None
+
+    read_with: ClassVar[ReadWith] = {
+        "matching": {"fallback": (None, "noun", "text", "never")},
+        "spelling": [{"output": (None, "characters")}, {"spelling": ("keep",)}],
+    }
 
     def __post_init__(self) -> None:
         check_fields(self, "recipe.editor.switches")

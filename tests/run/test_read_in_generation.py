@@ -1,0 +1,181 @@
+"""What generate.py says that it reads is true: real sources, editors and exports, changed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, ClassVar
+
+import pytest
+
+from cfaug.errors import UserError
+from cfaug.generate.source import digest_of
+from cfaug.read_with import ReadWith
+from cfaug.run.build import build
+from cfaug.run.generate import WHERE_IT_RUNS, GenerateSettings, _job, generate
+from cfaug.run.pages import write_exports
+from cfaug.text.baselines import RandomDeletion
+from tests.data.making import noise_image
+from tests.run.test_unread_generate import changes, leaves, merge, settle
+
+WORLD = [
+    "data.source=shapescapes:real", "data.leave_out=null", "data.world.seed=5",
+    "data.world.real_scenes=12", "data.world.image_size=16",
+]  # fmt: skip
+CAPTIONS = [
+    "A black dog and a white cat sit on two wooden tables near the old house.",
+    "There are 12 red cars in Paris, and I'm standing next to Mary in the street.",
+    "a man in a hat rides a brown horse slowly across a green field",
+    "a photo of a small bird on a branch",
+    "a dog on the grass",
+    "an apple near a dog",
+    "an old man with an umbrella and a boy",
+    "dogs",
+]
+NOWHERE = {"hub": None, "clip_benchmark": None, "questions": None}
+
+
+@pytest.fixture
+def sources(tmp_path):
+    """Words that name a world, a list, a folder of photos and a grid."""
+    (tmp_path / "c.jsonl").write_text(
+        "".join(json.dumps({"caption": one, "topic": "x"}) + "\n" for one in CAPTIONS)
+    )
+    (tmp_path / "photos").mkdir()
+    for number in range(3):
+        (tmp_path / "photos" / f"{number}.png").write_bytes(noise_image(number))
+    lines = [f"{number % 3}.png,a dog {number}\n" for number in range(4)]
+    (tmp_path / "photos" / "captions.csv").write_text("image,caption\n" + "".join(lines))
+    none = "data.leave_out=null"
+    return {
+        "world": ["recipe=deletion", *WORLD, "data.leave_out={colour: 0.5}"],
+        "list": ["recipe=deletion", none, f"data.source={tmp_path / 'c.jsonl'}"],
+        "folder": ["recipe=deletion", none, f"data.source={tmp_path / 'photos'}"],
+        "grid": ["recipe=social", "zoo=captions", "data.grid=race_gender"],
+    }
+
+
+def examine(
+    tree: Any, keys: dict[str, Any], outcome: Any, told: str = "told"
+) -> tuple[list[str], list[str]]:
+    """Return the settings that are accepted without effect, and those refused with an effect."""
+
+    def found(config: dict[str, Any]) -> Any:
+        try:
+            return outcome(config)
+        except (UserError, OSError) as error:
+            return [told, str(error)]
+
+    before, dead, alive = found(settle(tree)), [], []
+    assert before[0] != told, before
+    for one in changes(tree, keys, []):
+        now = found(one.config)
+        if one.is_refused() and now[0] not in (told, before[0]):
+            alive.append(one.key)
+        if not one.is_refused() and now == before:
+            dead.append(one.key)
+    return dead, alive
+
+
+UNSEEN_IN = {
+    "world": {"recipe.example_per"},  # each photo has one caption
+    "list": {"recipe.example_per", "recipe.source_images"},  # captions without photos
+    "folder": set(),
+    "grid": {"recipe.example_per", "recipe.source_images"},  # captions without photos
+}
+"""Settings that a kind of source need not show; they are the recipe's, and say what it takes."""
+
+
+def read(config: dict[str, Any]) -> list[Any]:
+    """Return the content of the examples, and the folder of the scenes."""
+    data = config["data"]
+    job = _job(GenerateSettings(**config))
+    world = None if data["grid"] or data["world"] is None else data["world"]
+    drawn = str(data["source"]).startswith("shapescapes:") and world is not None
+    return [digest_of(job.examples), build(world).content_hash() if drawn else None]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["world", "list", "folder", "grid"])
+def test_every_setting_of_a_source_changes_the_examples_or_is_refused(kind, sources, tmp_path):
+    tree = merge(*sources[kind], "stage=captions", f"paths.worlds={tmp_path / 'worlds'}")
+    every = leaves(tree)
+    asked = ("data.", "limit", "recipe.example_per", "recipe.source_images")
+    dead, alive = examine(tree, {k: v for k, v in every.items() if k.startswith(asked)}, read)
+    assert set(dead) <= UNSEEN_IN[kind]
+    assert alive == []
+
+
+def edit(config: dict[str, Any]) -> list[Any]:
+    job = _job(GenerateSettings(**config))
+    found = job.annotation.annotate(job.examples)
+    return [job.editor.edit([found.done[place] for place in sorted(found.done)])]
+
+
+UNSEEN = {
+    "checklist": {"lists.folder", "max_words"},
+    "deletion": set(),
+    "negclip_swaps": set(),
+    "paraphrase": set(),
+    "coco_cf": {"max_words", "refill_to_k", "noun_runs", "top_k", "repair_article"},
+    "clare": {"max_words", "likelihoods.guesses", "keep_unchanged"},
+}
+"""Settings of editors that these few captions do not show."""
+
+
+def find_dead_settings(tree: Any) -> tuple[set[str], list[str]]:
+    place = "recipe.editor."
+    keys = {k: v for k, v in leaves(tree).items() if k.startswith(place)}
+    dead, alive = examine(tree, keys, edit)
+    names = {key.removeprefix(place) for key in dead}
+    return {name for name in names if name.rpartition(".")[2] not in WHERE_IT_RUNS}, alive
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", UNSEEN)
+def test_every_setting_of_an_editor_changes_its_edits_or_is_refused(recipe, sources, tmp_path):
+    words = WORLD if recipe in ("coco_cf", "clare") else sources["list"][1:]
+    paths = [f"paths.worlds={tmp_path / 'worlds'}", f"paths.cache={tmp_path / 'cache'}"]
+    dead, alive = find_dead_settings(merge(f"recipe={recipe}", *words, *paths, "stage=captions"))
+    assert dead <= UNSEEN[recipe]
+    assert alive == []
+
+
+@dataclass(frozen=True)
+class Planted(RandomDeletion):
+    """An editor with a setting that it ignores, and one that it wrongly declares as unread."""
+
+    ignored: bool = False
+
+    read_with: ClassVar[ReadWith] = {"share": {"keep_unchanged": (False,)}}
+
+
+def test_a_dead_setting_and_a_wrong_declaration_are_found(sources):
+    target = f"recipe.editor._target_={__name__}.Planted"
+    words = [*sources["list"], target, "stage=captions"]
+    assert find_dead_settings(merge(*words)) == ({"ignored"}, ["recipe.editor.share"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["hub", "clip_benchmark"])
+def test_every_setting_of_an_export_changes_it_or_is_refused(kind, tmp_path):
+    """N33: details of the card, and a layout, without export.hub."""
+    folder = tmp_path / "out"
+    paths = [f"paths.shards={folder}", f"paths.worlds={tmp_path / 'worlds'}"]
+    tree = merge("recipe=deletion", *WORLD, *paths, "limit=3", f"export.{kind}=x")
+    assert generate(GenerateSettings(**{**settle(tree), "export": NOWHERE})) == 0
+    number = count()
+
+    def export(config: dict[str, Any]) -> list[Any]:
+        place = tmp_path / f"{next(number)}"
+        named = {name: config["export"][name] for name in ("hub", "clip_benchmark", "questions")}
+        there = {name: None if to is None else str(place / name) for name, to in named.items()}
+        write_exports(folder, {**config["export"], **there})
+        every = [file for file in sorted(place.rglob("*")) if file.is_file()]
+        return [{str(file.relative_to(place)): file.read_bytes() for file in every}]
+
+    keys = {k: v for k, v in leaves(tree).items() if k.startswith("export.")}
+    dead, alive = examine(tree, keys, export)
+    assert dead == [f"export.{kind}"]  # another folder
+    assert alive == []

@@ -1,0 +1,290 @@
+"""A setting of generate.py that nothing reads is refused (N33); every other one has an effect."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from cfaug.errors import UserError
+from cfaug.run.arguments import flatten
+from cfaug.run.binding import bind, locate
+from cfaug.run.compose import _container, _keep_taken, _merge, _register_resolvers, compose_jobs
+from cfaug.run.generate import WHERE_IT_RUNS, GenerateSettings, describe_settings
+from cfaug.run.unread import find_unread_words
+from cfaug.run.usage import options_in
+from cfaug.validation import alternatives_of, annotation_of, choices_of
+from tests.test_conf import CONF, RECIPES
+
+SPEED_AND_PLACE = {
+    "threads": "cores of this machine",
+    "pipeline_scoring": "a second thread; the same bytes",
+    "paths.shards": "the place of the result",
+    "paths.worlds": "the place of the scenes of shapescapes:PART",
+    "paths.cache": "the place of indexes and answers",
+    "paths.image_roots": "places from which a list may name images",
+    "publish_incomplete": "what happens to failed items, which are listed",
+    "overwrite": "what happens to a folder made with other settings",
+    "dry_run": "whether anything is made",
+}
+"""Settings at the top, each with the reason why a result does not depend on it. For those of a
+recipe see ``cfaug.run.generate.WHERE_IT_RUNS``."""
+
+ELSEWHERE = ("data.", "export.", "limit", "recipe.example_per", "recipe.source_images")
+"""Settings that the tests of sources and exports below change, with real files."""
+
+NO_OTHER = {"stage"}
+"""Settings in the files for which ``others`` finds no value; the tests of stages change it."""
+
+
+def compose(*words: str, multirun: bool = False) -> list[Any]:
+    return compose_jobs(CONF, "generate", words, multirun=multirun, command=GenerateSettings)
+
+
+@pytest.mark.parametrize(
+    ("words", "would_read"),
+    [
+        (["recipe=deletion", "limit=3", "export.layout=grid"], "export.hub=FOLDER"),
+        (["recipe=deletion", "limit=3", "export.about.license=mit"], "export.hub=FOLDER"),
+        (["recipe=deletion", "zoo.diffusion.device=cuda"], "parts of the recipe"),
+        (["recipe=cfmm", "export.verified=labels.jsonl"], "export.questions=FOLDER"),
+        (["parallel=2"], "sweeps of parts"),
+        (["stage=captions", "recipe.draws.candidates=4"], "stage=images or stage=all"),
+        (["stage=captions", "recipe.scorers.scorer.device=cpu"], "stage=images or stage=all"),
+        (["stage=captions", "zoo.diffusion.device=cpu"], "stage=images or stage=all"),
+        (["stage=captions", "shards.image_format=webp"], "stage=images or stage=all"),
+        (["stage=captions", "pipeline_scoring=true"], "stage=images or stage=all"),
+        (["stage=images", "recipe.editor.top_k=3"], "stage=captions or stage=all"),
+        (["stage=images", "shards.sets_per_shard=3"], "stage=captions or stage=all"),
+        (["stage=images", "data.source=a.txt", "limit=3"], "recipe.source_images=true"),
+        (["recipe=xmai", "stage=images", "data.leave_out.colour=0.5"], "stage=captions"),
+        (["recipe=xmai", "stage=captions", "seed=3"], "editors that draw"),
+        (["recipe=social", "data.extra=[a]"], "a list of captions"),
+        (["recipe=social", "data.world.bias=0.5"], "shapescapes:PART"),
+        (["recipe=social", "+data.leave_out={colour: 1}"], "shapescapes:PART"),
+        (["data.keep_duplicates=true"], "data.grid="),
+        (["+recipe.editor.noun_runs=head", "recipe.editor.part_of_speech=verb"], "noun"),
+        (["recipe=xmai", "recipe.editor.weights=[1,5,0]", "recipe.editor.image_text.prefix=x"],
+         "lambda_3"),
+        (["recipe=lance", "recipe.editor.editor.guards.no_op.threshold=0.5"], "no_op.encoder=..."),
+        (["recipe=lance", "+zoo.class_words.kinds=false", "+zoo.perturber.top_p=0.5",
+          "+zoo.perturber.temperature=0"], "temperature=..."),
+        (["recipe=xmai", "zoo.detector.errors=[label]"], "error_rate=..."),
+        (["recipe=lance_fixed", "recipe.editor.editor.where=start"], "before="),
+        (["+zoo.clip.logit_scale_max=3"], "no setting of this part"),
+        (["recipe=social", "+recipe_part@recipe=found_labels",
+          "+recipe.scorers.labels.encoder.prefix=x"], "no setting of this part"),
+    ],
+)  # fmt: skip
+def test_a_typed_setting_that_nothing_reads_is_refused_with_what_would_read_it(words, would_read):
+    """N33: such words were accepted without a word, and had no effect."""
+    with pytest.raises(UserError, match="would have no effect") as caught:
+        compose(*words)
+    assert would_read in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["recipe=deletion", "limit=3", "export.hub=x", "export.about.license=mit"],
+        ["recipe=cfmm", "zoo=paper", "export.questions=x", "export.verified=y"],
+        ["stage=captions", "recipe.editor.top_k=3", "shards.sets_per_shard=3", "seed=3"],
+        ["stage=images", "recipe.draws.candidates=4", "zoo.diffusion.device=cpu", "part=0"],
+        ["recipe=deletion", "stage=images", "data.source=shapescapes:real", "limit=3"],
+        ["recipe=xmai", "zoo.detector.errors=[label]", "zoo.detector.error_rate=0.5"],
+        ["recipe=social", "world@data.world=lance"],  # a grid is recorded as the world's
+        ["recipe=social", "zoo.diffusion=null", "data.keep_duplicates=false"],
+        ["recipe=lance_oracle", "data.world.shortcut=colour"],
+        ["recipe=lance", "recipe.editor.editor.guards.no_op.threshold=1"],  # nothing is the same
+        ["recipe=paraphrase", "recipe.editor.kinds=[frame,synonym]",
+         "recipe.editor.synonyms={_target_: cfaug.text.synonyms.Synonyms}"],
+    ],
+)  # fmt: skip
+def test_a_setting_is_accepted_where_it_is_read(words):
+    compose(*words)
+
+
+def test_a_sweep_over_the_stages_takes_the_words_of_both(capfd):
+    words = ["stage=captions,images", "recipe.draws.candidates=3", "recipe.editor.top_k=4"]
+    assert len(compose(*words, multirun=True)) == 2
+    said = capfd.readouterr().err
+    assert "note: in 1 of 2 jobs recipe.draws.candidates=3 would have no effect" in said
+    assert "note: in 1 of 2 jobs recipe.editor.top_k=4 would have no effect" in said
+
+
+def merge(*words: str) -> Any:
+    """Return Hydra's tree of some words, with ``${...}``."""
+    from hydra import initialize_config_dir
+
+    _register_resolvers()
+    with initialize_config_dir(version_base="1.3", config_dir=str(CONF.resolve())):
+        return _merge("generate", words, options_in(CONF, "generate"))
+
+
+def settle(tree: Any) -> dict[str, Any]:
+    return bind(_keep_taken(_container(tree), GenerateSettings), GenerateSettings)
+
+
+SIMPLE = (bool, int, float, str)
+
+
+def leaves(tree: Any) -> dict[str, Any]:
+    """Return every setting that can be typed, and those that a class has beside the files'."""
+    return dict(_leaves(_container(tree), _container(tree, resolve=False), ""))
+
+
+def _leaves(value: Any, written: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if not isinstance(value, dict):
+        yield path, value
+    elif isinstance(written, dict):  # otherwise ${...} of a node, whose settings stand there
+        dot = f"{path}." if path else ""
+        if "_target_" in value:
+            for name, one in inspect.signature(locate(value["_target_"])).parameters.items():
+                if one.default is not one.empty and name[0] != "_" and name not in value:
+                    yield dot + name, one.default if isinstance(one.default, SIMPLE) else None
+        for name in value.keys() - {"_target_", "by_seed"}:
+            yield from _leaves(value[name], written[name], dot + name)
+
+
+def others(value: Any, owner: str | None, name: str) -> list[Any]:
+    """Return other values of a setting, among which those of the right type are to be found."""
+    found: list[Any] = []
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int | float):
+        return [0.9] * (isinstance(value, float) and value != 0.9) + [value + 1, value / 2 + 0.01]
+    if isinstance(value, list):
+        found += [value[:1]] if len(value) > 1 else []
+        found += [[*value[:-1], value[-1] + 1]] if value and isinstance(value[-1], int) else []
+        found += [[0.3, 0.3], ["other"]]
+    if owner is not None and name in inspect.signature(locate(owner)).parameters:
+        found += [one for one in choices(annotation_of(locate(owner), name)) if one != value]
+    return [*found, "other", 2, 0.25, True, ["other"], {"other": 1}, {"other": [0, 1]}]
+
+
+def choices(annotation: Any) -> list[Any]:
+    """Return the texts that an annotation lists."""
+    return [one for kind in alternatives_of(annotation) for one in choices_of(kind)]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A tree of settings of which one is changed."""
+
+    key: str
+    tree: Any
+    config: dict[str, Any]
+    word: str
+
+    def is_refused(self) -> bool:
+        return is_refused(self.word, self.tree, self.config)
+
+
+def is_refused(word: str, tree: Any, config: dict[str, Any]) -> bool:
+    def written(_: Any) -> dict[str, Any]:
+        return flatten(_container(tree, resolve=False))
+
+    return bool(list(find_unread_words("generate", {**config, "multirun": False}, [word], written)))
+
+
+def changes(tree: Any, keys: dict[str, Any], untried: list[str]) -> Iterator[Change]:
+    """Yield a change of each key to another value of the right type, one after the other."""
+    for key, value in keys.items():
+        parent, _, name = key.rpartition(".")
+        node = OmegaConf.select(tree, parent) if parent else None
+        owner = node.get("_target_") if OmegaConf.is_dict(node) else None
+        for other in others(value, owner, name):
+            changed = deepcopy(tree)
+            try:
+                OmegaConf.update(changed, key, other, force_add=True)
+                config = settle(changed)
+            except (UserError, OmegaConfBaseException):  # of another type
+                continue
+            yield Change(key, changed, config, f"{key}={json.dumps(other)}")
+            break
+        else:
+            if value is not None:
+                untried.append(key)
+
+
+def recorded(config: dict[str, Any]) -> dict[str, Any]:
+    """Return what a folder records of settings (``cfaug.generate.job.Job``), and the plan."""
+    about = describe_settings(GenerateSettings(**config))
+    shards, stage = config["shards"], config["stage"]
+    known: dict[str, Any] = {"provenance": about.provenance, "part": config["part"]}
+    known |= {"parts": config["parts"], "stage": stage}
+    if stage != "images":
+        known |= {"texts": about.text_settings, "size": shards["sets_per_shard"]}
+    if stage != "captions":
+        known |= {"images": about.image_settings, "seed": config["seed"]}
+        known |= {"format": shards["image_format"], "batch": shards["batch"]}
+    return known
+
+
+def find_dead(tree: Any, untried: list[str]) -> list[str]:
+    """Return the settings that are accepted and change nothing that is recorded.
+
+    ``false`` asks for nothing, and is never refused.
+    """
+    config = settle(tree)
+    before = recorded(config)
+    accepted = {
+        key: value
+        for key, value in sorted(leaves(tree).items())
+        if not key.startswith(ELSEWHERE)
+        and key not in SPEED_AND_PLACE
+        and key.rpartition(".")[2] not in WHERE_IT_RUNS
+        and not is_refused(f"{key}=other", tree, config)
+    }
+    return [
+        one.key
+        for one in changes(tree, accepted, untried)
+        if recorded(one.config) == before
+        and not one.word.endswith("=false")
+        and not one.is_refused()
+    ]
+
+
+def check_every_setting(*words: str) -> None:
+    untried: list[str] = []
+    assert find_dead(merge(*words, "parts=2"), untried) == []
+    assert set(untried) <= NO_OTHER
+
+
+@pytest.mark.slow
+def test_every_setting_of_the_usual_recipe_is_recorded_or_refused():
+    """N33, as a property: a typed setting changes what is recorded, or is refused."""
+    check_every_setting()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [
+        *([f"recipe={recipe}"] for recipe in RECIPES if recipe != "coco_cf"),
+        *([f"recipe={name}", f"stage={stage}"] for name in ("coco_cf", "lance", "xmai")
+          for stage in ("captions", "images")),
+        ["zoo=captions", "stage=captions"],
+        *([f"recipe={name}", "zoo=paper"] for name in ("coco_cf", "cfmm", "lance", "xmai")),
+        ["recipe=xmai", "zoo=paper", "detections@recipe=mentioned"],
+        ["recipe=social", "+recipe_part@recipe=found_labels"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_every_setting_of_every_recipe_is_recorded_or_refused(words):
+    """N33, as a property: a typed setting changes what is recorded, or is refused."""
+    check_every_setting(*words)
+
+
+@pytest.mark.slow
+def test_that_property_finds_a_setting_without_effect(monkeypatch):
+    """An identity that ignores the number of steps."""
+    monkeypatch.setattr("cfaug.run.generate.WHERE_IT_RUNS", {**WHERE_IT_RUNS, "steps": "planted"})
+    assert find_dead(merge("parts=2"), []) == ["recipe.image_editor.steps"]
