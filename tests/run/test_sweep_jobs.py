@@ -49,7 +49,7 @@ def test_a_sweep_without_jobs_or_end_is_refused(word, said):
 
 
 def test_several_long_lists_are_multiplied_before_they_are_listed():
-    with pytest.raises(UserError, match="jobs: seed of 2,000 values times data.size of 2,000 va"):
+    with pytest.raises(UserError, match=r"jobs: seed of 2,000 values times data\.size of 2,000 va"):
         jobs_of("-m", "seed=range(0,2000)", "data.size=range(1,2001)")
 
 
@@ -139,9 +139,7 @@ def test_different_jobs_of_one_folder_name_what_differs(place, capsys):
         (["-m", "seed=1,2", "seed=3"], "seed=1,2 and seed=3"),
     ],
 )  # fmt: skip
-def test_a_setting_that_is_typed_twice_is_refused(
-    tmp_path, monkeypatch, capsys, main, words, both
-):
+def test_a_setting_that_is_typed_twice_is_refused(tmp_path, monkeypatch, capsys, main, words, both):
     """N30: the last one won silently."""
     monkeypatch.chdir(tmp_path)
     assert main(words) == 2
