@@ -251,13 +251,21 @@ def _read_run(folder: Path) -> Run:
 
 
 def _check_path(value: object, what: str) -> None:
-    """Refuse a value that no path can be: another type, an empty text, or one with a null byte.
+    """Refuse a value that no path can be: another type, or a text that file systems do not take.
 
     Raises:
         UserError: naming the value and the expected one.
     """
-    if not isinstance(value, str | Path) or not str(value) or "\0" in str(value):
+    if not isinstance(value, str | Path) or not str(value) or not _is_encodable(str(value)):
         raise UserError(f"{value!r} is invalid: it should be {what}")
+
+
+def _is_encodable(path: str) -> bool:
+    """Say whether a file system takes a text: one without null bytes and lone surrogates."""
+    try:
+        return b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
 
 
 def _refuse_dry_run(dry_run: bool) -> None:

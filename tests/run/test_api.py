@@ -89,6 +89,7 @@ def test_a_mistake_is_the_commands_sentence():
         (lambda: cfaug.read_run(None), "None is invalid: it should be the folder of a run"),
         # N20: a null byte ended in a traceback.
         (lambda: cfaug.open_source("a\0b"), "it should be the name of a source"),
+        (lambda: cfaug.open_source("\ud800"), "it should be the name of a source"),
         (lambda: cfaug.read_run("a\0b"), "it should be the folder of a run"),
         (lambda: cfaug.evaluate("a\0b"), "it should be a run or a checkpoint"),
         (lambda: cfaug.mix({"paths.shards": "a\0b"}), "a text has no null byte"),

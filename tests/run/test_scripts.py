@@ -128,7 +128,7 @@ def test_one_failure_does_not_stop_the_rest(place, capsys):
     done.mkdir(parents=True)
     (done / "run.json").write_text(json.dumps({"config_hash": "other", "identity": {}}))
     assert place.train("--multirun", "data.cf_ratio=0.6", "seed=1,2") == 2
-    assert f"failed: {done}" in capsys.readouterr().err
+    assert f"refused, and left as it is: {done}" in capsys.readouterr().err
     assert place.record(seed=2)["state"] == "done"
 
 

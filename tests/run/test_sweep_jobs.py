@@ -49,7 +49,7 @@ def test_a_sweep_without_jobs_or_end_is_refused(word, said):
 
 
 def test_several_long_lists_are_multiplied_before_they_are_listed():
-    with pytest.raises(UserError, match=r"jobs: seed of 2,000 values times data.size of 2,000 va"):
+    with pytest.raises(UserError, match=r"jobs: seed of 2,000 values times data\.size of 2,000 va"):
         jobs_of("-m", "seed=range(0,2000)", "data.size=range(1,2001)")
 
 
