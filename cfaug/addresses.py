@@ -38,11 +38,11 @@ SETTING = re.compile(r"(?P<key>[-+~]*(?:(?!:/)[\w.@/:$-])+)=(?P<value>.*)", re.D
 QUERY = re.compile(r"[?#&;]")
 """The start of what is hidden after a path; ``&`` and ``;`` stand there by mistake."""
 
-PARTS_OF_LISTS = re.compile(
-    r"""(?P<quote>["'])(?P<quoted>(?:\\.|(?!(?P=quote)).)*)(?:(?P=quote)|$)|[^,\[\]()"']+""",
-    re.DOTALL,
-)
+IN_QUOTES = r"""(?P<quote>["'])(?P<quoted>(?:\\.|(?!(?P=quote)).)*)(?:(?P=quote)|$)"""
+PARTS_OF_LISTS = re.compile(rf"""{IN_QUOTES}|[^,\[\]()"']+""", re.DOTALL)
 """Texts in quotes, and others, within a list or a sweep of Hydra's grammar."""
+
+PARTS_OF_DICTIONARIES = re.compile(rf"""{IN_QUOTES}|[^,\[\](){{}}"']+""", re.DOTALL)
 
 CREDENTIALS = re.compile(
     r"""(?P<name>(?:^|\s)(?:-[uHUb]\s*|--(?:user|header|oauth2-bearer|proxy-user|cookie|password
@@ -222,8 +222,8 @@ def _hide_word(word: str) -> str:
     if key.lstrip("-+~").startswith(PUBLISHED):
         return word
     if value[:1] == "{":
-        return f"{key}={re.sub(PARTS_OF_LISTS.pattern[:-1] + '{}]+', _hide_part, value)}"
-    if value[:1] and value[:1] in "'\"[(" or re.match(r"\w+\(", value):
+        return f"{key}={PARTS_OF_DICTIONARIES.sub(_hide_part, value)}"
+    if (value[:1] and value[:1] in "'\"[(") or re.match(r"\w+\(", value):
         return f"{key}={PARTS_OF_LISTS.sub(_hide_part, value)}"
     return f"{key}={','.join(_hide_plain(one) for one in _parts_of_sweep(value))}"
 
@@ -258,7 +258,7 @@ def _hide_plain(text: str) -> str:
     from omegaconf.errors import OmegaConfBaseException
 
     try:
-        return hide(str(OmegaConf.to_container(OmegaConf.create([text]), resolve=True)[0]))
+        return hide(str(OmegaConf.create([text])[0]))
     except OmegaConfBaseException:
         return text  # it refers to other settings, and is hidden with them
 

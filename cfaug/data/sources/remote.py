@@ -343,7 +343,7 @@ def _start(command: str | Sequence[str], **options: Any) -> Any:
     """
     from webdataset.gopen import Pipe
 
-    messages = tempfile.TemporaryFile()
+    messages = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the stream
     stream = Pipe(
         command, mode="r", bufsize=8192, ignore_status=[141], stderr=messages,
         start_new_session=True, **options,
