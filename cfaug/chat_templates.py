@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ START_S = 60.0
 
 
 class TemplateFailureError(Exception):
-    """An error of a template that is no built-in exception; its message names Jinja's class."""
+    """An error of a template that is not a built-in exception; its message names the class."""
 
 
 class ChatRenderer:
@@ -124,10 +125,8 @@ class ChatRenderer:
         process.wait()
         for stream in (process.stdin, process.stdout):
             if stream is not None:
-                try:
+                with suppress(BrokenPipeError):
                     stream.close()
-                except BrokenPipeError:
-                    pass
 
 
 def _exception(kind: type[Exception], message: str) -> Exception:

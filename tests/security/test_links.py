@@ -96,7 +96,7 @@ def test_a_link_out_of_a_folder_is_refused_n1(
     for source in (folder, tmp_path / "chosen"):
         if source != folder:
             source.symlink_to(folder)  # the user may name a link
-        with pytest.raises(UserError, match="is a link that leads out of .*received, to") as error:
+        with pytest.raises(UserError, match=r"is a link that leads out of .*received, to") as error:
             open_index(source, tmp_path / "cache")
         assert "PLANTED123" not in str(error.value)
     assert not list(tmp_path.glob("cache/*"))
