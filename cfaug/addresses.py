@@ -284,9 +284,15 @@ def hide_settings(tree: Any, under: str = "") -> Any:
     return hide(tree) if isinstance(tree, str) and STARTS.match(tree.lstrip()) else tree
 
 
-def scrub(text: str) -> str:
-    """Return a text of a program or library without any secret of this process's addresses."""
-    secrets = set(chain.from_iterable(map(_secrets, _typed.values()))) - {HIDDEN, ""}
+def scrub(text: str, address: str | None = None) -> str:
+    """Return a text of a program or library without the secrets of an address.
+
+    Args:
+        text: the text, such as a message.
+        address: the address with its secrets; ``None`` for all that this process was given.
+    """
+    typed = _typed.values() if address is None else [address]
+    secrets = set(chain.from_iterable(map(_secrets, typed))) - {HIDDEN, ""}
     for secret in sorted(secrets, key=len, reverse=True):
         pattern = re.escape(secret)
         text = re.sub(pattern if len(secret) > 3 else rf"(?<!\w){pattern}(?!\w)", HIDDEN, text)
@@ -305,7 +311,8 @@ def _secrets(typed: str) -> Iterator[str]:
                 yield from _secrets(start[0])
         return
     found = ADDRESS.fullmatch(typed)
-    assert found is not None
+    if found is None:
+        return
     user, _, query = _split(found["rest"])
     yield typed
     for part in (user or "", query):

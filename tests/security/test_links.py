@@ -20,6 +20,7 @@ from cfaug.data.index import open_index
 from cfaug.data.sources.question_sets import read_questions
 from cfaug.errors import UserError
 from cfaug.files import check_link, check_links
+from cfaug.report.records import read_config
 from cfaug.weights import resolve, zoo_shelf
 from tests.data.making import noise_image, write_tar
 from tests.data.question_files import own_record, write_own
@@ -159,6 +160,16 @@ def test_weights_are_not_read_behind_links_n24(
     with pytest.raises(UserError, match=said) as error:
         resolve(str(place))
     assert str(file) in str(error.value)
+
+
+def test_the_settings_of_a_run_are_not_read_behind_a_link_n1(home: Path, tmp_path: Path) -> None:
+    """The error of YAML quotes the lines that it cannot read."""
+    (home / "credentials").write_text("a: b: PLANTED123\n")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/config.yaml").symlink_to(home / "credentials")
+    with pytest.raises(UserError, match=r"config\.yaml is a link that leads out of") as error:
+        read_config(tmp_path / "run")
+    assert "PLANTED123" not in str(error.value)
 
 
 def test_a_link_that_leads_to_itself_is_named(tmp_path: Path) -> None:
