@@ -39,11 +39,11 @@ SETTING = re.compile(r"(?P<key>[-+~]*(?:(?!:/)[\w.@/:$-])+)=(?P<value>.*)", re.D
 QUERY = re.compile(r"[?#&;]")
 """The start of what is hidden after a path; ``&`` and ``;`` stand there by mistake."""
 
-PARTS_OF_LISTS = re.compile(
-    r"""(?P<quote>["'])(?P<quoted>(?:\\.|(?!(?P=quote)).)*)(?:(?P=quote)|$)|[^,\[\]()"']+""",
-    re.DOTALL,
-)
+IN_QUOTES = r"""(?P<quote>["'])(?P<quoted>(?:\\.|(?!(?P=quote)).)*)(?:(?P=quote)|$)"""
+PARTS_OF_LISTS = re.compile(rf"""{IN_QUOTES}|[^,\[\]()"']+""", re.DOTALL)
 """Texts in quotes, and others, within a list or a sweep of Hydra's grammar."""
+
+PARTS_OF_DICTIONARIES = re.compile(rf"""{IN_QUOTES}|[^,\[\](){{}}"']+""", re.DOTALL)
 
 CREDENTIALS = re.compile(
     r"""(?P<name>(?:^|\s)(?:-[uHUb]\s*|--(?:user|header|oauth2-bearer|proxy-user|cookie|password
@@ -226,7 +226,7 @@ def _hide_word(word: str) -> str:
     if key.lstrip("-+~").startswith(PUBLISHED):
         return word
     if value[:1] == "{":
-        return f"{key}={re.sub(PARTS_OF_LISTS.pattern[:-1] + '{}]+', _hide_part, value)}"
+        return f"{key}={PARTS_OF_DICTIONARIES.sub(_hide_part, value)}"
     if (value[:1] and value[:1] in "'\"[(") or re.match(r"\w+\(", value):
         return f"{key}={PARTS_OF_LISTS.sub(_hide_part, value)}"
     return f"{key}={','.join(_hide_plain(one) for one in _parts_of_sweep(value))}"
@@ -284,9 +284,15 @@ def hide_settings(tree: Any, under: str = "") -> Any:
     return hide(tree) if isinstance(tree, str) and STARTS.match(tree.lstrip()) else tree
 
 
-def scrub(text: str) -> str:
-    """Return a text of a program or library without any secret of this process's addresses."""
-    secrets = set(chain.from_iterable(map(_secrets, _typed.values()))) - {HIDDEN, ""}
+def scrub(text: str, address: str | None = None) -> str:
+    """Return a text of a program or library without the secrets of an address.
+
+    Args:
+        text: the text, such as a message.
+        address: the address with its secrets; ``None`` for all that this process was given.
+    """
+    typed = _typed.values() if address is None else [address]
+    secrets = set(chain.from_iterable(map(_secrets, typed))) - {HIDDEN, ""}
     for secret in sorted(secrets, key=len, reverse=True):
         pattern = re.escape(secret)
         text = re.sub(pattern if len(secret) > 3 else rf"(?<!\w){pattern}(?!\w)", HIDDEN, text)
@@ -305,7 +311,8 @@ def _secrets(typed: str) -> Iterator[str]:
                 yield from _secrets(start[0])
         return
     found = ADDRESS.fullmatch(typed)
-    assert found is not None
+    if found is None:
+        return
     user, _, query = _split(found["rest"])
     yield typed
     for part in (user or "", query):

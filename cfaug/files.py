@@ -146,7 +146,7 @@ def check_links(folder: Path, permitted: Sequence[Path] = ()) -> None:
 
 
 def _repository(folder: Path) -> Path | None:
-    """Return the repository in the Hub's cache of which a folder is a snapshot or a part of one."""
+    """Return the repository in the Hub's cache that a folder is a snapshot of, or a part of one."""
     whole = folder.resolve()
     for place in (whole, *whole.parents):
         if place.parent.name == "snapshots" and REPOSITORY.fullmatch(place.parent.parent.name):

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
-from time import monotonic
-from types import FrameType
 from typing import Any
 
+from cfaug.chat_templates import ChatRenderer
 from cfaug.errors import UserError
 from cfaug.files import require_regular
 
@@ -206,7 +205,8 @@ def no_questions() -> Iterator[None]:
 def render_chat(writer: Any, messages: Sequence[Mapping[str, Any]]) -> str:
     """Return messages in the form of a folder's chat template, up to the answer.
 
-    The sandbox of transformers limits what a template reaches, but not how long it loops.
+    The text is that of transformers' ``apply_chat_template``, which would compile and run the
+    template in this process, without limits of time and memory.
 
     Args:
         writer: a tokenizer or processor of transformers with a chat template.
@@ -214,27 +214,19 @@ def render_chat(writer: Any, messages: Sequence[Mapping[str, Any]]) -> str:
 
     Raises:
         TimeoutError: after ``RENDER_S`` seconds.
-        Exception: any error of the template, of Jinja or of transformers.
+        MemoryError: if it needs more than half a GiB.
+        Exception: any error of the template or of Jinja.
     """
-    with _limit_time(RENDER_S):
-        return str(writer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
+    template = writer.chat_template
+    if isinstance(template, Mapping):
+        template = template.get("default")
+    if not isinstance(template, str):
+        raise ValueError("there is none, or none of several is called default")
+    tokens = getattr(writer, "tokenizer", writer).special_tokens_map
+    given = {"messages": messages, "tools": None, "documents": None, "add_generation_prompt": True}
+    return _renderer(RENDER_S).render(template, {**given, **tokens})
 
 
-@contextmanager
-def _limit_time(seconds: float) -> Iterator[None]:
-    """End Python code of this thread that runs for too long, at the next line of its loops.
-
-    It uses a trace, which works in every thread; a signal would reach only the main thread.
-    """
-    before, deadline = sys.gettrace(), monotonic() + seconds
-
-    def check(_: FrameType, __: str, ___: Any) -> Any:
-        if monotonic() > deadline:
-            raise TimeoutError(f"it takes more than {seconds:g} s")
-        return check
-
-    sys.settrace(check)
-    try:
-        yield
-    finally:
-        sys.settrace(before)
+@cache
+def _renderer(seconds: float) -> ChatRenderer:
+    return ChatRenderer(seconds)

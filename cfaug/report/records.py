@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.errors import UserError
-from cfaug.files import require_regular
+from cfaug.files import check_link, require_regular
 from cfaug.messages import visible
 from cfaug.renames import update_record, update_settings
 from cfaug.report.results import RECORD, RESULTS, Result, read_record, read_results
@@ -198,6 +198,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     import yaml
 
     file = folder / CONFIG
+    check_link(file, folder)  # YAML's errors quote the file
     try:
         content = yaml.safe_load(require_regular(file).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
 import threading
+import time
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import ClassVar
 
 import huggingface_hub
+import psutil
 import pytest
 
 import cfaug
@@ -224,6 +230,33 @@ def test_a_program_that_is_not_needed_any_more_is_ended(tmp_path, monkeypatch):
         fetch_shards(source, tmp_path / "cache")
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "number").read_text()), 0)
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_signal_ends_the_programs_that_a_pipe_started(tmp_path, name):
+    """A shell's own children went on after SIGTERM, and held their connections and locks."""
+    numbers = tmp_path / "numbers"
+    numbers.mkdir()
+    tree = f"(sleep 905 & echo $! > {numbers}/a; sh -c 'echo $$ > {numbers}/b; sleep 906') | cat"
+    words = ["data=folder", f"data.real=pipe:{tree}", "data.cf_ratio=0", "dry_run=true",
+             f"paths.cache={tmp_path}/cache"]  # fmt: skip
+    root = Path(__file__).resolve().parents[2]
+    with subprocess.Popen(
+        [sys.executable, str(root / "train.py"), *words], stderr=subprocess.PIPE, text=True
+    ) as command:
+        until = time.monotonic() + 120
+        while len(list(numbers.glob("?"))) < 2 and time.monotonic() < until:
+            time.sleep(0.1)
+        time.sleep(0.2)
+        command.send_signal(getattr(signal, name))
+        _, said = command.communicate(timeout=60)
+    assert command.returncode == 130, said
+    for file in numbers.iterdir():
+        number = int(file.read_text())
+        until = time.monotonic() + 10
+        while psutil.pid_exists(number) and time.monotonic() < until:
+            time.sleep(0.05)
+        assert not psutil.pid_exists(number)
 
 
 @pytest.mark.parametrize("source", ["s3://bucket/{0..1}.tar", "ftp://host/0.tar"])

@@ -257,7 +257,7 @@ def test_an_answer_that_takes_too_long_is_given_up():
     [
         ("localhost:8000", {}, "base_url=localhost:8000 should be such as"),
         ("file:///etc/passwd", {}, "should be such as http"),
-        ("http://me:secret@host/v1", {}, "holds a name or a password"),
+        ("http://me:secret@host/v1", {}, "holds a name, a password or a query"),
         ("http://host/v1", {"attempts": 0}, "attempts=0 should be a whole number of at least 1"),
     ],
 )

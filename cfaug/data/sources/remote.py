@@ -343,7 +343,7 @@ def _start(command: str | Sequence[str], **options: Any) -> Any:
     """
     from webdataset.gopen import Pipe
 
-    messages = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the pipe
+    messages = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the stream
     stream = Pipe(
         command, mode="r", bufsize=8192, ignore_status=[141], stderr=messages,
         start_new_session=True, **options,
@@ -371,16 +371,16 @@ def _reason(error: Exception, stream: Any, address: str) -> str:
     """Return the reason why a shard could not be read, also for a program's exit code."""
     ended = getattr(getattr(stream, "proc", None), "returncode", None)
     if not ended:
-        return scrub((str(error) or type(error).__name__).strip().splitlines()[0])
+        return scrub((str(error) or type(error).__name__).strip().splitlines()[0], address)
     known = CURL_ENDED.get(ended) if address.startswith("http") else None
-    return known or f"its program ended with exit code {ended}{_last_message(stream)}"
+    return known or f"its program ended with exit code {ended}{_last_message(stream, address)}"
 
 
-def _last_message(stream: Any) -> str:
+def _last_message(stream: Any, address: str) -> str:
     """Return the last line of a program's messages, without secrets; empty if there is none."""
     with stream.messages as messages:
         messages.seek(max(0, messages.seek(0, os.SEEK_END) - BLOCK))
-        lines = scrub(messages.read().decode(errors="replace")).strip().splitlines()
+        lines = scrub(messages.read().decode(errors="replace"), address).strip().splitlines()
     return f" ({lines[-1][:LONGEST_REASON]})" if lines else ""
 
 

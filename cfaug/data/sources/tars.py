@@ -74,7 +74,8 @@ class TarReader:
         """Return the names for ``.cls`` numbers, distinct for each class."""
         for file in (path / "classnames.txt", path.parent / "classnames.txt"):
             if file.is_file():
-                check_link(file, file.parent)
+                if file.parent != path:  # not among the files that were checked
+                    check_link(file, file.parent)
                 lines = file.read_text(encoding="utf-8").splitlines()
                 return make_distinct([line.strip() for line in lines])
         return None
