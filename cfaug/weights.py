@@ -68,11 +68,16 @@ def resolve(
     Raises:
         UserError: if there is none, naming what to do about it.
     """
+    path = Path(name_or_path).expanduser()
+    if revision is not None and (name_or_path.startswith((ZOO, PACKAGE)) or path.is_dir()):
+        raise UserError(
+            f"revision={revision} names a commit of the Hub, and {name_or_path} is a folder of this "
+            "machine: leave it out"
+        )
     if name_or_path.startswith(ZOO):
         return _zoo_folder(name_or_path.removeprefix(ZOO))
     if name_or_path.startswith(PACKAGE):
         return _package_folder(name_or_path.removeprefix(PACKAGE))
-    path = Path(name_or_path).expanduser()
     if path.is_dir():
         return path
     if path.exists():

@@ -19,6 +19,7 @@ from cfaug.messages import say
 from cfaug.read_with import describe_conditions, find_unread, holds
 from cfaug.run.arguments import flatten
 from cfaug.run.binding import locate
+from cfaug.run.tested import About, about_checkpoint, knowing
 from cfaug.world_source import is_questions, is_world
 
 Config = Mapping[str, Any]
@@ -77,6 +78,16 @@ def _tests_texts(config: Config, words: Sequence[str]) -> bool:
 
     target = (config.get("benchmark") or {}).get("_target_")
     return not _names_runs(config) and _needs(target) is NoModel
+
+
+def _about(config: Config, words: Sequence[str]) -> About | None:
+    """Return what is known of the model to evaluate; ``None`` of finished runs and of training."""
+    if "benchmark" not in config or _checks_data(config, words):
+        return None
+    texts = _tests_texts(config, words)
+    if not texts and not _tests_checkpoint(config, words):
+        return None
+    return about_checkpoint(None if texts else config["model"], config["data"])
 
 
 def _needs(target: str | None) -> type | None:
@@ -142,10 +153,29 @@ def _read_of_data(config: Config) -> set[str]:
     return found
 
 
+def _asks_models(config: Config) -> bool:
+    return config.get("annotate") is None
+
+
+def _asks_people(config: Config, *kinds: str) -> bool:
+    """Say whether people are asked by one of these classes of ``cfaug.annotation``."""
+    question = (config.get("annotate") or {}).get("question") or {}
+    kind = locate(question["_target_"]) if "_target_" in question else object
+    return any(issubclass(kind, locate(f"cfaug.annotation.{one}")) for one in kinds)
+
+
 def _names_world(config: Config) -> bool:
-    """Say whether a benchmark's data are a part of the embedded world."""
-    names = (value for value in flatten({"": config.get("benchmark")}).values())
-    texts = [one for name in names for one in (name if isinstance(name, list) else [name])]
+    """Say whether the data of a benchmark, or of questions to people, are in the embedded world.
+
+    Parts of a benchmark that are not read, such as the other members of a suite, do not count.
+    """
+    if config.get("annotate") is not None:
+        asked = flatten({"data": config["data"].get("counterfactual"), "": config["annotate"]})
+    else:
+        unread = [*_declared_unread(config, _about(config, config.get("words", ())))]
+        asked = flatten({"benchmark": config.get("benchmark")})
+        asked = {key: one for key, one in asked.items() if not _is_under(key, dict(unread))}
+    texts = [one for name in asked.values() for one in (name if isinstance(name, list) else [name])]
     return any(isinstance(one, str) and (is_world(one) or is_questions(one)) for one in texts)
 
 
@@ -241,9 +271,28 @@ EVALUATED = (
         lambda _: False, lambda config: {"data.world", "data.seed", *_read_of_data(config)},
     ),
     Rule(
-        ("data.world", "data.seed"),
-        "by benchmarks on a part of the embedded world (shapescapes:PART)",
-        lambda config: _names_world(config) or bool(_read_of_data(config)),
+        ("data.world", "data.seed", "seed"),
+        "with a part of the embedded world (shapescapes:PART)",
+        lambda config: _names_world(config) or _asks_models(config) and _read_of_data(config),
+    ),
+    Rule(
+        ("comparison.baselines",), "with baseline=null",
+        lambda config: config.get("baseline") is None,
+    ),
+    Rule(
+        ("model.logit_scale_min", "model.logit_scale_max"), "in training, by train.py",
+        lambda _: False,
+    ),
+    Rule(
+        ("annotate.category_question", "annotate.categories", "annotate.screening",
+         "annotate.screening_minimum", "annotate.analyses"),
+        "with a question (annotate/question=which_caption, ...), not with a form",
+        lambda config: not _asks_people(config, "form.Form"),
+    ),
+    Rule(
+        ("annotate.category_question", "annotate.sorted_errors", "annotate.causes"),
+        "with a question about images, not with one about captions",
+        lambda config: not _asks_people(config, "caption_form.CaptionForm", "preference.Preference"),
     ),
 )  # fmt: skip
 
@@ -328,19 +377,28 @@ def find_unread_words(
         words: the words of the command line.
         written: a function from words to {setting: value as written}, with ``${...}``.
     """
+    asked = _asked(words, config)
+    if not asked:
+        return
+    is_unread = _judge(command, {**config, "words": words}, words)
+    for word, key in asked:
+        reason = is_unread(key)
+        if reason is not None and not _is_referred_to(key, is_unread, written(words)):
+            yield word, _explain_unread(word, key, reason)
+
+
+def _asked(words: Sequence[str], config: Config) -> list[tuple[str, str]]:
+    """Return (word, setting) of the words that ask for something of these settings."""
     asked = [
         (word, key_of(word))
         for word in words
         if word.partition("=")[2] not in ASKS_FOR_NOTHING and not key_of(word).startswith("hydra")
     ]
-    asked = [(word, key) for word, key in asked if key.partition(".")[0] in config]
-    if not asked:
-        return
-    is_unread = _judge(command, config, words)
-    for word, key in asked:
-        reason = is_unread(key)
-        if reason is not None and not _is_referred_to(key, is_unread, written(words)):
-            yield word, f"{word} would have no effect: {key} is read {reason}; leave it out"
+    return [(word, key) for word, key in asked if key.partition(".")[0] in config]
+
+
+def _explain_unread(word: str, key: str, reason: str) -> str:
+    return f"{word} would have no effect: {key} is read {reason}; leave it out"
 
 
 def _judge(command: str, config: Config, words: Sequence[str]) -> Callable[[str], str | None]:
@@ -348,7 +406,7 @@ def _judge(command: str, config: Config, words: Sequence[str]) -> Callable[[str]
     branches = BRANCHES.get(command, ())
     branch = next((one for one in branches if one.chosen(config, words)), None)
     broken = [rule for rule in RULES.get(command, ()) if not rule.reads(config)]
-    declared = dict(_declared_unread(config))
+    declared = dict(_declared_unread(config, _about(config, words)))
 
     def judge(key: str) -> str | None:
         if branch is not None and not _touches(key, branch.reads):
@@ -357,18 +415,46 @@ def _judge(command: str, config: Config, words: Sequence[str]) -> Callable[[str]
         for rule in broken:
             if _is_under(key, rule.settings) and not _touches(key, rule.but(config)):
                 return rule.read_by
-        if key in declared:
-            return f"with {declared[key]}"
-        return None
+        return next((why for one, why in declared.items() if _is_under(key, [one])), None)
 
     return judge
 
 
-def _declared_unread(config: Config) -> Iterator[tuple[str, str]]:
-    """Yield (setting, the settings with which it is read) for all that their classes leave out."""
+def _declared_unread(config: Config, about: About | None) -> Iterator[tuple[str, str]]:
+    """Yield (setting, with what it is read) for all that their classes leave out.
+
+    Args:
+        config: the settings of a job.
+        about: the model to evaluate, where it is known.
+    """
     for place, node in _nodes(config, ""):
-        for name, conditions in find_unread(locate(node["_target_"]), node).items():
-            yield place + name, describe_conditions(conditions, place)
+        target = locate(node["_target_"])
+        tested = knowing(about, target) if place.startswith("benchmark.") else {}
+        for name, conditions in find_unread(target, node, tested).items():
+            said = describe_conditions(conditions, place)
+            yield place + name, f"with {said}" if said else "by other choices, not by this one"
+        for name, reason in getattr(target, "find_left_out", lambda _: {})(node).items():
+            yield place + name, f"with {place}{reason}"
+
+
+def refuse_unread_by_runs(
+    benchmark: Mapping[str, Any], words: Sequence[str], runs: Sequence[About]
+) -> None:
+    """Refuse a typed setting of a benchmark that none of the finished runs reads.
+
+    Args:
+        benchmark: the node of the benchmark.
+        words: the words of the command line.
+        runs: the finished runs.
+
+    Raises:
+        UserError: naming the word, and with what it is read.
+    """
+    every = [dict(_declared_unread({"benchmark": benchmark}, one)) for one in runs]
+    for word, key in _asked(words, {"benchmark": benchmark}):
+        found = [next((w for one, w in d.items() if _is_under(key, [one])), None) for d in every]
+        if found and None not in found:
+            raise UserError(_explain_unread(word, key, str(found[0])))
 
 
 def _nodes(value: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
