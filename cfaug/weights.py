@@ -71,8 +71,8 @@ def resolve(
     path = Path(name_or_path).expanduser()
     if revision is not None and (name_or_path.startswith((ZOO, PACKAGE)) or path.is_dir()):
         raise UserError(
-            f"revision={revision} names a commit of the Hub, and {name_or_path} is a folder of this "
-            "machine: leave it out"
+            f"revision={revision} names a commit of the Hub, and {name_or_path} is a folder here: "
+            "leave it out"
         )
     if name_or_path.startswith(ZOO):
         return _zoo_folder(name_or_path.removeprefix(ZOO))

@@ -20,6 +20,7 @@ from cfaug.read_with import describe_conditions, find_unread, holds
 from cfaug.run.arguments import flatten
 from cfaug.run.binding import locate
 from cfaug.run.tested import About, about_checkpoint, knowing
+from cfaug.run.unread_annotation import ANNOTATED
 from cfaug.world_source import is_questions, is_world
 
 Config = Mapping[str, Any]
@@ -157,13 +158,6 @@ def _asks_models(config: Config) -> bool:
     return config.get("annotate") is None
 
 
-def _asks_people(config: Config, *kinds: str) -> bool:
-    """Say whether people are asked by one of these classes of ``cfaug.annotation``."""
-    question = (config.get("annotate") or {}).get("question") or {}
-    kind = locate(question["_target_"]) if "_target_" in question else object
-    return any(issubclass(kind, locate(f"cfaug.annotation.{one}")) for one in kinds)
-
-
 def _names_world(config: Config) -> bool:
     """Say whether the data of a benchmark, or of questions to people, are in the embedded world.
 
@@ -273,7 +267,7 @@ EVALUATED = (
     Rule(
         ("data.world", "data.seed", "seed"),
         "with a part of the embedded world (shapescapes:PART)",
-        lambda config: _names_world(config) or _asks_models(config) and _read_of_data(config),
+        lambda config: _names_world(config) or (_asks_models(config) and _read_of_data(config)),
     ),
     Rule(
         ("comparison.baselines",), "with baseline=null",
@@ -283,17 +277,7 @@ EVALUATED = (
         ("model.logit_scale_min", "model.logit_scale_max"), "in training, by train.py",
         lambda _: False,
     ),
-    Rule(
-        ("annotate.category_question", "annotate.categories", "annotate.screening",
-         "annotate.screening_minimum", "annotate.analyses"),
-        "with a question (annotate/question=which_caption, ...), not with a form",
-        lambda config: not _asks_people(config, "form.Form"),
-    ),
-    Rule(
-        ("annotate.category_question", "annotate.sorted_errors", "annotate.causes"),
-        "with a question about images, not with one about captions",
-        lambda config: not _asks_people(config, "caption_form.CaptionForm", "preference.Preference"),
-    ),
+    *(Rule(*one) for one in ANNOTATED),
 )  # fmt: skip
 
 GENERATE = (
