@@ -122,8 +122,8 @@ class PairMatching(ItemSource):
         """A hash of the data and settings, so that a result is not taken for another test's."""
         asked: list[Any] = [] if self._asked is None else [self._asked]
         if not (self.details or self.tags):
-            words = self._question
-            told = [] if self.question == "plain" else [[words.question, words.answer]]
+            asked_as = self._question
+            told = [] if self.question == "plain" else [[asked_as.question, asked_as.answer]]
             return fingerprint(self._index.hash, *asked, *told)
         names = [*self._tags, *([KIND] if self._kinds else [])]
         words = [self._question.question, self._question.answer]

@@ -16,11 +16,12 @@ from typing import Any, NamedTuple
 
 from cfaug.errors import UserError
 from cfaug.messages import say
-from cfaug.read_with import describe_conditions, find_unread, holds
+from cfaug.read_with import holds
 from cfaug.run.arguments import flatten
 from cfaug.run.binding import locate
-from cfaug.run.tested import About, about_checkpoint, knowing
+from cfaug.run.tested import About, about_checkpoint
 from cfaug.run.unread_annotation import ANNOTATED
+from cfaug.run.unread_nodes import declared_unread, is_under, nodes_of, touches
 from cfaug.world_source import is_questions, is_world
 
 Config = Mapping[str, Any]
@@ -147,7 +148,10 @@ def _read_of_data(config: Config) -> set[str]:
     of somebody else's that declares nothing may read them all.
     """
     found = set()
-    for _, node in _nodes(config.get("benchmark"), ""):
+    unread = _unread_of_benchmark(config)
+    for place, node in nodes_of(config.get("benchmark"), "benchmark."):
+        if is_under(place[:-1], unread):
+            continue
         ours = node["_target_"].startswith("cfaug.")
         declared = getattr(locate(node["_target_"]), "reads_data", {} if ours else {"data": {}})
         found |= {name for name, condition in declared.items() if holds(condition, node)}
@@ -166,9 +170,9 @@ def _names_world(config: Config) -> bool:
     if config.get("annotate") is not None:
         asked = flatten({"data": config["data"].get("counterfactual"), "": config["annotate"]})
     else:
-        unread = [*_declared_unread(config, _about(config, config.get("words", ())))]
+        unread = _unread_of_benchmark(config)
         asked = flatten({"benchmark": config.get("benchmark")})
-        asked = {key: one for key, one in asked.items() if not _is_under(key, dict(unread))}
+        asked = {key: one for key, one in asked.items() if not is_under(key, unread)}
     texts = [one for name in asked.values() for one in (name if isinstance(name, list) else [name])]
     return any(isinstance(one, str) and (is_world(one) or is_questions(one)) for one in texts)
 
@@ -390,35 +394,24 @@ def _judge(command: str, config: Config, words: Sequence[str]) -> Callable[[str]
     branches = BRANCHES.get(command, ())
     branch = next((one for one in branches if one.chosen(config, words)), None)
     broken = [rule for rule in RULES.get(command, ()) if not rule.reads(config)]
-    declared = dict(_declared_unread(config, _about(config, words)))
+    declared = dict(declared_unread(config, _about(config, words)))
 
     def judge(key: str) -> str | None:
-        if branch is not None and not _touches(key, branch.reads):
-            others = [one.name for one in branches if _touches(key, one.reads)]
+        if branch is not None and not touches(key, branch.reads):
+            others = [one.name for one in branches if touches(key, one.reads)]
             return f"by {', or '.join(others)}, not by {branch.name}"
         for rule in broken:
-            if _is_under(key, rule.settings) and not _touches(key, rule.but(config)):
+            if is_under(key, rule.settings) and not touches(key, rule.but(config)):
                 return rule.read_by
-        return next((why for one, why in declared.items() if _is_under(key, [one])), None)
+        return next((why for one, why in declared.items() if is_under(key, [one])), None)
 
     return judge
 
 
-def _declared_unread(config: Config, about: About | None) -> Iterator[tuple[str, str]]:
-    """Yield (setting, with what it is read) for all that their classes leave out.
-
-    Args:
-        config: the settings of a job.
-        about: the model to evaluate, where it is known.
-    """
-    for place, node in _nodes(config, ""):
-        target = locate(node["_target_"])
-        tested = knowing(about, target) if place.startswith("benchmark.") else {}
-        for name, conditions in find_unread(target, node, tested).items():
-            said = describe_conditions(conditions, place)
-            yield place + name, f"with {said}" if said else "by other choices, not by this one"
-        for name, reason in getattr(target, "find_left_out", lambda _: {})(node).items():
-            yield place + name, f"with {place}{reason}"
+def _unread_of_benchmark(config: Config) -> dict[str, str]:
+    """Return what no class of a job's benchmark reads, as ``declared_unread`` yields it."""
+    about = _about(config, config.get("words", ()))
+    return dict(declared_unread({"benchmark": config.get("benchmark")}, about))
 
 
 def refuse_unread_by_runs(
@@ -434,32 +427,11 @@ def refuse_unread_by_runs(
     Raises:
         UserError: naming the word, and with what it is read.
     """
-    every = [dict(_declared_unread({"benchmark": benchmark}, one)) for one in runs]
+    every = [dict(declared_unread({"benchmark": benchmark}, one)) for one in runs]
     for word, key in _asked(words, {"benchmark": benchmark}):
-        found = [next((w for one, w in d.items() if _is_under(key, [one])), None) for d in every]
+        found = [next((w for one, w in d.items() if is_under(key, [one])), None) for d in every]
         if found and None not in found:
             raise UserError(_explain_unread(word, key, str(found[0])))
-
-
-def _nodes(value: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield (place with its dot, node) of every node with a target."""
-    if isinstance(value, list | tuple):
-        for number, one in enumerate(value):
-            yield from _nodes(one, f"{path[:-1]}[{number}].")
-    elif isinstance(value, Mapping):
-        if "_target_" in value and not value.get("_partial_"):
-            yield path, value
-        for key, one in value.items():
-            yield from _nodes(one, f"{path}{key}.")
-
-
-def _is_under(key: str, nodes: Iterable[str]) -> bool:
-    return any(key == node or key.startswith(node + ".") for node in nodes)
-
-
-def _touches(key: str, nodes: Iterable[str]) -> bool:
-    """Say whether a setting is among some nodes, or holds one of them."""
-    return any(_is_under(key, [node]) or node.startswith(key + ".") for node in nodes)
 
 
 def _is_referred_to(
@@ -474,7 +446,7 @@ def _is_referred_to(
     while waiting:
         one = waiting.pop()
         for used, names in users.items():
-            if not _touches(used, [one]):
+            if not touches(used, [one]):
                 continue
             for name in names:
                 if is_unread(name) is None:

@@ -18,12 +18,16 @@ STEPS = {
 """{class of a step: its name in ``conf/annotate``}."""
 
 
+def _step(config: Config) -> str:
+    """Return the name of a job's step; "" for one of somebody's own."""
+    return STEPS.get(str((config.get("annotate") or {}).get("_target_")), "")
+
+
 def _in(*steps: str) -> tuple[str, Callable[[Config], bool]]:
     """Return where settings are read that only these steps read, and the test of that."""
 
     def reads(config: Config) -> bool:
-        step = STEPS.get((config.get("annotate") or {}).get("_target_"))
-        return step is None or step in steps
+        return _step(config) in ("", *steps)
 
     return "by " + ", or ".join(f"annotate={one}" for one in steps), reads
 
@@ -53,7 +57,7 @@ ANNOTATED = (
     (
         ("annotate.category_question", "annotate.sorted_errors", "annotate.causes"),
         "with a question about images, not with one about captions",
-        lambda config: STEPS.get((config.get("annotate") or {}).get("_target_")) != "simulate"
+        lambda config: _step(config) != "simulate"
         or _not_about("caption_form.CaptionForm", "preference.Preference")(config),
     ),
     (_of_question("text"), *_in("export", "read")),

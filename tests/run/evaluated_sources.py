@@ -26,7 +26,7 @@ from tests.visogender import lay_photos, oo_rows, op_rows, write_tsv
 WORLD = WorldSettings(seed=3, style="drawing", id_scenes=12, ood_pairs=6)
 
 SOLVED = """\
-color: [{question: "Which?", answer: red, options: [red, blue], rationale: it is}]
+color: [{question: "Which?", answer: red, options: [red, blue], rationale: it is, key: i0}]
 count: [{question: "How many?", answer: "2", options: ["2", "3"], rationale: they are}]
 """
 
@@ -121,10 +121,10 @@ class Sources:
     def _make_people(self, path: Path) -> None:
         lay_photos(path, [*oo_rows(), *op_rows()])
 
-    def _make_OO(self, path: Path) -> None:  # noqa: N802
+    def _make_OO(self, path: Path) -> None:
         write_tsv(path, oo_rows())
 
-    def _make_OP(self, path: Path) -> None:  # noqa: N802
+    def _make_OP(self, path: Path) -> None:
         write_tsv(path, op_rows())
 
     def _make_solved(self, path: Path) -> None:
@@ -155,8 +155,24 @@ class Sources:
 
     @staticmethod
     def _label(path: Path, label: str, keys: list[str]) -> None:
-        lines = [{"key": key, "member": 0, "annotator": "1", "label": label} for key in keys]
+        lines = [
+            {"key": key, "member": member, "annotator": "1", "label": label}
+            for key in keys
+            for member in (0, 1)
+        ]
         path.write_text("".join(json.dumps(one) + "\n" for one in lines))
+
+
+class Letters:
+    """A sentence encoder that counts letters."""
+
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        """Return an embedding of each text."""
+        return [[text.count(letter) for letter in "aeio"] for text in texts]
+
+    def describe(self) -> dict[str, str]:
+        """Return what identifies the encoder."""
+        return {"sentence_encoder": "letters"}
 
 
 @dataclass(frozen=True)
@@ -204,7 +220,7 @@ CASES = {
     "detailed pairs by a vlm": Case(
         ("benchmark=winoground", "benchmark.data=@winoground"),
         {"data": "shapescapes:ood_pairs", "tags": ["tag"], "form": "bivlc", "question": "caption"},
-        {**FORMS, "data": "does not hold"}, VLM,
+        {**FORMS, "data": "tag"}, VLM,
     ),
     "pairs in the world": Case(
         ("benchmark=pairs", "benchmark.data=shapescapes:ood_pairs"),
@@ -258,8 +274,8 @@ CASES = {
     "insertion": Case(
         ("benchmark=insertion", "benchmark.data=@texts", "benchmark.pairs_per_batch=4",
          "benchmark.synonyms=null"),
-        {"data": "@bigger", "compat": "code", "sentence_encoder": {
-            "_target_": "cfaug.text.models.SentenceEncoder", "name_or_path": "x"},
+        {"data": "@bigger", "compat": "code",
+         "sentence_encoder": {"_target_": f"{__name__}.Letters"},
          "synonyms": "wordnet", "answers": "@kept.jsonl"},
     ),
     "text_overlap": Case(
@@ -274,7 +290,7 @@ CASES = {
     "released skew of pools": Case(
         ("benchmark=skew", "benchmark.data=@grids", "benchmark.compat=released",
          "benchmark.permute=pool"),
-        {**GRIDS, "subjects": "unseen", "templates": ["a {subject}"]},
+        {**GRIDS, "subjects": "unseen", "templates": ["a {subject}"], "compat": None},
         {"subjects": "no subject was held out"},
     ),
     "stress": Case(
@@ -320,7 +336,8 @@ CASES = {
     "visogender": Case(
         ("benchmark=visogender", "benchmark.data=[@OO.tsv,@OP.tsv]", "benchmark.images=@people"),
         {"data": ["@OO.tsv"], "ks": [3], "zeros": "one", "templates": {
-            "occupation": "{person} {pronoun} {other}", "participant": "{other} {pronoun} {person}"},
+            "occupation": "{person}: {pronoun} {other}",
+            "participant": "{other}: {pronoun} {person}"},
          "images": "/nowhere"},
         {"images": "nowhere"},
     ),
