@@ -180,6 +180,8 @@ class AblationFigure(Ablation):
     tasks: Mapping[str, str] = field(default_factory=lambda: {"Retrieval": "insertion"})
     metrics: Sequence[str] | None = None
 
+    read_with: ClassVar[ReadWith] = {"benchmark": ()}  # those of ``tasks``
+
     def build(self, runs: Runs) -> Document:
         """Return a panel for each task, model and metric.
 
