@@ -7,6 +7,9 @@ A class names them in ``read_with``::
         "max_new_tokens": {"protocol": ("write",)},
     }
 
+A condition may also be about what is evaluated, which is not a setting of the class: ``MODEL``,
+``TRAINED``, ``WORLD`` and ``LEARNT``. Where that is not known yet, such a condition holds.
+
 ``cfaug.run.unread`` refuses such a setting on the command line where nothing reads it, and
 ``--help`` lists the conditions.
 """
@@ -18,12 +21,21 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cfaug.validation import write_value
+from cfaug.world_source import is_questions, is_world
 
 GIVEN = "given"
 """The condition that a setting has any value but null, false, 0 and an empty text or list."""
 
+FOLDER = "FOLDER"
+"""The condition that a setting names data other than a part of the embedded world."""
+
+MODEL, TRAINED, WORLD, LEARNT = "@model", "@trained", "@world", "@learnt"
+"""Conditions about what is evaluated: the name of the protocol by which the model is asked, whether
+it is a finished run, whether its data are in the embedded world, and whether it learnt from
+``captions``, ``hypotheses`` or ``questions``."""
+
 Condition = Mapping[str, Sequence[Any] | str]
-"""{setting of the same class: its values, or ``GIVEN``}; all have to hold."""
+"""{setting of the same class: its values, or ``GIVEN`` or ``FOLDER``}; all have to hold."""
 
 ReadWith = Mapping[str, Condition | Sequence[Condition]]
 """{setting: the condition under which it is read, or several of which one has to hold}.
@@ -42,13 +54,14 @@ def declared_by(target: Callable[..., Any]) -> dict[str, Sequence[Condition]]:
 
 
 def find_unread(
-    target: Callable[..., Any], node: Mapping[str, Any]
+    target: Callable[..., Any], node: Mapping[str, Any], tested: Mapping[str, Any] | None = None
 ) -> dict[str, Sequence[Condition]]:
     """Return {setting that the class does not read: the conditions of which one has to hold}.
 
     Args:
         target: the class.
         node: its settings; those that are missing have their defaults.
+        tested: {``MODEL``, ``TRAINED``, ...: what is known of the model to evaluate}.
 
     >>> class Questions:
     ...     read_with = {"seed": {"order": ("shuffled", "reversed")}}
@@ -66,7 +79,7 @@ def find_unread(
         for name, one in inspect.signature(target).parameters.items()
         if one.default is not inspect.Parameter.empty
     }
-    values = {**usual, **node}
+    values = {**usual, **node, **(tested or {})}
     return {
         name: conditions
         for name, conditions in declared.items()
@@ -80,10 +93,23 @@ def holds(condition: Condition, values: Mapping[str, Any]) -> bool:
     >>> holds({"kinds": ("synonym",)}, {"kinds": ["frame", "synonym"]})  # of a list one value
     True
     """
-    return all(
-        bool(values.get(name)) if wanted == GIVEN else _has(values.get(name), wanted)
-        for name, wanted in condition.items()
-    )
+    return all(_fits(name, wanted, values) for name, wanted in condition.items())
+
+
+def _fits(name: str, wanted: Sequence[Any] | str, values: Mapping[str, Any]) -> bool:
+    if name.startswith("@") and name not in values:
+        return True
+    value = values.get(name)
+    if wanted == GIVEN:
+        return bool(value)
+    return _names_folder(value) if wanted == FOLDER else _has(value, wanted)
+
+
+def _names_folder(value: Any) -> bool:
+    if isinstance(value, str):
+        return not (is_world(value) or is_questions(value))
+    inside = value.values() if isinstance(value, Mapping) else value or ()
+    return any(_names_folder(one) for one in inside)
 
 
 def _has(value: Any, wanted: Sequence[Any]) -> bool:
@@ -101,16 +127,36 @@ def describe_conditions(conditions: Sequence[Condition], prefix: str = "") -> st
 
     >>> describe_conditions([{"protocol": ("write",), "rationale": GIVEN}], "benchmark.")
     'benchmark.protocol=write and benchmark.rationale=...'
+    >>> describe_conditions([{"data": FOLDER, TRAINED: (True,)}, {MODEL: ("Answerer",)}])
+    'data=FOLDER and finished runs (name=..., arm=..., runs=...), or a model that provides Answerer'
     """
     if not conditions:
         return "no setting of this part"
     return ", or ".join(
-        " and ".join(_describe(prefix + name, wanted) for name, wanted in one.items())
+        " and ".join(_describe(name, wanted, prefix) for name, wanted in one.items())
         for one in conditions
     )
 
 
-def _describe(name: str, wanted: Sequence[Any] | str) -> str:
-    if wanted == GIVEN:
-        return f"{name}=..."
-    return " or ".join(f"{name}={write_value(value)}" for value in wanted)
+def _describe(name: str, wanted: Sequence[Any] | str, prefix: str) -> str:
+    if name == MODEL:
+        return f"a model that provides {' or '.join(wanted)}"
+    if name in _TESTED:
+        return " or ".join(_TESTED[name][value] for value in wanted)
+    if wanted in (GIVEN, FOLDER):
+        return f"{prefix}{name}={'...' if wanted == GIVEN else FOLDER}"
+    return " or ".join(f"{prefix}{name}={write_value(value)}" for value in wanted)
+
+
+_TESTED: Mapping[str, Mapping[Any, str]] = {
+    TRAINED: {True: "finished runs (name=..., arm=..., runs=...)"},
+    WORLD: {
+        True: "data in the embedded world (data=shapescapes)",
+        False: "data outside the embedded world (data=folder)",
+    },
+    LEARNT: {
+        "captions": "runs that learnt from captions",
+        "hypotheses": "runs that learnt from labelled hypotheses",
+        "questions": "runs that learnt from questions",
+    },
+}

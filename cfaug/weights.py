@@ -69,17 +69,16 @@ def resolve(
         UserError: if there is none, naming what to do about it; or if a file in it is a link that
             leads out of the folder, a pipe or a device.
     """
-    local = name_or_path.startswith((ZOO, PACKAGE)) or Path(name_or_path).expanduser().is_dir()
-    if local and revision is not None:
+    path = Path(name_or_path).expanduser()
+    if revision is not None and (name_or_path.startswith((ZOO, PACKAGE)) or path.is_dir()):
         raise UserError(
-            f"revision={revision} is a commit of a model on the Hub, and {name_or_path} is on this "
-            "machine: leave it out"
+            f"revision={revision} names a commit of the Hub, and {name_or_path} is a folder here: "
+            "leave it out"
         )
     if name_or_path.startswith(ZOO):
         return _zoo_folder(name_or_path.removeprefix(ZOO))
     if name_or_path.startswith(PACKAGE):
         return _package_folder(name_or_path.removeprefix(PACKAGE))
-    path = Path(name_or_path).expanduser()
     if path.is_dir():
         check_links(path)
         return path

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 from annotated_types import Interval
@@ -16,6 +16,7 @@ from annotated_types import Interval
 from cfaug.annotation.question import Item, Question
 from cfaug.data.planning.rational import decimal, half_up
 from cfaug.errors import UserError
+from cfaug.read_with import GIVEN, ReadWith
 from cfaug.rng import derive, generator
 from cfaug.validation import Positive, Seed, Share, check_fields
 
@@ -94,6 +95,8 @@ class Assignment:
     overlap_fraction: Share = 0.1
     sample: Positive | None = None
     seed: Seed = 0
+
+    read_with: ClassVar[ReadWith] = {"annotators_per_item": {"overlap_fraction": GIVEN}}
 
     def __post_init__(self) -> None:
         check_fields(self, "annotate.assignment")

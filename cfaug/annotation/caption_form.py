@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from cfaug.annotation.attention import ASKS, PREFIX, Checks, draw_check
 from cfaug.annotation.form import EDIT_KIND, EditedItem, Field, Form
@@ -12,6 +12,7 @@ from cfaug.annotation.question import Item
 from cfaug.annotation.two_texts import TwoTexts, known_truth, read_two_texts
 from cfaug.data.index import Index
 from cfaug.errors import UserError
+from cfaug.read_with import GIVEN, ReadWith
 from cfaug.rng import derive
 
 ORIGINAL = "original"
@@ -35,6 +36,11 @@ class CaptionForm(Form):
 
     attention: Checks = 3
     examples: Checks = 5
+
+    read_with: ClassVar[ReadWith] = {
+        "examples": {"per_kind": GIVEN},
+        "leave_out": (),  # a caption is original or changed, by whatever kind of edit
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()

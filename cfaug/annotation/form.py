@@ -9,10 +9,11 @@ import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from cfaug.annotation.question import Item, check_field
 from cfaug.errors import UserError
+from cfaug.read_with import ReadWith
 from cfaug.rng import derive
 from cfaug.validation import Positive, check_fields
 
@@ -56,6 +57,8 @@ class Field:
     low: int = 1
     high: int = 5
     ends: Sequence[str] = ()
+
+    read_with: ClassVar[ReadWith] = {name: {"kind": ("scale",)} for name in ("low", "high", "ends")}
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):

@@ -33,6 +33,7 @@ from cfaug.errors import UserError
 from cfaug.messages import say
 from cfaug.metrics.confusion import class_scores, confusion_matrix
 from cfaug.metrics.ranking import Candidates, first_equal
+from cfaug.read_with import GIVEN, ReadWith
 from cfaug.text.templates import right_articles
 from cfaug.types import CLUSTER, ITEM, Evaluation, Outcome
 
@@ -80,6 +81,10 @@ class AttributeDetector(SourceBenchmark):
 
     kind: ClassVar[str] = "attribute_detector"
     whole_sets: ClassVar[bool] = True
+    read_with: ClassVar[ReadWith] = {
+        "template": {"prompts": (None,)},
+        "answers": {"labels": GIVEN},
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()

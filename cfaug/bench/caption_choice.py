@@ -53,6 +53,7 @@ from cfaug.metrics.caption_choice import (
     text_only_hits,
 )
 from cfaug.protocols import Answerer, Matcher
+from cfaug.read_with import MODEL, ReadWith
 from cfaug.types import CLUSTER, ITEM, Better, Column, Evaluation, Outcome
 from cfaug.validation import Positive
 
@@ -107,6 +108,7 @@ class CaptionChoice(ItemSource):
 
     kind: ClassVar[str] = "choice"
     whole_sets: ClassVar[bool] = True
+    read_with: ClassVar[ReadWith] = {"question": {MODEL: ("Answerer",)}}
     also_asks: ClassVar[tuple[type, ...]] = (Matcher, Answerer)
     primary_metrics: ClassVar[tuple[str, ...]] = ("accuracy",)
 

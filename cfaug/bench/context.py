@@ -73,11 +73,19 @@ class EvaluationContext:
         """Return the rows of ``source`` that belong to the withheld share of its sets.
 
         Raises:
-            UserError: if the run trained on the source without keeping that share out.
+            UserError: if the run trained on the source without keeping that share out, or the
+                source is another one without counterfactual sets.
         """
+        from cfaug.data.planning.edited_members import holds_counterfactuals
         from cfaug.data.planning.holdout import withhold
 
-        if self.counterfactual_holdout != share and self._trained_on(source):
+        trained_on = self._trained_on(source)
+        if not trained_on and not holds_counterfactuals(self.open(source)):
+            raise UserError(
+                f"benchmark.counterfactual_holdout={share} asks about counterfactual sets that a "
+                f"run kept out of training, and {source} has none, only single images: leave it out"
+            )
+        if self.counterfactual_holdout != share and trained_on:
             raise UserError(
                 f"the run trained on {source} with "
                 f"data.counterfactual_holdout={self.counterfactual_holdout}, so the "

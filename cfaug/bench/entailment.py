@@ -46,7 +46,7 @@ from cfaug.data.sources.lists import LISTS
 from cfaug.errors import UserError
 from cfaug.metrics.confusion import MacroScores, confusion_matrix, macro_scores
 from cfaug.protocols import Entailer
-from cfaug.read_with import ReadWith
+from cfaug.read_with import FOLDER, GIVEN, TRAINED, ReadWith
 from cfaug.report.entailment import BEFORE, EntailmentItems, summarise_entailment, write_entailment
 from cfaug.report.items import Items, read_items
 from cfaug.types import ENTAILMENT, Evaluation, Outcome
@@ -95,6 +95,10 @@ class Entailment(TextPairBenchmark):
     needs: ClassVar[type] = Entailer
     question: ClassVar[Question] = "entailment"
     page_files: ClassVar[tuple[str, ...]] = ("entailment.md",)
+    read_with: ClassVar[ReadWith] = {
+        "photos": {"data": GIVEN},
+        "without_leaks": {"data": FOLDER, "photos": (None,), TRAINED: (True,)},
+    }
     reads_data: ClassVar[ReadWith] = {
         name: {"data": (None,)} for name in ("data.real", "data.counterfactual", "data.holdout")
     }

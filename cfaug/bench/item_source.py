@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from cfaug.bench.item_counts import describe_count
 from cfaug.bench.source import SourceBenchmark
@@ -13,6 +13,7 @@ from cfaug.data.sources.captioned_parquet import split_home
 from cfaug.data.sources.compositional import FORMS, ITEM_LISTS, ItemList
 from cfaug.errors import UserError
 from cfaug.messages import say_once
+from cfaug.read_with import FOLDER, ReadWith
 from cfaug.world_source import is_world
 
 if TYPE_CHECKING:
@@ -47,6 +48,10 @@ class ItemSource(SourceBenchmark):
     missing: Missing = "refuse"
     form: str | None = None
 
+    read_with: ClassVar[ReadWith] = {
+        name: {"data": FOLDER} for name in ("images", "missing", "form")
+    }
+
     def __post_init__(self) -> None:
         super().__post_init__()
         kinds = [form.kind for form in FORMS]
@@ -71,7 +76,9 @@ class ItemSource(SourceBenchmark):
         if is_world(source):
             return super().open(context)
         reader = self._reader(Path(source).expanduser())
-        if reader is not None:
+        if reader is None:
+            self._refuse_settings_of_lists(context.open(source))
+        else:
             if context.read is None:
                 raise UserError(f"benchmark={self.kind} cannot be run here: evaluate.py runs it")
             index = context.read(reader, source)
@@ -108,20 +115,39 @@ class ItemSource(SourceBenchmark):
             form = next(one.form for one in FORMS if one.kind == self.form)
             raise UserError(f"{folder} does not hold {form}: {self.layout}") from error
 
+    def _refuse_settings_of_lists(self, index: Index) -> None:
+        """Refuse settings of photos that a list names, for a source that holds its photos."""
+        given = [] if self.images is None else [f"images={self.images}"]
+        given += [] if self.missing == "refuse" else [f"missing={self.missing}"]
+        if given:
+            raise UserError(
+                f"benchmark.{given[0]} would have no effect: it is about the photos that the lists "
+                f"of a released set name, and {index.source} ({_form(index)}) is no such list; "
+                "leave it out"
+            )
+
     def _check_form(self, index: Index) -> None:
-        """Refuse a folder that contains a test other than the one named."""
+        """Refuse a folder that contains a test other than the one named, or none of them."""
         kinds = {form.kind: form.form for form in FORMS}
         if self.form is None or index.kind in (self.form, *NEARLY.get(self.form, ())):
             return
-        if index.kind in kinds:
+        if index.kind not in kinds:
             raise UserError(
-                f"{index.source} holds {kinds[index.kind]}, not {kinds[self.form]}: name another "
-                f"folder, or benchmark.form={index.kind}"
+                f"{index.source} ({_form(index)}) does not hold {kinds[self.form]}: name another "
+                "folder, or benchmark.form=null for sets of your own"
             )
+        raise UserError(
+            f"{index.source} holds {kinds[index.kind]}, not {kinds[self.form]}: name another "
+            f"folder, or benchmark.form={index.kind}"
+        )
 
 
 NEARLY = {"aro_relation": ("aro_order",), "aro_attribution": ("aro_order",)}
 """Forms that also count as another form."""
+
+
+def _form(index: Index) -> str:
+    return index.kind if index.reading is None else index.reading.form
 
 
 def _images(folder: str) -> Path:

@@ -20,6 +20,7 @@ from cfaug.bench.source import SourceBenchmark, paired_rows
 from cfaug.errors import UserError
 from cfaug.metrics.matching import SCORES, gaps_where_scored
 from cfaug.protocols import Matcher
+from cfaug.read_with import GIVEN, ReadWith
 from cfaug.types import CLUSTER, ITEM, Column, Evaluation
 from cfaug.validation import Positive, Seed
 
@@ -55,6 +56,7 @@ class Matching(SourceBenchmark):
     kind: ClassVar[str] = "matching"
     needs: ClassVar[type] = Matcher
     whole_sets: ClassVar[bool] = True
+    read_with: ClassVar[ReadWith] = {"seed": {"real": GIVEN}}
 
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
         """Store the data that ``run`` evaluates."""

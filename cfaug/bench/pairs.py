@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from cfaug.bench.source import paired_rows
 from cfaug.errors import UserError
 from cfaug.metrics.pairs import pair_hits, winoground_hits
 from cfaug.protocols import Answerer, Matcher
+from cfaug.read_with import MODEL, ReadWith
 from cfaug.types import CLUSTER, ITEM, Column, Evaluation, Outcome
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class PairMatching(ItemSource):
 
     kind: ClassVar[str] = "pairs"
     whole_sets: ClassVar[bool] = True
+    read_with: ClassVar[ReadWith] = {"question": {MODEL: ("Answerer",)}}
     also_asks: ClassVar[tuple[type, ...]] = (Matcher, Answerer)
     primary_metrics: ClassVar[tuple[str, ...]] = WINOGROUND
 
@@ -118,9 +120,11 @@ class PairMatching(ItemSource):
     @property
     def data_hash(self) -> str:
         """A hash of the data and settings, so that a result is not taken for another test's."""
-        asked = [] if self._asked is None else [self._asked]
+        asked: list[Any] = [] if self._asked is None else [self._asked]
         if not (self.details or self.tags):
-            return fingerprint(self._index.hash, *asked)
+            asked_as = self._question
+            told = [] if self.question == "plain" else [[asked_as.question, asked_as.answer]]
+            return fingerprint(self._index.hash, *asked, *told)
         names = [*self._tags, *([KIND] if self._kinds else [])]
         words = [self._question.question, self._question.answer]
         return fingerprint(self._index.hash_with(names), *asked, str(self.details), names, words)

@@ -21,6 +21,7 @@ from cfaug.messages import say
 from cfaug.metrics.fidelity import frechet_distance, kernel_distance
 from cfaug.progress import watch
 from cfaug.protocols import FeatureExtractor, LanguageModel
+from cfaug.read_with import ReadWith
 from cfaug.rng import generator
 from cfaug.types import ORIGINAL, RECONSTRUCTION, Evaluation, Outcome
 from cfaug.validation import Seed
@@ -158,6 +159,7 @@ class CaptionPerplexity(JoinedBenchmark):
 
     kind: ClassVar[str] = "perplexity"
     needs: ClassVar[type] = LanguageModel
+    read_with: ClassVar[ReadWith] = {"batch_size": ()}
 
     def ask(self, *sets: JoinedSets) -> Self:
         """Ask about open sources, and return this benchmark."""

@@ -131,6 +131,11 @@ class Skew(WritesModelPage, SourceBenchmark):
     kind: ClassVar[str] = "skew"
     whole_sets: ClassVar[bool] = True
     keeps_rankings: ClassVar[bool] = True
+    read_with: ClassVar[ReadWith] = {
+        "zeros": {"compat": (None,)},  # the released code has its own rule, ref0
+        "alpha": {"zeros": ("smooth",), "compat": (None,)},
+        "permutations": {"permute": ("sets",)},
+    }
     reads_data: ClassVar[ReadWith] = {
         name: {"subjects": ("unseen",)}
         for name in ("data.real", "data.counterfactual", "data.counterfactual_holdout")

@@ -12,6 +12,7 @@ from cfaug.data.planning.leakage import Leaks
 from cfaug.errors import UserError
 from cfaug.messages import say_once
 from cfaug.protocols import DualEncoder
+from cfaug.read_with import FOLDER, TRAINED, ReadWith
 from cfaug.types import Outcome
 from cfaug.validation import Positive, check_fields
 
@@ -54,6 +55,7 @@ class SourceBenchmark(ABC):
     kind: ClassVar[str]
     needs: ClassVar[type] = DualEncoder
     whole_sets: ClassVar[bool] = False
+    read_with: ClassVar[ReadWith] = {"without_leaks": {"data": FOLDER, TRAINED: (True,)}}
 
     def __post_init__(self) -> None:
         check_fields(self, "benchmark")

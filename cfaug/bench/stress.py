@@ -58,6 +58,7 @@ from cfaug.data.sources.class_names import (
 )
 from cfaug.files import read_lines
 from cfaug.protocols import Classifier
+from cfaug.read_with import GIVEN, MODEL, ReadWith
 from cfaug.types import Evaluation
 
 if TYPE_CHECKING:
@@ -114,6 +115,12 @@ class Stress(JoinedBenchmark):
     apply: Sequence[str] = ()
 
     page_files: ClassVar[tuple[str, ...]] = ("stress.html", "stress.md", "insights.json")
+    read_with: ClassVar[ReadWith] = {
+        "classes": {MODEL: ("DualEncoder",)},
+        "templates": {MODEL: ("DualEncoder",)},
+        # A dual encoder chooses among the labels of the test anyway.
+        "restrict": [{MODEL: ("Classifier",)}, {"classes": GIVEN}],
+    }
     kind: ClassVar[str] = "stress"
     needs: ClassVar[type] = Classifier
 

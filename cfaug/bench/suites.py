@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from cfaug.bench.classification import NAMED_BY_FILE, PAPER_TEMPLATE, Classes, ZeroShot
 from cfaug.bench.context import EvaluationContext
@@ -17,7 +17,7 @@ from cfaug.data.sources.captioned_parquet import split_home
 from cfaug.data.sources.class_names import class_words, require_names
 from cfaug.errors import UserError
 from cfaug.messages import say, say_once
-from cfaug.read_with import ReadWith
+from cfaug.read_with import LEARNT, WORLD, ReadWith
 from cfaug.validation import check_fields
 from cfaug.world_source import is_world
 
@@ -59,6 +59,12 @@ class Suite:
     absent: Absent = "refuse"
     layouts: Mapping[str, str] = field(default_factory=dict)
 
+    read_with: ClassVar[ReadWith] = {
+        "world": [{"where": ("world",)}, {"where": ("auto",), WORLD: (True,)}],
+        "folders": [{"where": ("folders",)}, {"where": ("auto",), WORLD: (False,)}],
+        "absent": {"only": (None,)},
+        "layouts": {"absent": ("say",), "only": (None,)},
+    }
     reads_data: ClassVar[ReadWith] = {
         "data.real": {"where": ("auto",)},
         "data.counterfactual": {"where": ("auto",)},
@@ -79,6 +85,17 @@ class Suite:
                     f"benchmark.{key}: no member is called {unknown[0]}; there are "
                     f"{', '.join(names)}"
                 )
+
+    @staticmethod
+    def find_left_out(node: Mapping[str, Any]) -> dict[str, str]:
+        """Return {a member that ``only`` or ``skip`` leave out: the setting that takes it in}."""
+        only, skip = node.get("only"), node.get("skip") or ()
+        names = [(side, name) for side in ("world", "folders") for name in node.get(side) or ()]
+        return {
+            f"{side}.{name}": f"skip without {name}" if name in skip else f"only=[{name}]"
+            for side, name in names
+            if name in skip or (only is not None and name not in only)
+        }
 
     def open(self, context: EvaluationContext) -> list[Benchmark]:
         """Return every chosen member's benchmark, in order.
@@ -228,6 +245,18 @@ class Auto:
     questions_world: Member | None = None
     questions: Member | None = None
 
+    read_with: ClassVar[ReadWith] = {
+        name: [
+            {WORLD: (on_world,), LEARNT: ("captions",)},
+            {WORLD: (on_world,), LEARNT: ("hypotheses",), f"hypotheses{where}": (None,)},
+            {WORLD: (on_world,), LEARNT: ("questions",), f"questions{where}": (None,)},
+        ]
+        for name, where, on_world in (("world", "_world", True), ("own", "", False))
+    } | {
+        f"{learnt}{where}": {WORLD: (on_world,), LEARNT: (learnt,)}
+        for learnt in ("hypotheses", "questions")
+        for where, on_world in (("_world", True), ("", False))
+    }
     reads_data: ClassVar[ReadWith] = {"data.real": {}, "data.counterfactual": {}}
 
     def __post_init__(self) -> None:

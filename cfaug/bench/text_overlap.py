@@ -28,8 +28,10 @@ from cfaug.bench.text_pairs import (
     read_edited_captions,
 )
 from cfaug.data.sources.lists import LISTS
+from cfaug.errors import UserError
 from cfaug.metrics.text_overlap import measure_overlap
 from cfaug.protocols import NoModel
+from cfaug.read_with import ReadWith
 from cfaug.text.synonyms import Synonyms
 from cfaug.types import Evaluation
 
@@ -87,15 +89,20 @@ class TextOverlap(TextPairBenchmark):
 
     kind: ClassVar[str] = "text_overlap"
     needs: ClassVar[type] = NoModel
+    read_with: ClassVar[ReadWith] = {"batch_size": ()}
 
     def read(self, context: EvaluationContext, method: str, source: str) -> TextPairs:
         """Return the texts of a folder of sets, of edited captions, or of a list."""
         file = Path(source).expanduser()
-        if file.suffix.lower() in LISTS and file.is_file():
-            return read_caption_list(method, file)
-        if file.is_dir() and holds_edited_captions(file):
-            return read_edited_captions(method, file)
-        return super().read(context, method, source)
+        listed = file.suffix.lower() in LISTS and file.is_file()
+        if not listed and not (file.is_dir() and holds_edited_captions(file)):
+            return super().read(context, method, source)
+        if self.without_leaks:
+            raise UserError(
+                f"benchmark.without_leaks=true would have no effect: {source} has texts without "
+                "photos; leave it out"
+            )
+        return read_caption_list(method, file) if listed else read_edited_captions(method, file)
 
     def settings_asked(self) -> list[Any]:
         """Return the settings that change the metrics, for ``data_hash``."""

@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
 import numpy as np
 from annotated_types import MinLen
@@ -22,6 +22,7 @@ from cfaug.bench.pronouns import ASKED, Photos, PronounResolution
 from cfaug.data.sources.visogender import VisoGenderPhotos
 from cfaug.errors import UserError
 from cfaug.metrics.skew import Zeros
+from cfaug.read_with import TRAINED, ReadWith
 from cfaug.validation import Positive, check_fields
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ class VisoGender:
     neutral_choice: bool = False
     ks: Annotated[Sequence[Positive], MinLen(1)] = (5, 10)
     zeros: Zeros = "smooth"
+
+    read_with: ClassVar[ReadWith] = {"without_leaks": {TRAINED: (True,)}}
 
     def __post_init__(self) -> None:
         check_fields(self, "benchmark")

@@ -63,8 +63,9 @@ from cfaug.errors import UserError
 from cfaug.metrics.option_choice import Reduction
 from cfaug.protocols import Answerer
 from cfaug.question_sets import BASIC, COUNTERFACTUAL, DISPUTED, AskedImage
+from cfaug.read_with import LEARNT, TRAINED, ReadWith
 from cfaug.text.question_checks import QuestionProblem, validate
-from cfaug.text.question_wording import read_wording
+from cfaug.text.question_wording import OPTIONS, read_wording
 from cfaug.types import Evaluation
 from cfaug.validation import Count, Positive, Seed, check_fields
 
@@ -134,6 +135,13 @@ class VisualQuestions(WritesModelPage):
 
     kind: ClassVar[str] = "vqa"
     needs: ClassVar[type] = Answerer
+    read_with: ClassVar[ReadWith] = {
+        "reduction": {"protocol": ("rank",)},
+        "prior": {"protocol": ("rank",)},
+        "order_seed": {"option_order": ("shuffled",)},
+        "max_new_tokens": [{"protocol": ("write",)}, {"chain_of_thought": ("two_stage",)}],
+        "without_leaks": {TRAINED: (True,), LEARNT: ("questions",)},
+    }
     primary_metrics: ClassVar[tuple[str, ...]] = ("acc_b", "acc_c", "acc_plus")
 
     def __post_init__(self) -> None:
@@ -163,6 +171,7 @@ class VisualQuestions(WritesModelPage):
             UserError: if no set is given, it cannot be read, or nothing is left to ask.
         """
         opened = copy.copy(self)
+        self._check_order()
         opened._images = self.read(context)
         opened._find_leaks(context)
         stem = self.name or Path(str(self.data)).stem.replace(":", "_")
@@ -172,6 +181,21 @@ class VisualQuestions(WritesModelPage):
             reasons = sorted({row.left_out for row in opened._rows})
             raise UserError(f"{self.data}: every question is left out ({', '.join(reasons)})")
         return cast("list[Benchmark]", [opened])
+
+    def _check_order(self) -> None:
+        """Refuse an order of the options if no prompt shows them."""
+        words = read_wording(self.wording)
+        shown = [words.question, *([words.prior] if self.prior else [])]
+        if self.protocol == "write":
+            shown = [words.written]
+        elif self.chain_of_thought == "two_stage":
+            shown = [words.rationale, *shown[1:]]
+        if self.option_order == "shuffled" and not any(OPTIONS in one for one in shown):
+            raise UserError(
+                "benchmark.option_order=shuffled would have no effect: no prompt of "
+                f"benchmark.wording={self.wording} shows the options; choose wording=listed, or "
+                "leave it out"
+            )
 
     def _find_leaks(self, context: EvaluationContext) -> None:
         """Find images about which the run learnt questions; ``without_leaks`` leaves them out.

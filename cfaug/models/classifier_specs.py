@@ -76,8 +76,15 @@ class TimmClassification(Checkpoint):
         Raises:
             UserError: if the architecture of the file is missing.
         """
+        from cfaug.weights import WEIGHT_FILES
+
         file = Path(self.name_or_path).expanduser()
         if not file.is_file():
+            if self.architecture is not None and file.suffix not in WEIGHT_FILES:
+                raise UserError(
+                    f"model.architecture={self.architecture} is for a file of weights, and "
+                    f"{self.name_or_path} is none: its own architecture is used; leave it out"
+                )
             return None
         if self.architecture is None:
             raise UserError(

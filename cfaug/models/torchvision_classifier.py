@@ -67,6 +67,11 @@ class TorchvisionClassifier(nn.Module):
         tags = torchvision.models.get_model_weights(architecture)
         file, owner = Path(pretrained).expanduser(), f"{architecture} ({pretrained})"
         of_file = file.is_file()
+        if prepared_as is not None and not of_file:
+            raise UserError(
+                f"model.prepared_as={prepared_as} is for a file of weights, and model.pretrained="
+                f"{pretrained} is no file but a tag, which has its own transform: leave it out"
+            )
         prepared = _tag(tags, (prepared_as or "DEFAULT") if of_file else pretrained)
         own = prepared.meta["categories"]
         # Loading the file checks the number; its layers do not tell which is the last one.

@@ -6,10 +6,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from cfaug.errors import UserError
 from cfaug.messages import say
+from cfaug.read_with import GIVEN, ReadWith
 from cfaug.run.annotation_source import (
     Source,
     find_answer_files,
@@ -242,6 +243,8 @@ class Read:
     screening: str | None
     screening_minimum: float
     analyses: Mapping[str, Analysis]
+
+    read_with: ClassVar[ReadWith] = {"screening_minimum": {"screening": GIVEN}}
 
     def run(self, source: Source) -> None:
         """Write all files, and print the findings."""

@@ -14,12 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cfaug.data.planning.settings import data_seed
+from cfaug.errors import UserError
 from cfaug.models.no_model import NoModelSpec
+from cfaug.models.specs import HFClip
 from cfaug.report.forgetting import WEIGHTS
 from cfaug.report.records import read_config, setting_node
 from cfaug.run.build import build
 from cfaug.run.evaluate_checkpoint import Tested
 from cfaug.run.names import clean_name
+from cfaug.run.unread import key_of
+from cfaug.untrusted import read_json
+from cfaug.validation import write_value
+from cfaug.weights import resolve
 
 if TYPE_CHECKING:
     from cfaug.data.planning.settings import DataSettings
@@ -42,6 +48,51 @@ def checkpoint(
     if weights is None:
         return _build_untrained(_own_name(spec), spec, settings, seed, root)
     return _build_untrained(weights, spec.at(weights), settings, seed, root)
+
+
+def refuse_contradictions(weights: str, model: Mapping[str, Any], words: Sequence[str]) -> None:
+    """Refuse words about the model that ``weights`` contradicts.
+
+    Args:
+        weights: the checkpoint to evaluate.
+        model: the node of the model, which determines how the weights are loaded.
+        words: the words of the command line.
+
+    Raises:
+        UserError: for a typed setting of the model that ``weights`` replaces by another value, or a
+            typed model whose own weights are of another kind.
+    """
+    spec = build(model)
+    own = spec.at(weights)
+    for word in words:
+        name = key_of(word).removeprefix("model.")
+        typed = getattr(spec, name, None)
+        if key_of(word) == f"model.{name}" and typed != getattr(own, name, None):
+            raise UserError(
+                f"{word} contradicts weights={weights}, which is evaluated with model.{name}="
+                f"{write_value(getattr(own, name, None))}: leave one of them out"
+            )
+    named = next((word for word in words if key_of(word) == "model"), None)
+    # The other classes have to be named to load weights of any kind that they read; this one loads
+    # every dual encoder of transformers, and is the usual one.
+    if named is not None and type(spec) is HFClip:
+        typed, there = _kind_of(spec), _kind_of(own)
+        if None not in (typed, there) and typed != there:
+            raise UserError(
+                f"{named} names a model of the type {typed}, and weights={weights} is of the type "
+                f"{there}: leave one of them out"
+            )
+
+
+def _kind_of(spec: HFClip) -> str | None:
+    """Return the type of a checkpoint by its ``config.json``; ``None`` if it is not known here."""
+    try:
+        file = resolve(spec.name_or_path, spec.revision, fetch=False) / "config.json"
+        said = read_json(file) if file.is_file() else None
+    except UserError:
+        return None
+    kind = said.get("model_type") if isinstance(said, dict) else None
+    return kind if isinstance(kind, str) else None
 
 
 def no_model(data: Mapping[str, Any], seed: int, root: Path) -> Tested:

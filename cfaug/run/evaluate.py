@@ -18,14 +18,21 @@ from cfaug.messages import say
 from cfaug.protocols import NoModel
 from cfaug.report.records import Run, experiment_folder, read_config, read_run, setting_node
 from cfaug.run.build import build
-from cfaug.run.checkpoints import checkpoint, initial_checkpoints, no_model
+from cfaug.run.checkpoints import (
+    checkpoint,
+    initial_checkpoints,
+    no_model,
+    refuse_contradictions,
+)
 from cfaug.run.evaluate_checkpoint import Asking, Tested, ask
 from cfaug.run.evaluate_settings import EvaluateSettings
 from cfaug.run.evaluation_data import Opener, describe_data, prepare_worlds
 from cfaug.run.launch import DONE, FAILED, Jobs, report
 from cfaug.run.publish import check_result_loggers
 from cfaug.run.sources import permitted_roots
+from cfaug.run.tested import About, describe_learning
 from cfaug.run.threads import use_threads
+from cfaug.run.unread import refuse_unread_by_runs
 
 NAMED = 6
 """Most finished evaluations that are named one by one; the others are counted."""
@@ -71,6 +78,8 @@ def evaluate(settings: EvaluateSettings) -> int:
     alone = settings.weights is not None or settings.asks_model or without
     if not alone:
         finished, damaged = _find_finished(settings.root, experiment, settings.arm, settings.runs)
+        about = [About(one.model.provides, True, *describe_learning(one.data)) for one in finished]
+        refuse_unread_by_runs(settings.benchmark, settings.overrides, about)
     if settings.wise_ft is not None:
         return _ask_between(finished, suite, settings) or (USERS_MISTAKE if damaged else DONE)
     check_result_loggers([one.folder for one in finished])
@@ -166,6 +175,8 @@ def find_checkpoints(
         return [no_model(settings.data, settings.seed, settings.root)]
     if settings.weights is not None or settings.asks_model:
         data, seed, root = settings.data, settings.seed, settings.root
+        if settings.weights is not None:
+            refuse_contradictions(settings.weights, settings.model, settings.overrides)
         one = checkpoint(settings.weights, settings.model, data, seed, root)
         one.model.parameters()  # weights that are missing are noticed before a world is drawn
         return [one]

@@ -14,6 +14,7 @@ from cfaug.errors import UserError
 from cfaug.run.evaluate_checkpoint import Tested
 from cfaug.run.readings import say_source
 from cfaug.run.sources import label_file, open_data, open_questions, open_source, part_folder
+from cfaug.run.tested import describe_learning
 from cfaug.world_source import is_questions, is_world, world_part
 
 if TYPE_CHECKING:
@@ -108,16 +109,16 @@ def describe_data(one: Tested, opener: Opener) -> EvaluationContext:
         opener: the opener of its sources.
     """
     from cfaug.bench.context import EvaluationContext
-    from cfaug.data.planning.settings import EntailmentData, QuestionData
+    from cfaug.data.planning.settings import QuestionData
 
     if isinstance(one.data, QuestionData):
         return _describe_questions(one, one.data, opener)
     data = one.data
-    names = {name for name in (data.real, data.counterfactual) if name is not None}
+    world, learnt = describe_learning(data)
     return EvaluationContext(
         open=lambda name: opener.open_test(name, data),
         read=opener.read_test,
-        has_world=any(is_world(name) for name in names),
+        has_world=world,
         held_out=lambda: _held_out(data, opener),
         labels=lambda name: opener.labels(name, data),
         training=lambda: _training(data, opener) if one.trained else (),
@@ -125,7 +126,7 @@ def describe_data(one: Tested, opener: Opener) -> EvaluationContext:
         counterfactual_holdout=data.counterfactual_holdout,
         validation=lambda: _validation(data, opener),
         withheld=lambda: _withheld(data, opener),
-        has_hypotheses=isinstance(data, EntailmentData),
+        has_hypotheses=learnt == "hypotheses",
         questions=lambda name: opener.questions(name, data),
         features=opener.features,
     )
@@ -141,14 +142,13 @@ def _describe_questions(one: Tested, data: QuestionData, opener: Opener) -> Eval
 
     none = DataSettings(None, None, seed=data.seed, world=data.world)
     found = describe_data(replace(one, data=none), opener)
-    names = [name for name in data.question_sets if name is not None]
 
     def ask(name: str) -> Sequence[AskedImage]:
         return opener.questions(name, data)
 
     return replace(
         found,
-        has_world=any(map(is_questions, names)),
+        has_world=describe_learning(data)[0],
         has_questions=True,
         trained_questions=lambda: trained_images(data, ask) if one.trained else (),
     )

@@ -19,10 +19,13 @@ from typing import Any, NamedTuple
 from cfaug.errors import UserError
 from cfaug.generate.settings import IMAGE_PARTS, TEXT_PARTS
 from cfaug.messages import say
-from cfaug.read_with import declared_by, describe_conditions, find_unread, holds
+from cfaug.read_with import declared_by, describe_conditions, holds
 from cfaug.run.arguments import flatten, key_of
 from cfaug.run.binding import locate
 from cfaug.run.generation_readings import draws_seed, is_read_with_source, weighs_images
+from cfaug.run.tested import About, about_checkpoint
+from cfaug.run.unread_annotation import ANNOTATED
+from cfaug.run.unread_nodes import declared_unread, is_under, nodes_of, touches
 from cfaug.world_source import world_family
 
 Config = Mapping[str, Any]
@@ -83,6 +86,16 @@ def _tests_texts(config: Config, words: Sequence[str]) -> bool:
     return not _names_runs(config) and _needs(target) is NoModel
 
 
+def _about(config: Config, words: Sequence[str]) -> About | None:
+    """Return what is known of the model to evaluate; ``None`` of finished runs and of training."""
+    if "benchmark" not in config or _checks_data(config, words):
+        return None
+    texts = _tests_texts(config, words)
+    if not texts and not _tests_checkpoint(config, words):
+        return None
+    return about_checkpoint(None if texts else config["model"], config["data"])
+
+
 def _needs(target: str | None) -> type | None:
     return None if target is None else getattr(locate(target), "needs", None)
 
@@ -139,18 +152,34 @@ def _read_of_data(config: Config) -> set[str]:
     of somebody else's that declares nothing may read them all.
     """
     found = set()
-    for _, node in _nodes(config.get("benchmark"), ""):
+    unread = _unread_of_benchmark(config)
+    for place, node in nodes_of(config.get("benchmark"), "benchmark."):
+        if is_under(place[:-1], unread):
+            continue
         ours = node["_target_"].startswith("cfaug.")
         declared = getattr(locate(node["_target_"]), "reads_data", {} if ours else {"data": {}})
         found |= {name for name, condition in declared.items() if holds(condition, node)}
     return found
 
 
+def _asks_models(config: Config) -> bool:
+    return config.get("annotate") is None
+
+
 def _tested_sources(config: Config) -> list[str]:
-    """Return the texts in the settings of a benchmark, among them the names of its sources."""
-    values = flatten({"": config.get("benchmark")}).values()
-    found = [one for value in values for one in (value if isinstance(value, list) else [value])]
-    return [one for one in found if isinstance(one, str)]
+    """Return the texts in the settings of a benchmark, or of questions to people.
+
+    Among them are the names of sources. Parts of a benchmark that are not read, such as the other
+    members of a suite, do not count.
+    """
+    if config.get("annotate") is not None:
+        asked = flatten({"data": config["data"].get("counterfactual"), "": config["annotate"]})
+    else:
+        unread = _unread_of_benchmark(config)
+        asked = flatten({"benchmark": config.get("benchmark")})
+        asked = {key: one for key, one in asked.items() if not is_under(key, unread)}
+    texts = [one for name in asked.values() for one in (name if isinstance(name, list) else [name])]
+    return [one for one in texts if isinstance(one, str)]
 
 
 def _sources(config: Config) -> list[str]:
@@ -255,20 +284,32 @@ TRAIN = (
     ),
 )  # fmt: skip
 
+WITH_WORLD = "with a part of the embedded world (shapescapes:PART) that it draws"
+
 EVALUATED = (
     Rule(
         ("data",), "by benchmarks that ask about a run's own data, such as benchmark=heldout",
         lambda _: False, lambda config: {"data.world", "data.seed", *_read_of_data(config)},
     ),
     Rule(
-        ("data.world",), "by benchmarks on parts of the embedded world that it draws",
-        lambda config: bool(_read_of_data(config)),
+        ("data.world",), WITH_WORLD,
+        lambda config: _asks_models(config) and _read_of_data(config),
         lambda config: _drawing(_tested_sources(config)),
     ),
     Rule(
-        ("data.seed",), "by benchmarks on parts of the embedded world",
-        lambda config: bool(_read_of_data(config) or _drawing(_tested_sources(config))),
+        ("data.seed", "seed"), WITH_WORLD,
+        lambda config: _drawing(_tested_sources(config))
+        or (_asks_models(config) and _read_of_data(config)),
     ),
+    Rule(
+        ("comparison.baselines",), "with baseline=null",
+        lambda config: config.get("baseline") is None,
+    ),
+    Rule(
+        ("model.logit_scale_min", "model.logit_scale_max"), "in training, by train.py",
+        lambda _: False,
+    ),
+    *(Rule(*one) for one in ANNOTATED),
 )  # fmt: skip
 
 _EDITS, _IMAGES = "with stage=captions or stage=all", "with stage=images or stage=all"
@@ -379,7 +420,7 @@ def refuse_others(words: Sequence[str], reads: Sequence[str], reader: str) -> No
         UserError: naming the word and the settings that are read.
     """
     for word in words:
-        if not _touches(place_of(word), reads):
+        if not touches(place_of(word), reads):
             raise UserError(
                 f"{word} would have no effect: {reader} reads {', '.join(reads)}; leave it out"
             )
@@ -399,20 +440,29 @@ def find_unread_words(
         words: the words of the command line.
         written: a function from words to {setting: value as written}, with ``${...}``.
     """
-    asked = [
-        (word, place_of(word))
-        for word in words
-        if place_of(word).partition(".")[0] in config and not _asks_for_nothing(config, word)
-    ]
+    asked = _asked(words, config)
     if not asked:
         return
-    is_unread = _judge(command, config, words)
+    is_unread = _judge(command, {**config, "words": words}, words)
     for word, key in asked:
         reason = is_unread(key)
         if reason is not None:
             reason = _explain_references(key, reason, is_unread, written(words))
         if reason is not None:
-            yield word, f"{word} would have no effect: {key} is read {reason}; leave it out"
+            yield word, _explain_unread(word, key, reason)
+
+
+def _asked(words: Sequence[str], config: Config) -> list[tuple[str, str]]:
+    """Return (word, setting) of the words that ask for something of these settings."""
+    return [
+        (word, place_of(word))
+        for word in words
+        if place_of(word).partition(".")[0] in config and not _asks_for_nothing(config, word)
+    ]
+
+
+def _explain_unread(word: str, key: str, reason: str) -> str:
+    return f"{word} would have no effect: {key} is read {reason}; leave it out"
 
 
 def _asks_for_nothing(config: Config, word: str) -> bool:
@@ -434,27 +484,24 @@ def _judge(command: str, config: Config, words: Sequence[str]) -> Callable[[str]
     branches = BRANCHES.get(command, ())
     branch = next((one for one in branches if one.chosen(config, words)), None)
     broken = [rule for rule in RULES.get(command, ()) if not rule.reads(config)]
-    declared = dict(_declared_unread(config))
+    declared = dict(declared_unread(config, _about(config, words)))
 
     def judge(key: str) -> str | None:
-        if branch is not None and not _touches(key, branch.reads):
-            others = [one.name for one in branches if _touches(key, one.reads)]
+        if branch is not None and not touches(key, branch.reads):
+            others = [one.name for one in branches if touches(key, one.reads)]
             return f"by {', or '.join(others)}, not by {branch.name}"
         for rule in broken:
-            if _is_under(key, rule.settings) and not _touches(key, rule.but(config)):
+            if is_under(key, rule.settings) and not touches(key, rule.but(config)):
                 return rule.read_by
-        if key in declared:
-            return f"with {declared[key]}"
-        return None
+        return next((why for one, why in declared.items() if is_under(key, [one])), None)
 
     return judge
 
 
-def _declared_unread(config: Config) -> Iterator[tuple[str, str]]:
-    """Yield (setting, the settings with which it is read) for all that their classes leave out."""
-    for place, node in _nodes(config, ""):
-        for name, conditions in find_unread(locate(node["_target_"]), node).items():
-            yield place + name, describe_conditions(conditions, place)
+def _unread_of_benchmark(config: Config) -> dict[str, str]:
+    """Return what no class of a job's benchmark reads, as ``declared_unread`` yields it."""
+    about = _about(config, config.get("words", ()))
+    return dict(declared_unread({"benchmark": config.get("benchmark")}, about))
 
 
 def describe_readers(command: str, targets: Mapping[str, str]) -> list[str]:
@@ -472,25 +519,24 @@ def describe_readers(command: str, targets: Mapping[str, str]) -> list[str]:
     return lines
 
 
-def _nodes(value: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield (place with its dot, node) of every node with a target."""
-    if isinstance(value, list | tuple):
-        for number, one in enumerate(value):
-            yield from _nodes(one, f"{path[:-1]}[{number}].")
-    elif isinstance(value, Mapping):
-        if "_target_" in value and not value.get("_partial_"):
-            yield path, value
-        for key, one in value.items():
-            yield from _nodes(one, f"{path}{key}.")
+def refuse_unread_by_runs(
+    benchmark: Mapping[str, Any], words: Sequence[str], runs: Sequence[About]
+) -> None:
+    """Refuse a typed setting of a benchmark that none of the finished runs reads.
 
+    Args:
+        benchmark: the node of the benchmark.
+        words: the words of the command line.
+        runs: the finished runs.
 
-def _is_under(key: str, nodes: Iterable[str]) -> bool:
-    return any(key == node or key.startswith(node + ".") for node in nodes)
-
-
-def _touches(key: str, nodes: Iterable[str]) -> bool:
-    """Say whether a setting is among some nodes, or holds one of them."""
-    return any(_is_under(key, [node]) or node.startswith(key + ".") for node in nodes)
+    Raises:
+        UserError: naming the word, and with what it is read.
+    """
+    every = [dict(declared_unread({"benchmark": benchmark}, one)) for one in runs]
+    for word, key in _asked(words, {"benchmark": benchmark}):
+        found = [next((w for one, w in d.items() if is_under(key, [one])), None) for d in every]
+        if found and None not in found:
+            raise UserError(_explain_unread(word, key, str(found[0])))
 
 
 def _explain_references(
@@ -518,7 +564,7 @@ def _explain_references(
     while waiting:
         one = waiting.pop()
         for used, names in users.items():
-            if not _touches(used, [one]):
+            if not touches(used, [one]):
                 continue
             # With ``model: ${zoo.clip}``, zoo.clip.max_length is read as model.max_length.
             inner = one[len(used) :] if one.startswith(used + ".") else ""

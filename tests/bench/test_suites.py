@@ -243,7 +243,8 @@ def test_a_source_is_the_one_trained_on_by_whatever_path(context, tmp_path):
     with pytest.raises(UserError, match=r"train with data\.counterfactual_holdout=0\.3"):
         member.open(run)
     assert member.open(replace(run, counterfactual_holdout=0.3))
-    assert member.open(replace(run, trained_on=frozenset({"shapescapes:ood"})))
+    with pytest.raises(UserError, match="has none, only single images"):
+        member.open(replace(run, trained_on=frozenset({"shapescapes:ood"})))
 
 
 def test_validated_images_only(context):

@@ -17,7 +17,9 @@ from tests.run.conftest import SCENES
 @pytest.fixture
 def annotate(place):
     def run(mode: str, *words: str) -> int:
-        return place.evaluate(*SCENES, f"annotate={mode}", *words)
+        named = [word for word in words if word.startswith("data.counterfactual=")]
+        world = SCENES if all("=shapescapes:" in word for word in named) else []
+        return place.evaluate(*world, f"annotate={mode}", *words)
 
     return run
 
@@ -195,7 +197,7 @@ def test_a_form_from_the_page_to_the_means(place, annotate, tmp_path, capsys):
         assert annotate(mode, *words) == 2
         assert "is a form that people fill in" in capsys.readouterr().err
     assert annotate("export", *words, "annotate.screening=gold.jsonl") == 2
-    assert "are opinions" in capsys.readouterr().err
+    assert "not with a form" in capsys.readouterr().err
 
 
 def _truth(shards):

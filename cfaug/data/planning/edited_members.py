@@ -66,6 +66,14 @@ def find_unchanged(index: SaysEdits) -> np.ndarray | None:
     return np.repeat(unchanged, sizes) if unchanged.any() else None
 
 
+def holds_counterfactuals(index: SaysEdits) -> bool:
+    """Return whether a source has a set of several images, or an edited member."""
+    if EDIT_KIND in index.extra_names and find_edited(index).any():
+        return True
+    sets, images = np.asarray(index.sets), np.asarray(index.images)
+    return bool(((sets[1:] == sets[:-1]) & (images[1:] != images[:-1])).any())
+
+
 def count_unchanged(index: SaysEdits) -> int:
     """Return the number of sets that ``find_unchanged`` finds."""
     rows = find_unchanged(index)

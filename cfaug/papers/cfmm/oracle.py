@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from cfaug.metrics.item_tests import MeanDifference, cluster_bootstrap
 from cfaug.papers.cfmm.answers import Asked, QuestionTable, in_every_way, percent_entry
 from cfaug.pixels import decode_image
 from cfaug.question_sets import BASIC, COUNTERFACTUAL, AskedImage
+from cfaug.read_with import GIVEN, ReadWith
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import BarPlot, Document, Entry, Part, Picture, rules_of
 from cfaug.report.numbers import DASH, percent
@@ -86,6 +88,8 @@ class QuestionOracleTable(QuestionTable):
 
     questions: str | None = None
     image_roots: Sequence[str] = ()
+
+    read_with: ClassVar[ReadWith] = {"image_roots": {"questions": GIVEN}}
 
     def build(self, runs: Runs) -> Document:
         """Return the part, a plot of each model by category, and pictures with answers.

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import ClassVar
 
 from cfaug.metrics.significance import Summary
 from cfaug.papers.cfmm.answers import (
@@ -18,6 +19,7 @@ from cfaug.papers.cfmm.answers import (
 )
 from cfaug.papers.cfmm.claims import derived_part, text_part
 from cfaug.papers.published import published
+from cfaug.read_with import ReadWith
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import Document, Entry, Part, rules_of
 from cfaug.report.numbers import DASH, p_text, points
@@ -60,6 +62,8 @@ class TotalTable(QuestionTable):
     """
 
     zero_shot: str = "0-shot"
+
+    read_with: ClassVar[ReadWith] = {"categories": ()}  # totals are over all of them
 
     def build(self, runs: Runs) -> Document:
         """Return the paper's numbers, quantities derived from them, and ours with tests.

@@ -6,13 +6,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from cfaug.annotation.record import FILE, Example, Record, read_record
 from cfaug.annotation.report import NOT_PEOPLE
 from cfaug.metrics.effects import wilson_interval
 from cfaug.papers.coco_cf.altered_subjects import Subjects, describe_hyponymy
 from cfaug.papers.published import published
+from cfaug.read_with import ReadWith
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.document import Document, Entry, Part, Picture
 from cfaug.report.numbers import DASH, percent
@@ -71,6 +72,8 @@ class AnnotationTable:
     first: int = 0
     notes: Sequence[str] = ()
     partial: bool = False
+
+    read_with: ClassVar[ReadWith] = {"first": {"shows": ("examples",)}}
 
     def __post_init__(self) -> None:
         check_fields(self, "table")

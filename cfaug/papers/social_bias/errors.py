@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from cfaug.annotation.record import FILE, Example, Record, read_record
 from cfaug.annotation.report import NOT_PEOPLE
@@ -15,6 +15,7 @@ from cfaug.json_records import from_json
 from cfaug.metrics.effects import wilson_interval
 from cfaug.papers.published import published
 from cfaug.papers.tables import PaperTable
+from cfaug.read_with import ReadWith
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import Document, Entry, Part, Picture
 from cfaug.report.numbers import DASH, percent
@@ -68,6 +69,8 @@ class ErrorTable(PaperTable):
     shows: Shows
     by: str = "race"
     folder: str = FOLDER
+
+    read_with: ClassVar[ReadWith] = {"by": {"shows": ("strata",)}}
 
     def __post_init__(self) -> None:
         check_fields(self, "table")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from cfaug.papers.social_bias.answers import ModelAnswers, SkewTable, mean_over_subjects
 from cfaug.papers.social_bias.comparison import (
@@ -17,6 +18,7 @@ from cfaug.papers.social_bias.comparison import (
     explain_comparison,
     signed,
 )
+from cfaug.read_with import GIVEN, ReadWith
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import BarPlot, BoxPlot, Document, Entry, Part
 from cfaug.report.numbers import DASH
@@ -43,6 +45,8 @@ class DistributionFigure(SkewTable):
     k: int | None = None
     conditional: str | None = None
     conditional_k: int | None = None
+
+    read_with: ClassVar[ReadWith] = {"conditional_k": {"conditional": GIVEN}}
 
     def build(self, runs: Runs) -> Document:
         """Return a table and box plots for each panel, then the bars.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from cfaug.papers.published import published
 from cfaug.papers.tables import PaperTable
+from cfaug.read_with import ReadWith
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import Document, Entry, Part
 from cfaug.text.caption_grids import CaptionGrid, read_grid
@@ -26,6 +27,8 @@ class SizesTable(PaperTable):
 
     grids: Mapping[str, Sequence[str]]
     candidates: int = 100
+
+    read_with: ClassVar[ReadWith] = {"partial": (), "commands": ()}  # nothing can be missing
 
     def build(self, runs: Runs) -> Document:
         """Return the paper's sizes, and ours with the lists as printed and without duplicates.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from cfaug.errors import UserError
 from cfaug.papers.published import published
@@ -21,6 +22,7 @@ from cfaug.papers.xmai.answers import (
 )
 from cfaug.papers.xmai.entailment import SCORES
 from cfaug.papers.xmai.settings import Timing, read_settings, read_timings
+from cfaug.read_with import GIVEN, ReadWith
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import Curve, Document, Entry, Part, groups_of
 from cfaug.report.entailment import EntailmentItems
@@ -80,6 +82,8 @@ class AblationTable(Ablation):
     shown: Sequence[str]
     timing: str | None = None
     timed: str = "xmai"
+
+    read_with: ClassVar[ReadWith] = {"timed": {"timing": GIVEN}}
 
     def build(self, runs: Runs) -> Document:
         """Return the paper's numbers and ours.
@@ -175,6 +179,8 @@ class AblationFigure(Ablation):
     x_title: str
     tasks: Mapping[str, str] = field(default_factory=lambda: {"Retrieval": "insertion"})
     metrics: Sequence[str] | None = None
+
+    read_with: ClassVar[ReadWith] = {"benchmark": ()}  # those of ``tasks``
 
     def build(self, runs: Runs) -> Document:
         """Return a panel for each task, model and metric.

@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from cfaug.papers.answers import read_answers
 from cfaug.papers.xmai.answers import Checkpoints, PairTable
@@ -20,6 +21,7 @@ from cfaug.papers.xmai.drops import change_part
 from cfaug.papers.xmai.effects import effect_curves, effects_part, measure_effects
 from cfaug.papers.xmai.reader import ReaderComparison, against_reader, count_inserted, reader_part
 from cfaug.papers.xmai.truth import texts_part
+from cfaug.read_with import GIVEN, ReadWith
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import BarPlot, Curve, Document, Part
 from cfaug.report.entailment import EntailmentItems
@@ -49,6 +51,12 @@ class OracleTable(PairTable):
     weights: Mapping[str, str] = field(default_factory=dict)
     errors: str | None = None
     error_rate: str = "recipe.annotators.detections.error_rate"
+
+    read_with: ClassVar[ReadWith] = {
+        "entailers": {"entailment": GIVEN},
+        "weights": {"tradeoff": GIVEN},
+        "error_rate": {"errors": GIVEN},
+    }
 
     def build(self, runs: Runs) -> Document:
         """Return the parts and figures.

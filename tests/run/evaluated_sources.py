@@ -1,0 +1,344 @@
+"""Tiny sources for every benchmark, and what one setting after another may be changed to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from cfaug.bench.context import EvaluationContext
+from cfaug.data.index import open_index
+from cfaug.data.storage.shards import write_shards
+from cfaug.shapescapes import WorldSettings
+from cfaug.shapescapes.parts import make_part
+from cfaug.types import ENTAILMENT
+from tests.bench.joined import joined_sets, picture, random_sets
+from tests.bench.questions import image
+from tests.bench.text_sets import text_set
+from tests.data.compositional import sugarcrepe, winoground
+from tests.grid_sets import every_grid_set, lay_grid_sets
+from tests.visogender import lay_photos, oo_rows, op_rows, write_tsv
+
+WORLD = WorldSettings(seed=3, style="drawing", id_scenes=12, ood_pairs=6)
+
+SOLVED = """\
+color: [{question: "Which?", answer: red, options: [red, blue], rationale: it is, key: i0}]
+count: [{question: "How many?", answer: "2", options: ["2", "3"], rationale: they are}]
+"""
+
+
+class Sources:
+    """The folders and files that cases name, made when they are first needed.
+
+    Args:
+        root: the folder for them.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._open = cache(lambda name: open_index(self._place(name), root / "index"))
+
+    def __getitem__(self, name: str) -> str:
+        path = self.root / name
+        if not path.exists():
+            getattr(self, f"_make_{name.partition('.')[0]}")(path)
+        return str(path)
+
+    @property
+    def context(self) -> EvaluationContext:
+        """The context of a checkpoint."""
+        return EvaluationContext(
+            open=self._open,
+            read=lambda reader, folder: open_index(folder, self.root / "index", reader=reader),
+            questions=self._questions,
+            labels=Path, has_world=False, held_out=lambda: None,
+        )  # fmt: skip
+
+    def _place(self, name: str) -> Path:
+        if not name.startswith("shapescapes:"):
+            return Path(name)
+        folder = self.root / name.replace(":", "_")
+        if not folder.exists():
+            part = name.removeprefix("shapescapes:")
+            write_shards(islice(make_part(WORLD, part), 12), folder)
+        return folder
+
+    def _questions(self, name: str) -> list[Any]:
+        return [image(n) for n in range(3 if Path(name).stem == "fewer" else 6)]
+
+    def _make_texts(self, path: Path) -> None:
+        write_shards(self._text_sets("small", 8), path)
+
+    def _make_bigger(self, path: Path) -> None:
+        write_shards(self._text_sets("big", 4), path)
+
+    @staticmethod
+    def _text_sets(word: str, count: int) -> list[Any]:
+        return [text_set(n, word, label=ENTAILMENT[n % 3]) for n in range(count)]
+
+    def _make_photos(self, path: Path) -> None:
+        path.mkdir()
+        lines = []
+        for n in range(4):
+            (path / f"{n}.png").write_bytes(picture(2, n))
+            lines += [{"image": f"{n}.png", "captions": [f"thing {n}", f"the thing {n}"]}]
+        (path / "captions.jsonl").write_text("\n".join(map(json.dumps, lines)))
+
+    def _make_classes(self, path: Path) -> None:
+        for n, name in enumerate(("cat", "dog", "cat", "dog")):
+            (path / name).mkdir(parents=True, exist_ok=True)
+            (path / name / f"{n}.png").write_bytes(picture(3, n))
+
+    def _make_animals(self, path: Path) -> None:
+        self._make_classes(path)
+        (path / "dog" / "9.png").write_bytes(picture(3, 9))
+
+    def _make_names(self, path: Path) -> None:
+        path.write_text("kitten\npuppy\n")
+
+    def _make_edits(self, path: Path) -> None:
+        write_shards(joined_sets(), path)
+
+    def _make_words(self, path: Path) -> None:
+        write_shards(random_sets(), path)
+
+    def _make_grids(self, path: Path) -> None:
+        lay_grid_sets(path, every_grid_set(("doctor", "nurse")))
+
+    def _make_pilots(self, path: Path) -> None:
+        lay_grid_sets(path, every_grid_set(("pilot", "nurse")))
+
+    def _make_winoground(self, path: Path) -> None:
+        winoground(path)
+
+    def _make_sugarcrepe(self, path: Path) -> None:
+        sugarcrepe(path)
+
+    def _make_people(self, path: Path) -> None:
+        lay_photos(path, [*oo_rows(), *op_rows()])
+
+    def _make_OO(self, path: Path) -> None:
+        write_tsv(path, oo_rows())
+
+    def _make_OP(self, path: Path) -> None:
+        write_tsv(path, op_rows())
+
+    def _make_solved(self, path: Path) -> None:
+        path.write_text(SOLVED)
+
+    def _make_shown(self, path: Path) -> None:
+        path.write_text(SOLVED.replace("they are", "there are two"))
+
+    def _make_asked(self, path: Path) -> None:
+        path.write_text("")
+
+    def _make_fewer(self, path: Path) -> None:
+        path.write_text("")
+
+    def _make_matched(self, path: Path) -> None:
+        self._label(path, "original", [f"caption-{n}" for n in range(5)])
+
+    def _make_kept(self, path: Path) -> None:
+        self._label(path, "yes", [f"caption-{n}" for n in range(3)])
+
+    def _make_follows(self, path: Path) -> None:
+        self._label(path, ENTAILMENT[0], [f"caption-{n}" for n in range(3)])
+
+    def _make_seen(self, path: Path) -> None:
+        keys = {Path(self["grids"]): None}
+        index = open_index(next(iter(keys)), self.root / "index")
+        self._label(path, "good", sorted({index.key(r).rpartition("_")[0] for r in range(6)}))
+
+    @staticmethod
+    def _label(path: Path, label: str, keys: list[str]) -> None:
+        lines = [
+            {"key": key, "member": member, "annotator": "1", "label": label}
+            for key in keys
+            for member in (0, 1)
+        ]
+        path.write_text("".join(json.dumps(one) + "\n" for one in lines))
+
+
+class Letters:
+    """A sentence encoder that counts letters."""
+
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        """Return an embedding of each text."""
+        return [[text.count(letter) for letter in "aeio"] for text in texts]
+
+    def describe(self) -> dict[str, str]:
+        """Return what identifies the encoder."""
+        return {"sentence_encoder": "letters"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A shipped benchmark on a tiny source.
+
+    Attributes:
+        words: the words of the command line; ``@NAME`` is a source.
+        changes: {setting of the benchmark: another value}; other settings are changed by type.
+        checks: {setting: the error of another value}, of settings that only check the source.
+        model: words that choose what is evaluated.
+    """
+
+    words: tuple[str, ...]
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    checks: Mapping[str, str] = field(default_factory=dict)
+    model: tuple[str, ...] = ("weights=zoo:clip-0",)
+
+
+VLM = ("model=tiny_vlm",)
+ASKED = {"data": "fewer", "demonstrations": "@solved.yaml", "wording": "listed"}
+GRIDS = {"data": "@pilots", "grids": ["race_gender"], "labellings": ["race"], "k": 3}
+FORMS = {"form": "does not hold|holds"}
+
+CASES = {
+    "retrieval": Case(
+        ("benchmark=retrieval", "benchmark.data=@texts"),
+        {"data": "@bigger", "captions_per_image": 1, "counterfactual_holdout": 0.3,
+         "human_labels": "@matched.jsonl", "edited_by": "@bigger"},
+    ),
+    "classification": Case(
+        ("benchmark=classification", "benchmark.data=@classes"),
+        {"data": "@animals", "templates": ["an image of {c}"], "classes": "@names.txt"},
+    ),
+    "pairs": Case(
+        ("benchmark=pairs", "benchmark.data=@winoground"),
+        {"data": "shapescapes:ood_pairs", "tags": ["tag"], "form": "bivlc", "question": "caption"},
+        FORMS,
+    ),
+    "pairs by a vlm": Case(
+        ("benchmark=pairs", "benchmark.data=@winoground"),
+        {"data": "shapescapes:ood_pairs", "tags": ["tag"], "form": "bivlc", "question": "caption"},
+        FORMS, VLM,
+    ),
+    "detailed pairs by a vlm": Case(
+        ("benchmark=winoground", "benchmark.data=@winoground"),
+        {"data": "shapescapes:ood_pairs", "tags": ["tag"], "form": "bivlc", "question": "caption"},
+        {**FORMS, "data": "tag"}, VLM,
+    ),
+    "pairs in the world": Case(
+        ("benchmark=pairs", "benchmark.data=shapescapes:ood_pairs"),
+        {"data": "@winoground", "tags": ["category"], "form": "bivlc", "images": "/nowhere",
+         "question": "caption"},
+        {"tags": "category"},
+    ),
+    "choice": Case(
+        ("benchmark=choice", "benchmark.data=@sugarcrepe", "benchmark.blind=null"),
+        {"data": "@winoground", "tags": ["category"], "form": "winoground", "question": "caption",
+         "groups": {"swap": ["swap_obj", "swap_att"]}, "drop": ["swap_att"],
+         "blind": "zoo:language/causal"},
+        {"data": "labelled|choice", **FORMS},
+    ),
+    "matching": Case(
+        ("benchmark=matching", "benchmark.data=shapescapes:ood_pairs"),
+        {"data": "@winoground", "real": "shapescapes:ood_pairs"},
+    ),
+    "matching with photos": Case(
+        ("benchmark=matching", "benchmark.data=shapescapes:ood_pairs",
+         "benchmark.real=shapescapes:ood_pairs"),
+        {"data": "@winoground", "real": None},
+        {"data": "none of the"},
+    ),
+    "vqa": Case(
+        ("benchmark=vqa", "benchmark.data=@asked.jsonl"),
+        {**ASKED, "shots": 1, "chain_of_thought": "two_stage", "option_order": "shuffled"},
+        {"shots": "needs benchmark.demonstrations", "option_order": "would have no effect"},
+        VLM,
+    ),
+    "vqa with examples": Case(
+        ("benchmark=vqa", "benchmark.data=@asked.jsonl", "benchmark.wording=listed",
+         "benchmark.demonstrations=@solved.yaml", "benchmark.shots=1",
+         "benchmark.option_order=shuffled", "benchmark.chain_of_thought=two_stage"),
+        {**ASKED, "shots": 0, "demonstrations": "@shown.yaml", "wording": "plain",
+         "chain_of_thought": "one_stage", "protocol": "write"},
+        {"wording": "would have no effect", "protocol": "writes rationale and answer together"},
+        VLM,
+    ),
+    "written vqa": Case(
+        ("benchmark=vqa", "benchmark.data=@asked.jsonl", "benchmark.protocol=write"),
+        {**ASKED, "shots": 1, "chain_of_thought": "one_stage"},
+        {"shots": "needs benchmark.demonstrations", "chain_of_thought": "needs benchmark.shots"},
+        VLM,
+    ),
+    "entailment": Case(
+        ("benchmark=entailment", "benchmark.data=@texts"),
+        {"data": "@bigger", "photos": "@photos", "answers": "@follows.jsonl"},
+        {"photos": "premises"}, ("model=tiny_vilt_entailer",),
+    ),
+    "insertion": Case(
+        ("benchmark=insertion", "benchmark.data=@texts", "benchmark.pairs_per_batch=4",
+         "benchmark.synonyms=null"),
+        {"data": "@bigger", "compat": "code",
+         "sentence_encoder": {"_target_": f"{__name__}.Letters"},
+         "synonyms": "wordnet", "answers": "@kept.jsonl"},
+    ),
+    "text_overlap": Case(
+        ("benchmark=text_overlap", "benchmark.data=@texts", "benchmark.synonyms=null"),
+        {"data": "@bigger", "synonyms": "wordnet", "answers": "@kept.jsonl"}, model=(),
+    ),
+    "skew": Case(
+        ("benchmark=skew", "benchmark.data=@grids"),
+        {**GRIDS, "subjects": "unseen", "templates": ["a {subject}"]},
+        {"subjects": "no subject was held out"},
+    ),
+    "released skew of pools": Case(
+        ("benchmark=skew", "benchmark.data=@grids", "benchmark.compat=released",
+         "benchmark.permute=pool"),
+        {**GRIDS, "subjects": "unseen", "templates": ["a {subject}"], "compat": None},
+        {"subjects": "no subject was held out"},
+    ),
+    "stress": Case(
+        ("benchmark=stress", "benchmark.data=@edits"),
+        {"data": "@words", "random": "@words", "more": {"again": "@words"}, "control": "domain",
+         "parts": ["class"], "classes": "imagenet", "templates": ["an image of {c}"],
+         "clusters": {"_target_": "cfaug.bench.edit_clusters.EditClusters",
+                      "encoder": {"_target_": "cfaug.models.specs.HFClip",
+                                  "name_or_path": "zoo:clip-0"}}},
+    ),
+    "stress of a classifier": Case(
+        ("benchmark=stress", "benchmark.data=@edits"),
+        {"data": "@words", "random": "@words", "more": {"again": "@words"}, "control": "domain",
+         "parts": ["class"], "classes": "imagenet", "templates": ["an image of {c}"],
+         "clusters": {"_target_": "cfaug.bench.edit_clusters.EditClusters",
+                      "encoder": {"_target_": "cfaug.models.specs.HFClip",
+                                  "name_or_path": "zoo:clip-0"}}},
+        model=("model=tiny_classifier",),
+    ),
+    "image_quality": Case(
+        ("benchmark=image_quality", "benchmark.data=@edits"),
+        {"data": "@words", "random": "@words", "more": {"again": "@words"}, "control": "domain"},
+    ),
+    "caption_perplexity": Case(
+        ("benchmark=caption_perplexity", "benchmark.data=@edits"),
+        {"data": "@words", "random": "@words", "more": {"again": "@words"}, "control": "domain"},
+        model=("model=language_model",),
+    ),
+    "attribute_detector": Case(
+        ("benchmark=attribute_detector", "benchmark.data=@grids"),
+        {**GRIDS, "attribute": "race", "template": "a {value} one", "labels": "@seen.jsonl",
+         "prompts": {"male": "a man", "female": "a woman"}, "answers": {"good": "asked"},
+         "grids": ["other"]},
+        {"grids": "is missing"},
+    ),
+    "attribute_detector with labels": Case(
+        ("benchmark=attribute_detector", "benchmark.data=@grids", "benchmark.labels=@seen.jsonl",
+         "+benchmark.prompts={male: man, female: woman}"),
+        {**GRIDS, "attribute": "race", "template": "a {value} one", "labels": None,
+         "prompts": None, "answers": {"good": "left_out"}, "grids": ["other"]},
+        {"grids": "is missing", "data": "not in", "attribute": "is not a value"},
+    ),
+    "visogender": Case(
+        ("benchmark=visogender", "benchmark.data=[@OO.tsv,@OP.tsv]", "benchmark.images=@people"),
+        {"data": ["@OO.tsv"], "ks": [3], "zeros": "one", "templates": {
+            "occupation": "{person}: {pronoun} {other}",
+            "participant": "{other}: {pronoun} {person}"},
+         "images": "/nowhere"},
+        {"images": "nowhere"},
+    ),
+}  # fmt: skip

@@ -1,0 +1,166 @@
+"""A typed setting of annotate= changes what is written, or is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from cfaug.errors import UserError
+from cfaug.run.annotation_source import Source
+from cfaug.run.arguments import flatten
+from cfaug.run.build import build
+from tests.run.evaluated_sources import Sources
+from tests.run.test_unread_evaluate import compose, is_unread
+
+PAIRS = "shapescapes:ood_pairs"
+
+ELSEWHERE = {
+    "annotate.out": "the place of what is written",
+    "annotate.question.title": "names the question in messages and headings",
+    "annotate.category_question": "only with sorted errors, or on the page of annotate=taxonomy",
+    "annotate.categories": "files of sorted errors, of which there are none here",
+    "annotate.question.options": "wordings of answers, whose labels every step reads",
+    "annotate.question.field": "the name of an answer in all files of a survey",
+    "annotate.question.pictures": "the pictures of the page, and whether the sets are whole",
+    "annotate.question.show_caption": "the page, and whether equal images are asked about once",
+    "annotate.question.leave_out": "kinds of edits, one of which the source has to hold",
+    "annotate.question.reference": "printed beside people's answers to such a question",
+    "annotate.question.fields": "the title in tables, the text on the page",
+    "annotate.question.attention": "the checks that answers here are not about",
+    "annotate.analyses.altered_subjects.wordnet_senses": "WordNet, which this machine may lack",
+    "annotate.question.strata": "of grids alone",
+    "annotate.question.illustrated": "unanimous answers, of which there are none here",
+}
+"""Settings that place, name, or matter to other sources than these."""
+
+
+class Step(NamedTuple):
+    """A step of annotate= on a tiny source, with other values of settings than their types give."""
+
+    source: str
+    words: tuple[str, ...]
+    others: Mapping[str, Any] = {}
+
+
+ASSIGNED = {"assignment.annotators": 4, "assignment.annotators_per_item": 2,
+            "assignment.overlap_fraction": 0.9, "assignment.sample": 3, "side": 24}  # fmt: skip
+ASKED = {"screening": "known.jsonl", "question.accepted": ["incorrect"],
+         "question.reported": ["incorrect", "correct", "neither", "both"],
+         "question.image_sets": ["first", "second"]}  # fmt: skip
+READ = ("annotate.answers=[answers.jsonl]", "annotate.categories=[]")
+
+STEPS = {
+    "export": Step(PAIRS, ("export",), {**ASSIGNED, **ASKED}),
+    "export without overlap": Step(
+        PAIRS, ("export", "annotate.assignment.overlap_fraction=0"), {**ASSIGNED, **ASKED}
+    ),
+    "export of a form": Step(
+        "edits", ("export", "annotate/question=lance"), {**ASSIGNED, "question.per_kind": 1}
+    ),
+    "export of a form about captions": Step(
+        "texts", ("export", "annotate/question=quality", "annotate.question.per_kind=2",
+                  "annotate.assignment.overlap_fraction=0.5"),
+        {**ASSIGNED, "assignment.sample": 1, "assignment.overlap_fraction": 0.1,
+         "question.per_kind": 1, "question.examples": 1},
+    ),
+    "read": Step(PAIRS, ("read", *READ), {**ASKED, "analyses.altered_subjects.at_least": 1}),
+    "read with a screening": Step(
+        PAIRS, ("read", *READ, "annotate.screening=known.jsonl", "annotate.screening_minimum=0.5"),
+        {**ASKED, "screening": "others.jsonl", "screening_minimum": 0.7,
+         "analyses.altered_subjects.at_least": 1},
+    ),
+    "taxonomy": Step(PAIRS, ("taxonomy", READ[0], "annotate.sample=5"), {**ASKED, "side": 24}),
+    "simulate": Step(
+        PAIRS, ("simulate", "annotate.mistakes=0.5", "annotate.sorted_errors=1"),
+        {**ASSIGNED, **ASKED, "mistakes": 0.9},
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Sources:
+    return Sources(tmp_path_factory.mktemp("sources"))
+
+
+def lay_answers(source: Source) -> None:
+    """Write answers, known answers and the oracle's for the pairs of a source."""
+    members = [source.index.key(row).rpartition("_")[::2] for row in range(len(source.index))]
+    labels = ("original", "counterfactual")
+
+    def write(file: str, people: tuple[str, ...], turn: int, count: int) -> None:
+        lines = [
+            {"key": key, "member": int(member), "annotator": who,
+             "label": labels[(int(member) + (at % (int(who) + 2) == turn)) % 2]}
+            for who in people
+            for at, (key, member) in enumerate(members[:count])
+        ]  # fmt: skip
+        Path(file).write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    write("answers.jsonl", ("1", "2"), 0, len(members))
+    write("known.jsonl", ("1",), 3, 4)
+    write("others.jsonl", ("1",), 2, 5)
+    write("oracle.jsonl", ("1",), 3, len(members))
+
+
+def written(node: Mapping[str, Any], source: Source, folder: Path) -> dict[str, bytes]:
+    """Return what a step writes."""
+    folder.mkdir()
+    suffix = Path(node["out"]).suffix
+    build({**node, "out": str(folder / f"out{suffix}")}).run(source)
+    return {str(f.relative_to(folder)): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
+
+
+def refusal(node: Mapping[str, Any], source: Source, folder: Path) -> str | None:
+    """Return why a step with a changed setting is refused; ``None`` if it is not."""
+    try:
+        written(node, source, folder)
+    except UserError as error:
+        return str(error)
+    return None
+
+
+def other_value(value: Any) -> Any:
+    """Return another value of the same type."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, list):
+        return [*value[1:], *value[:1]] if len(value) > 1 else []
+    return value + 1 if isinstance(value, int | float) else f"{value}, or so"
+
+
+def put(node: Any, path: list[str], value: Any) -> Any:
+    """Return nested settings with another value at a place."""
+    return {**node, path[0]: put(node[path[0]], path[1:], value)} if path else value
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STEPS)
+def test_every_setting_of_a_step_changes_what_is_written_or_is_refused(
+    name, sources, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    step = STEPS[name]
+    words = [f"annotate={step.words[0]}", *step.words[1:]]
+    config = compose(*words)
+    place = step.source if step.source == PAIRS else sources[step.source]
+    index = sources.context.open(place)
+    source = Source("asked", index, lambda: Path("oracle.jsonl"), sources.context.open)
+    lay_answers(source)
+    before, dead = written(config["annotate"], source, tmp_path / "before"), []
+    for number, (key, value) in enumerate(flatten({"annotate": config["annotate"]}).items()):
+        if "_target_" in key or any(key.startswith(one) for one in ELSEWHERE):
+            continue
+        short = key.removeprefix("annotate.")
+        other = step.others[short] if short in step.others else other_value(value)
+        node = put(config["annotate"], short.split("."), other)
+        if is_unread(f"{key}=x", {**config, "annotate": node}, words):
+            continue
+        if refusal(node, source, tmp_path / str(number)) is None and (
+            written(node, source, tmp_path / f"{number}_again") == before
+        ):
+            dead.append(key)
+    assert dead == []

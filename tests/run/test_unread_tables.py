@@ -1,0 +1,159 @@
+"""A typed setting of table=, comparison= and model= is read by its class, or is refused."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from types import FunctionType
+from typing import Any
+
+import pytest
+
+from cfaug.models import specs
+from cfaug.papers.tables import PaperTable
+from cfaug.prompt_files import read_yaml
+from cfaug.read_with import declared_by
+from cfaug.report.comparison import Comparison
+from cfaug.run.binding import locate
+from tests.test_conf import CONF
+
+TABLES = sorted(file.stem for file in (CONF / "table").glob("*.yaml"))
+
+
+def target_of(name: str) -> type:
+    """Return the class of a shipped table, which may be that of the file it begins with."""
+    node = read_yaml(CONF / "table" / f"{name}.yaml")
+    if "_target_" in node:
+        return locate(node["_target_"])
+    return target_of(next(one for one in node["defaults"] if one in TABLES))
+
+
+def names_used(function: Any) -> set[str]:
+    """Return the attributes that a function reads of any object, or passes by name."""
+    every = list(ast.walk(ast.parse(textwrap.dedent(inspect.getsource(function)))))
+    named = [value for one in every if isinstance(one, ast.Call) for value in one.args]
+    return {one.attr for one in every if isinstance(one, ast.Attribute)} | {
+        str(one.value) for one in named if isinstance(one, ast.Constant)
+    }
+
+
+def code_of(target: type, name: str) -> list[Any]:
+    """Return the methods behind an attribute: the class's own, and what it extends by super()."""
+    found = []
+    for base in target.__mro__:
+        one = vars(base).get(name)
+        one = getattr(one, "fget", None) or getattr(one, "func", None) or one
+        one = getattr(one, "__func__", one)
+        if isinstance(one, FunctionType) and one.__module__.split(".")[0] in ("cfaug", "tests"):
+            found.append(one)
+            if "super()" not in inspect.getsource(one):
+                break
+    return found
+
+
+def fields_read(target: type, start: str = "build") -> set[str]:
+    """Return the fields that a class reads when it is built, by the methods that it reaches.
+
+    Functions of its module may take it as an argument, so what they read counts as well.
+    """
+    waiting, seen = [start], set[str]()
+    module = sys.modules[target.__module__]
+    helpers = [one for one in vars(module).values()
+               if isinstance(one, FunctionType) and one.__module__ == module.__name__]  # fmt: skip
+    used = set().union(*map(names_used, helpers)) if helpers else set[str]()
+    waiting += used
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        for function in code_of(target, name):
+            waiting += names_used(function)
+    return seen & {one.name for one in fields(target)}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_reads_every_setting_or_says_that_it_does_not(name):
+    target = target_of(name)
+    never = {name for name, conditions in declared_by(target).items() if not conditions}
+    taken = {one.name for one in fields(target) if one.init}
+    assert fields_read(target) & taken == taken - never
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithDead(PaperTable):
+    """A table with a setting that no method reaches."""
+
+    dead: int = 0
+    read: int = 0
+
+    def build(self, runs: Any) -> Any:
+        """Return a document."""
+        return self.document(notes=[self._note()])
+
+    def _note(self) -> str:
+        return str(self.read)
+
+    def _forgotten(self) -> str:
+        return str(self.dead)
+
+
+def test_a_setting_that_no_method_reads_is_found():
+    dead = {one.name for one in fields(WithDead)} - fields_read(WithDead)
+    assert dead == {"dead", "partial", "commands"}
+
+
+def test_a_comparison_reads_every_setting():
+    from cfaug.run import compare
+
+    own = fields_read(Comparison, "choose_baselines") | fields_read(Comparison, "headline")
+    assert own | names_used(compare) >= {one.name for one in fields(Comparison)}
+
+
+WHERE = ("name_or_path", "revision", "weights", "pretrained")
+"""Settings that name the weights, by whose hash results are recognised."""
+
+SPEED_OR_TRAINING = {
+    "sharing": "speed: an image is processed once, or once for each question",
+    "tokens_at_once": "memory",
+    "logit_scale_min": "training, refused by evaluate.py",
+    "logit_scale_max": "training, refused by evaluate.py",
+}
+
+OTHERS: dict[str, Any] = {
+    "max_length": 9, "geometry": "squash", "classes": "names.txt", "labels": ("a", "b", "c"),
+    "prompt": "{image}{question}", "asked": "labels", "reduction": "token_mean", "dtype": "float16",
+    "prefix": "a", "num_beams": 2, "max_new_tokens": 2, "min_new_tokens": 2,
+    "repetition_penalty": 2.0, "threshold": 0.9, "vocabulary": "names.txt", "template": "a {label}",
+    "overlap": 0.9, "most": 2, "architecture": "other", "prepared_as": "DEFAULT",
+}  # fmt: skip
+"""Another value of every other setting of a model."""
+
+NEEDED: dict[str, Callable[..., Any]] = {
+    "OpenClip": lambda kind: kind("RN50", "openai"),
+    "TorchvisionClassification": lambda kind: kind("resnet50", "file"),
+    "InceptionFeatures": lambda kind: kind("file"),
+}
+
+
+def answers_of(spec: Any) -> Any:
+    """Return the settings by which a model's results are recognised."""
+    if isinstance(spec, specs.OpenClip):
+        return spec.architecture
+    return spec.answering()
+
+
+@pytest.mark.parametrize("kind", [one for one in specs.every() if hasattr(one, "provides")])
+def test_every_setting_of_a_model_changes_its_identity(kind, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "names.txt").write_text("a\nb\n")
+    usual = NEEDED.get(kind.__name__, lambda kind: kind("somewhere"))(kind)
+    for one in fields(kind):
+        if one.name in (*WHERE, *SPEED_OR_TRAINING):
+            continue
+        other = replace(usual, **{one.name: OTHERS[one.name]})
+        assert answers_of(other) != answers_of(usual), one.name
