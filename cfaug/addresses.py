@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,6 +35,9 @@ STARTS = re.compile(r"[a-z][a-z0-9+.-]*:/|\b(?:https?|hf|gs|pipe):", re.IGNORECA
 
 SETTING = re.compile(r"(?P<key>[-+~]*(?:(?!:/)[\w.@/:$-])+)=(?P<value>.*)", re.DOTALL)
 """A word of a command line, ``key=value``."""
+
+VARIABLE = re.compile(r"\$\{oc\.env:\s*(\w+)\s*\}")
+"""A reference of OmegaConf's to a variable of the environment."""
 
 QUERY = re.compile(r"[?#&;]")
 """The start of what is hidden after a path; ``&`` and ``;`` stand there by mistake."""
@@ -251,16 +255,13 @@ def _hide_part(part: re.Match[str]) -> str:
 
 
 def _hide_plain(text: str) -> str:
-    """Hide a value of a command line, with the environment's variables that it refers to."""
-    if "${" not in text or without_secrets(text) == text:
-        return hide(text)
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
+    """Hide a value of a command line, with the environment's variables that it refers to.
 
-    try:
-        return hide(str(OmegaConf.create([text])[0]))
-    except OmegaConfBaseException:
-        return text  # it refers to other settings, and is hidden with them
+    A value that refers to other settings is hidden with them (``hide_settings``).
+    """
+    if without_secrets(text) != text:
+        text = VARIABLE.sub(lambda found: os.environ.get(found[1], found[0]), text)
+    return text if "${" in text else hide(text)
 
 
 def hide_settings(tree: Any, under: str = "") -> Any:
