@@ -36,6 +36,9 @@ STARTS = re.compile(r"[a-z][a-z0-9+.-]*:/|\b(?:https?|hf|gs|pipe):", re.IGNORECA
 SETTING = re.compile(r"(?P<key>[-+~]*(?:(?!:/)[\w.@/:$-])+)=(?P<value>.*)", re.DOTALL)
 """A word of a command line, ``key=value``."""
 
+VARIABLE = re.compile(r"\$\{oc\.env:\s*(\w+)\s*\}")
+"""A reference of OmegaConf's to a variable of the environment."""
+
 QUERY = re.compile(r"[?#&;]")
 """The start of what is hidden after a path; ``&`` and ``;`` stand there by mistake."""
 
@@ -51,9 +54,6 @@ CREDENTIALS = re.compile(
     re.VERBOSE,
 )
 """Options of curl, wget and others, and assignments, with values that may change with a token."""
-
-ENVIRONMENT = re.compile(r"\$\{oc\.env:(\w+)(?:,([^{}]*))?\}")
-"""A variable of the environment in a setting, with its default."""
 
 PROGRAM = re.compile(r"[\w./+-]+")
 SHOWN_PATH = re.compile(r"[\w./{},%~+:@-]*")
@@ -255,12 +255,13 @@ def _hide_part(part: re.Match[str]) -> str:
 
 
 def _hide_plain(text: str) -> str:
-    """Hide a value of a command line, with the environment's variables that it refers to."""
-    if "${" not in text or without_secrets(text) == text:
-        return hide(text)
-    resolved = ENVIRONMENT.sub(lambda found: os.environ.get(found[1], found[2] or found[0]), text)
-    # A text that refers to other settings is hidden with them.
-    return text if "${" in resolved else hide(resolved)
+    """Hide a value of a command line, with the environment's variables that it refers to.
+
+    A value that refers to other settings is hidden with them (``hide_settings``).
+    """
+    if without_secrets(text) != text:
+        text = VARIABLE.sub(lambda found: os.environ.get(found[1], found[0]), text)
+    return text if "${" in text else hide(text)
 
 
 def hide_settings(tree: Any, under: str = "") -> Any:
