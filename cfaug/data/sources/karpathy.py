@@ -24,7 +24,7 @@ LISTS = ("", "karpathy", "caption_datasets", "annotations")
 """Folders in which the list may be."""
 
 OTHER_LISTS = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json")
-"""Files of the library ``datasets``, which are no lists of images."""
+"""Files of the library ``datasets``, none of which is a list of images."""
 
 IMAGES = ("images", "flickr30k-images", "flickr30k_images", "train2014", "val2014")
 """Folders of images; if none of them exists, images may be anywhere below."""

@@ -188,7 +188,7 @@ def table_records(
 
     Args:
         file: the table; see ``list_records``.
-        longest_field: as for ``list_records``.
+        longest_field: maximum number of characters in a field; see ``list_records``.
         unquoted: whether the second of two columns may contain the separator without quotes, as
             captions of Flickr8k do.
 
