@@ -107,7 +107,11 @@ def _read(file: Path, columns: Sequence[str], optional: str | None = None) -> pa
         more = [optional] if optional in pq.read_schema(file).names else []
         return pq.read_table(file, columns=[*columns, *more])
     except (OSError, pa.ArrowException) as error:
-        raise UserError(f"{file} is not a readable candidate log: {error}") from error
+        raise UserError(
+            f"{file} is not a readable candidate log: {error}. Remove it and its commit, "
+            f"{file.stem}.json, and run the same generate.py command again, which makes this shard "
+            "again"
+        ) from error
 
 
 def _numbers(table: pa.Table, name: str) -> np.ndarray:

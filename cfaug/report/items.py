@@ -5,11 +5,15 @@ that is a mean over items has a column of its own name: the mean of its values i
 ``results.jsonl`` and their number is its ``n``; it is null where the item does not count. The
 schema's metadata contains the hashes of the weights and of the data. If items are rankings,
 ``rankings/<benchmark>.parquet`` has the ranked candidates in the same form.
+
+``.<benchmark>.parquet.crc32`` beside a file is its checksum. It is hidden, so that programs that
+read a folder of parquet pass over it, and no part of the parquet, whose bytes do not depend on it.
 """
 
 from __future__ import annotations
 
 import io
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +23,7 @@ from urllib.parse import quote, unquote
 import numpy as np
 
 from cfaug.errors import UserError
-from cfaug.files import require_regular, write_file
+from cfaug.files import checksum, require_regular, write_file
 from cfaug.types import CLUSTER, ITEM, Column
 
 if TYPE_CHECKING:
@@ -104,6 +108,30 @@ def how_to_renew(benchmark: str) -> str:
     return f"remove {file} in the run's folder, and evaluate.py writes it again"
 
 
+def _checksum_file(file: Path) -> Path:
+    return file.with_name(f".{file.name}.crc32")
+
+
+def _checksum_line(check: int) -> bytes:
+    return f"{check:08x}\n".encode()
+
+
+def is_changed(file: Path) -> bool:
+    """Return whether a file of items has other bytes than were written.
+
+    A file without a checksum, as all were before, counts as unchanged.
+
+    Raises:
+        OSError: if it cannot be read.
+    """
+    try:
+        with require_regular(_checksum_file(file)).open("rb") as handle:
+            said = handle.read(len(_checksum_line(0)) + 1)
+    except FileNotFoundError:
+        return False
+    return said != _checksum_line(checksum(file))
+
+
 def write_items(folder: Path, items: Items, kept: str = FOLDER) -> Path:
     """Write items in place of earlier ones of their benchmark; equal items give equal bytes.
 
@@ -140,6 +168,8 @@ def write_items(folder: Path, items: Items, kept: str = FOLDER) -> Path:
         )
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
+        # Before the file: a process killed between the two leaves items that are written again.
+        write_file(_checksum_file(file), _checksum_line(zlib.crc32(buffer.getvalue())))
         write_file(file, buffer.getvalue())
     except OSError as error:
         raise UserError(f"{file} cannot be written: {error.strerror}") from error
@@ -196,7 +226,7 @@ def _texts(values: Sequence[str]) -> pa.Array:
 
 
 def has_items(folder: Path, benchmark: str, weights: str, data: str, kept: str = FOLDER) -> bool:
-    """Return whether a benchmark's items were saved for these weights and this data.
+    """Return whether a benchmark's items were saved for these weights and this data, unchanged.
 
     Args:
         folder: folder of the run, with the file in its subfolder ``kept``.
@@ -213,6 +243,8 @@ def has_items(folder: Path, benchmark: str, weights: str, data: str, kept: str =
         return False
     try:
         about = _about(pq.read_schema(require_regular(file)))
+        if is_changed(file):
+            return False
     except (OSError, pa.ArrowException):
         return False  # damaged: evaluating again rewrites it
     return about == (FORMAT, benchmark, weights, data)
@@ -232,7 +264,7 @@ def read_items(folder: Path, benchmark: str, kept: str = FOLDER) -> Items | None
         kept: kind of file, ``FOLDER`` or ``RANKINGS``.
 
     Raises:
-        UserError: if the file cannot be read or does not contain items.
+        UserError: if the file cannot be read, was changed, or does not contain items.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -241,6 +273,10 @@ def read_items(folder: Path, benchmark: str, kept: str = FOLDER) -> Items | None
     if not file.exists():
         return None
     try:
+        if is_changed(file):
+            raise UserError(
+                f"{file} cannot be read: it was changed or damaged since it was written; {AGAIN}"
+            )
         with require_regular(file).open("rb") as handle:
             table = pq.read_table(handle)
     except (OSError, pa.ArrowException) as error:

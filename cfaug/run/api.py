@@ -19,7 +19,7 @@ from cfaug.messages import CALLED_BY, name_commands
 from cfaug.report.records import Run
 from cfaug.report.records import read_run as read_run_folder
 from cfaug.report.results import RECORD, RESULTS, Result, read_results
-from cfaug.run.arguments import write_override
+from cfaug.run.arguments import flatten, write_override
 from cfaug.run.installation import is_checkout
 from cfaug.run.launch import DONE, Jobs, collect_reports, explain
 from cfaug.run.unread import OPEN_SOURCE, refuse_others
@@ -310,6 +310,22 @@ def _plan(settings: Settings | None, more: Settings) -> TrainJob:
     return plan_run(TrainSettings(**config, overrides=words))
 
 
+def _flatten(settings: Settings) -> dict[str, Any]:
+    """Return settings by their names with dots, also those in dictionaries of settings."""
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        if not isinstance(key, str):
+            raise UserError(
+                f"{key!r} is not the name of a setting: names are texts, such as "
+                '{"data.cf_ratio": 0.6}'
+            )
+        for name, one in flatten({key: value}).items():
+            if name in found:
+                raise UserError(f"duplicated setting: {name} is given twice")
+            found[name] = one
+    return found
+
+
 def _compose(
     name: str, settings: Settings | None, more: Settings, named: Settings | None = None
 ) -> Jobs:
@@ -317,7 +333,7 @@ def _compose(
 
     Args:
         name: the command.
-        settings: settings by their names, which may hold dots.
+        settings: settings by their names, which may hold dots, or in dictionaries.
         more: further settings.
         named: the settings that follow from the first argument of a function.
 
@@ -330,7 +346,7 @@ def _compose(
         raise UserError(
             f'{settings!r} is invalid: settings are a dictionary, such as {{"data.cf_ratio": 0.6}}'
         )
-    given, named = dict(settings or {}), dict(named or {})
+    given, more, named = map(_flatten, (settings or {}, more, named or {}))
     duplicated = sorted(map(str, given.keys() & more.keys()))
     if duplicated:
         raise UserError(f"duplicated setting: {', '.join(duplicated)} is given in both places")

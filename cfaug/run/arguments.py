@@ -305,6 +305,8 @@ def write_override(key: str, value: Any) -> str:
     'data.cf_ratio=0.6'
     >>> write_override("benchmark.only", ["a, b", None])
     'benchmark.only=["a, b",null]'
+    >>> write_override("a.b", [{"c": "d e"}])
+    'a.b=[{c:"d e"}]'
 
     Raises:
         UserError: for a text with a null byte, which no path and no name can have.
@@ -317,7 +319,8 @@ def write_override(key: str, value: Any) -> str:
 
 def _write(value: Any) -> str:
     if isinstance(value, Mapping):
-        return "{" + ",".join(f"{_quote(str(k))}:{_write(v)}" for k, v in value.items()) + "}"
+        # Hydra reads no quotes around keys.
+        return "{" + ",".join(f"{key}:{_write(one)}" for key, one in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ",".join(map(_write, value)) + "]"
     if value is None:

@@ -81,7 +81,7 @@ def test_a_source_without_any_has_none(tmp_path: Path) -> None:
     index = open_index(tmp_path / "shards", tmp_path / "cache")
     assert not (index.folder / EXTRA).exists()
     assert (index.extra_names, index.extra_row(0)) == ((), {})
-    with pytest.raises(UserError, match="no column 'a1': choose from it has none"):
+    with pytest.raises(UserError, match="no column 'a1': it has none besides image"):
         index.extra("a1")
 
 

@@ -135,6 +135,18 @@ def test_a_hidden_folder_beside_splits_hides_no_split(tmp_path):
     assert classes.tested_folder(str(tmp_path / "set")) == str(tmp_path / "set" / "test")
 
 
+def test_a_hidden_image_that_a_list_names_is_read(tmp_path):
+    captions_csv(tmp_path / "set")
+    (tmp_path / "set" / ".own").mkdir()
+    for name in "xy":
+        (tmp_path / "set" / ".own" / f"{name}.png").write_bytes(noise_image(70))
+    with (tmp_path / "set" / "captions.csv").open("a") as handle:
+        handle.write(".own/x.png,one more\n")
+    index = open_index(tmp_path / "set", tmp_path / "cache")
+    assert texts(index) == [*TEXTS.values(), "one more"]
+    assert "not read: 1 hidden image (.own)" in said(index)
+
+
 def test_a_folder_of_hidden_images_alone_is_refused_with_their_number(tmp_path):
     litter(tmp_path / "set")
     with pytest.raises(UserError, match=r"no form that is known \(6 hidden images \(\._a\.png, "):

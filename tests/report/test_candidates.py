@@ -82,8 +82,10 @@ def test_what_is_no_log_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has no candidate log"):
         write_candidates(tmp_path, SCORES, THRESHOLDS)
     (tmp_path / "00000.parquet").write_bytes(b"no parquet")
-    with pytest.raises(UserError, match=r"00000\.parquet is not a readable candidate log"):
+    with pytest.raises(UserError, match=r"00000\.parquet is not a readable candidate log.*") as it:
         write_candidates(tmp_path, SCORES, THRESHOLDS)
+    # N39: no way out was named.
+    assert "Remove it and its commit, 00000.json, and run the same generate.py" in str(it.value)
     pq.write_table(pa.table({"a": [1]}), tmp_path / "00000.parquet")
     with pytest.raises(UserError, match=r"00000\.parquet is not a readable candidate log"):
         write_candidates(tmp_path, SCORES, THRESHOLDS)

@@ -59,7 +59,10 @@ def test_equal_items_are_equal_bytes_and_replace_earlier_ones(tmp_path):
     write_items(tmp_path, Items("own/test", "v", "d", COLUMNS))
     assert read_items(tmp_path, "own/test").weights == "v"
     assert write_items(tmp_path, ONE).read_bytes() == first
-    assert [file.name for file in (tmp_path / "items").iterdir()] == ["own%2Ftest.parquet"]
+    assert sorted(file.name for file in (tmp_path / "items").iterdir()) == [
+        ".own%2Ftest.parquet.crc32",
+        "own%2Ftest.parquet",
+    ]
 
 
 @given(
@@ -162,9 +165,74 @@ def test_what_cannot_be_kept_is_refused(tmp_path):
 def test_items_from_elsewhere_are_checked(tmp_path, columns, says):
     file = write_items(tmp_path, ONE)
     metadata = pq.read_schema(file).metadata
+    checksum_of(file).unlink()
     pq.write_table(pa.table(columns).replace_schema_metadata(metadata), file)
     with pytest.raises(UserError, match=f"{says}.*; remove it, and evaluate.py writes it again"):
         read_items(tmp_path, ONE.benchmark)
+
+
+def checksum_of(file):
+    return file.with_name(f".{file.name}.crc32")
+
+
+def test_any_flipped_byte_is_noticed(tmp_path):
+    """N40: only a truncated file was; one byte flipped within it changed answers in silence."""
+    file = write_items(tmp_path, ONE)
+    content = file.read_bytes()
+    for at in range(0, len(content), 7):
+        file.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        assert not has_items(tmp_path, "own/test", "w", "d")
+        with pytest.raises(UserError, match=r"damaged since it .*; remove it, and evaluate\.py"):
+            read_items(tmp_path, "own/test")
+    file.write_bytes(content)
+    assert has_items(tmp_path, "own/test", "w", "d")
+    assert len(read_items(tmp_path, "own/test")) == 3
+
+
+def test_items_without_a_checksum_count_as_before(tmp_path):
+    """N40: they were written before there were checksums, or copied without hidden files."""
+    file = write_items(tmp_path, ONE)
+    checksum_of(file).unlink()
+    assert has_items(tmp_path, "own/test", "w", "d")
+    assert len(read_items(tmp_path, "own/test")) == 3
+
+
+def test_the_checksum_is_no_part_of_what_others_read(tmp_path):
+    """N40: the parquet has the bytes that it had, and a folder of parquet is read as one."""
+    write_items(tmp_path, ONE)
+    write_items(tmp_path, Items("other", "w", "d", COLUMNS))
+    assert pq.read_table(tmp_path / "items").num_rows == 6
+    assert set(pq.read_schema(items_file(tmp_path, "other")).metadata) == {
+        b"format", b"benchmark", b"weights", b"data",
+    }  # fmt: skip
+    assert benchmarks_with_items(tmp_path) == ["other", "own/test"]
+
+
+@pytest.mark.parametrize("said", [b"", b"zz", b"00000000\n", b"0" * 100])
+def test_a_damaged_checksum_has_the_items_written_again(tmp_path, said):
+    file = write_items(tmp_path, ONE)
+    checksum_of(file).write_bytes(said)
+    assert not has_items(tmp_path, "own/test", "w", "d")
+    write_items(tmp_path, ONE)
+    assert has_items(tmp_path, "own/test", "w", "d")
+
+
+def test_an_interrupted_write_leaves_items_that_are_written_again(tmp_path, monkeypatch):
+    """N40: killed between the checksum and the items, old items remain under the new checksum."""
+    write_items(tmp_path, ONE)
+    write = items.write_file
+
+    def die(path, content):
+        if path.suffix == ".parquet":
+            raise KeyboardInterrupt
+        write(path, content)
+
+    monkeypatch.setattr(items, "write_file", die)
+    with pytest.raises(KeyboardInterrupt):
+        write_items(tmp_path, Items("own/test", "v", "d", COLUMNS))
+    monkeypatch.undo()
+    assert not has_items(tmp_path, "own/test", "w", "d")
+    assert not has_items(tmp_path, "own/test", "v", "d")
 
 
 def test_items_of_another_benchmark_are_not_taken(tmp_path):

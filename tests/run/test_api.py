@@ -65,6 +65,27 @@ def test_a_mistake_is_the_commands_sentence():
         cfaug.mix({"seed": 1}, seed=2)
 
 
+def test_settings_may_be_nested_as_in_yaml():
+    """N38: a nested dictionary was answered with a sentence of Hydra's grammar."""
+    with pytest.raises(cfaug.UserError, match=r"^data\.cf_ratio=2 should be"):
+        cfaug.mix({"data": {"cf_ratio": 2}})
+    with pytest.raises(cfaug.UserError, match=r"did you mean data\.cf_ratio"):
+        cfaug.mix({"data": {"cf_rato": 0.5}})
+    with pytest.raises(cfaug.UserError, match=r"duplicated setting: data\.cf_ratio is given twice"):
+        cfaug.mix({"data": {"cf_ratio": 0.5}, "data.cf_ratio": 0.6})
+    with pytest.raises(cfaug.UserError, match=r"setting: data\.cf_ratio is given in both"):
+        cfaug.mix({"data": {"cf_ratio": 0.5}}, **{"data.cf_ratio": 0.6})
+    with pytest.raises(cfaug.UserError, match=r"^data\.real=\[a,{b:1}\] should be a text"):
+        cfaug.mix({"data.real": ["a", {"b": 1}]})
+
+
+@pytest.mark.parametrize("key", [5, None, ("a", "b")])
+def test_names_of_settings_are_texts(key):
+    """N38: ``{5: 1}`` was "token recognition error"."""
+    with pytest.raises(cfaug.UserError, match="is not the name of a setting: names are texts"):
+        cfaug.mix({key: 1})
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

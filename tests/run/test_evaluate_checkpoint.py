@@ -82,7 +82,14 @@ def test_items_that_were_removed_come_again_with_the_same_bytes(place, shards, c
     folder = next(place.root.rglob("results.jsonl")).parent
     before = contents(folder)
     known = [kept.stat().st_mtime_ns for kept in features(shards)]
-    for harm in (lambda file: file.unlink(), lambda file: file.write_bytes(b"PAR1")):
+
+    def flip(file):
+        """N40: a flipped byte was not noticed, a truncated file was."""
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 1
+        file.write_bytes(content)
+
+    for harm in (lambda file: file.unlink(), lambda file: file.write_bytes(b"PAR1"), flip):
         for file in sorted(folder.glob("items/*.parquet")):
             harm(file)
             capsys.readouterr()

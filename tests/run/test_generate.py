@@ -43,6 +43,19 @@ def test_a_run_makes_sets_pages_and_a_json_line_and_parts_make_the_same(generate
         assert code == 0
     assert files(tmp_path / "parts") == first
 
+    # N39: a truncated log was "not a readable candidate log", and no way out was named.
+    log = tmp_path / "out" / "00001.parquet"
+    log.write_bytes(log.read_bytes()[:100])
+    (tmp_path / "out" / "candidates.svg").unlink()
+    code, _, said = generate()
+    assert code == 2
+    assert f"{log} is not a readable candidate log" in said
+    assert "Remove it and its commit, 00001.json, and run the same" in said
+    log.unlink()
+    log.with_suffix(".json").unlink()
+    assert generate()[0] == 0
+    assert files(tmp_path / "out") == first
+
 
 def test_other_settings_are_refused_with_the_difference(generate):
     assert generate("stage=captions", "limit=2")[0] == 0

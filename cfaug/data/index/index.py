@@ -258,7 +258,11 @@ class Index:
             UserError: for a name that the source lacks, with the choices.
         """
         if self._extra is None or name not in self.extra_names:
-            choices = ", ".join(self.extra_names) or "it has none"
+            if not self.extra_names:
+                raise UserError(
+                    f"{self.source} has no column {name!r}: it has none besides image and caption"
+                )
+            choices = ", ".join(self.extra_names)
             raise UserError(f"{self.source} has no column {name!r}: choose from {choices}")
         return self._extra.table.column(name)
 

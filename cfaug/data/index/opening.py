@@ -151,7 +151,7 @@ def _describe(reader: Reader, path: Path, written: Path) -> Description:
     described = reader.describe(path)
     left_out = [f"{others:,} other images"] if others else []
     home = split_home(path)[0]
-    left_out += hidden_below(home if home.is_dir() else home.parent)
+    left_out += hidden_below(home if home.is_dir() else home.parent, seen)
     return replace(described, left_out=(*described.left_out, *left_out))
 
 

@@ -23,7 +23,7 @@ from cfaug.data.sources.modified_captions import ModifiedPhotos
 from cfaug.data.sources.paired_folders import PairedFolders
 from cfaug.data.sources.photo_lists import PhotoList
 from cfaug.data.sources.pix2pix import InstructPix2Pix
-from cfaug.data.sources.records import check_one_list, unnamed_lists
+from cfaug.data.sources.records import check_one_list, unnamed_lists, unread_lists
 from cfaug.data.sources.released import Importer
 from cfaug.data.sources.row import Reader, Row
 from cfaug.data.sources.snli_ve import SnliVe
@@ -197,6 +197,7 @@ def detect(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
         if not path.is_dir():
             raise UserError(f"there is no folder {path}")
         os.listdir(path)  # otherwise an unreadable folder would look like a missing file
+        _refuse_saved(path)
         for reader in READERS:
             if isinstance(reader, SidecarText):  # neither it nor the next one reads a list
                 check_one_list(path, unnamed_lists(path))
@@ -207,18 +208,35 @@ def detect(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
     except OSError as error:
         raise unreadable_error(path, error) from error
     if images := len(images_below(path)):
+        unread = unread_lists(path)
+        known = f" ({', '.join(unread)}: of no form that is known)" if unread else ""
         raise UserError(
             f"{path} holds {images:,} image{'s' * (images > 1)} and nothing that says what they "
-            "show: write captions.csv (image, caption), labels.csv (image, label) or a .txt beside "
-            "each image, or lay the images of each class in a folder of their own. docs/data.md "
-            "lists every form that is read"
+            f"show{known}: write captions.csv (image, caption), labels.csv (image, label) or a "
+            ".txt beside each image, or lay the images of each class in a folder of their own. "
+            "docs/data.md lists every form that is read"
         )
-    known = dict.fromkeys(
+    every = dict.fromkeys(
         [one.description for one in READERS] + [one.description for one in IMPORTERS]
     )
-    forms = "\n".join(f"  {one}" for one in known)
+    forms = "\n".join(f"  {one}" for one in every)
     hidden = f" ({', '.join(hidden_below(path))} are left out)" if hidden_below(path) else ""
     raise UserError(f"{path} has no form that is known{hidden}; it should hold one of\n{forms}")
+
+
+def _refuse_saved(path: Path) -> None:
+    """Refuse a folder of ``datasets.save_to_disk``.
+
+    Raises:
+        UserError: with the way to write parquet of it.
+    """
+    saved = (path / "state.json").is_file() and next(path.glob("*.arrow"), None) is not None
+    if saved or (path / "dataset_dict.json").is_file():
+        raise UserError(
+            f"{path} was written by save_to_disk of the library datasets, whose Arrow files are "
+            "not read: write parquet, datasets.load_from_disk(...).to_parquet("
+            "'FOLDER/train.parquet'), of each split a file called by it, and name FOLDER"
+        )
 
 
 def item_list(path: Path) -> ItemList | None:

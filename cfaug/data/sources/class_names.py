@@ -51,7 +51,7 @@ def require_names(names: Sequence[str], where: str, remedy: str) -> None:
     Args:
         names: the names of the classes in prompts or captions.
         where: the source of the classes, for the error.
-        remedy: how to name them, for the error.
+        remedy: the way to name them, for the error.
 
     Raises:
         UserError: if all names are numbers.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -53,14 +53,20 @@ def list_folders(path: Path) -> Iterator[tuple[Path, list[str]]]:
         yield Path(here), sorted(name for name in names if not is_hidden(name))
 
 
-def hidden_below(path: Path) -> list[str]:
-    """Return a phrase about the hidden images below a folder, which are left out."""
+def hidden_below(path: Path, named: Collection[str] = ()) -> list[str]:
+    """Return a phrase about the hidden images below a folder, which are left out.
+
+    Args:
+        path: the folder.
+        named: the paths of images that are read all the same, because a list names them.
+    """
     counts = Counter[str]()
     for here, folders, names in os.walk(path):
         inside = Path(here).relative_to(path).parts
         owner = next((part for part in inside if is_hidden(part)), None)
         for name in names:
-            if name.lower().endswith(IMAGES) and (owner is not None or is_hidden(name)):
+            found = name.lower().endswith(IMAGES) and (owner is not None or is_hidden(name))
+            if found and os.path.join(here, name) not in named:
                 counts[owner or name] += 1
         if owner is None:
             folders.sort()

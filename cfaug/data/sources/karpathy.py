@@ -23,6 +23,9 @@ from cfaug.errors import UserError
 LISTS = ("", "karpathy", "caption_datasets", "annotations")
 """Folders in which the list may be."""
 
+OTHER_LISTS = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json")
+"""Files of the library ``datasets``, none of which is a list of images."""
+
 IMAGES = ("images", "flickr30k-images", "flickr30k_images", "train2014", "val2014")
 """Folders of images; if none of them exists, images may be anywhere below."""
 
@@ -93,7 +96,8 @@ class Karpathy:
             UserError: if there are several.
         """
         for folder in LISTS:
-            found = sorted((home / folder).glob("dataset_*.json"))
+            lists = (home / folder).glob("dataset_*.json")
+            found = sorted(file for file in lists if file.name not in OTHER_LISTS)
             if len(found) > 1:
                 raise UserError(
                     f"{home} has several lists; keep one of {', '.join(map(str, found))}"

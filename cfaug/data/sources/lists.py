@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Mapping
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
 from cfaug.errors import UserError
 from cfaug.files import require_regular
+from cfaug.messages import say_once
 
 LISTS = (".csv", ".json", ".jsonl", ".tsv")
 """Extensions of lists."""
@@ -25,6 +26,7 @@ memory."""
 
 DELIMITERS = {",": "a comma", "\t": "a tab", ";": "a semicolon", "|": "a bar"}
 BOM = "\ufeff"
+CARRIAGE_RETURNS = r"lines end in \r alone, as on old Macs; save the file with line ends \n"
 
 Record = tuple[str, Mapping[str, Any]]
 """The place of a record, ``FILE, line N``, and its fields by column."""
@@ -85,6 +87,8 @@ def _lines(file: Path, handle: BinaryIO) -> Iterator[tuple[str, str]]:
             raise UserError(
                 f"{where} is not UTF-8 (byte 0x{data[error.start]:02x}); save the file as UTF-8"
             ) from error
+        if number == 1 and "\n" not in line and "\r" in line.rstrip("\r"):
+            raise UserError(f"{where}: {CARRIAGE_RETURNS}")
         if "\0" in line:
             raise UserError(f"{where} holds a NUL byte: is it a text file in UTF-8?")
         yield where, line.removeprefix(BOM) if number == 1 else line
@@ -177,12 +181,27 @@ def _json_list(file: Path) -> Iterator[Record]:
         yield f"{file}, [{number}]", record
 
 
-def table_records(file: Path, longest_field: int | None = None) -> Iterator[Record]:
-    """Yield every record of a csv or tsv, whatever its extension; see ``list_records``."""
+def table_records(
+    file: Path, longest_field: int | None = None, *, unquoted: bool = False
+) -> Iterator[Record]:
+    """Yield every record of a csv or tsv, whatever its extension.
+
+    Args:
+        file: the table; see ``list_records``.
+        longest_field: maximum number of characters in a field; see ``list_records``.
+        unquoted: whether the second of two columns may contain the separator without quotes, as
+            captions of Flickr8k do.
+
+    Raises:
+        UserError: if a record is invalid, naming the file and the line.
+    """
     lines = (line for _, line in text_lines(file))
-    first = next(lines, "")
-    delimiter = _delimiter(file, first)
-    table = csv.reader(chain([first], lines), delimiter=delimiter, strict=True)
+    head = [*islice(lines, 2)]
+    delimiter = _delimiter(file, head)
+    content: Iterable[str] = chain(head, lines)
+    if unquoted and head and head[0].count(delimiter) == 1:
+        content = _quote_captions(content, delimiter, file)
+    table = csv.reader(content, delimiter=delimiter, strict=True)
     columns: list[str] = []
     while True:
         start = table.line_num + 1
@@ -206,6 +225,21 @@ def table_records(file: Path, longest_field: int | None = None) -> Iterator[Reco
         yield where, dict(zip(columns, row, strict=True))
 
 
+def _quote_captions(lines: Iterable[str], mark: str, file: Path) -> Iterator[str]:
+    """Yield lines of two columns, the second one in quotes even if the list has none."""
+    inside = False
+    for line in lines:
+        name, found, text = line.rstrip("\r\n").partition(mark)
+        if inside or not found or '"' in (name[:1], text[:1]):
+            inside ^= line.count('"') % 2 == 1
+            yield line
+            continue
+        if mark in text:
+            say_once(f"{file}: {DELIMITERS[mark]} in a caption without quotes is read as such")
+        doubled = text.replace('"', '""')
+        yield f'{name}{mark}"{doubled}"\n'
+
+
 def _next_row(table: Iterator[list[str]], longest_field: int) -> list[str] | None:
     """Return the next row, or ``None``: the limit is global in the process, and is restored."""
     before = csv.field_size_limit(longest_field)
@@ -215,11 +249,31 @@ def _next_row(table: Iterator[list[str]], longest_field: int) -> list[str] | Non
         csv.field_size_limit(before)
 
 
-def _delimiter(file: Path, header: str) -> str:
-    """Return the separator of fields: open_clip's lists have tabs, whatever their extension."""
+def _delimiter(file: Path, head: Sequence[str]) -> str:
+    """Return the separator of fields: open_clip's lists have tabs, whatever their extension.
+
+    Of several in the header it is the one that divides the next line into as many fields, the most.
+
+    Args:
+        file: the table.
+        head: its first two lines, or fewer.
+    """
+    header = head[0] if head else ""
     if file.suffix.lower() == ".tsv" or "\t" in header:
         return "\t"
-    return next((mark for mark in DELIMITERS if mark in header), ",")
+    marks = [mark for mark in DELIMITERS if mark in header] or [","]
+    if len(marks) == 1:
+        return marks[0]
+    return max(marks, key=lambda mark: _fields_alike(head, mark))
+
+
+def _fields_alike(head: Sequence[str], mark: str) -> int:
+    """Return the number of fields of every line; 0 if lines differ."""
+    try:
+        lengths = {len(row) for row in csv.reader(head, delimiter=mark) if row}
+    except csv.Error:
+        return 0  # reported by the reader of the table
+    return lengths.pop() if len(lengths) == 1 else 0
 
 
 def _columns(header: list[str], where: str) -> list[str]:
@@ -238,6 +292,8 @@ def _refuse(error: csv.Error, where: str, lines_on: int) -> NoReturn:
     limit = csv.field_size_limit()
     if "field limit" in str(error):
         cause = f"a field is longer than {limit:,} characters: is a quote not closed?"
+    elif "new-line character" in str(error):
+        cause = CARRIAGE_RETURNS
     elif lines_on > 0 or "end of data" in str(error):
         cause = 'a quote opens here and is not closed; close it, or write it twice ("") in a field'
     else:

@@ -82,6 +82,11 @@ def unnamed_lists(path: Path) -> list[Path]:
     return [file for file in _files(path) if _names_images(file, named=False)]
 
 
+def unread_lists(path: Path) -> list[str]:
+    """Return the names of the files of a folder that are called as lists are."""
+    return [file.name for file in _files(path)]
+
+
 def other_lists(path: Path) -> list[str]:
     """Return the names of the lists of a source that are not read, whatever they list."""
     chosen = find_list(path)
@@ -108,13 +113,23 @@ def _names_images(file: Path, *, named: bool) -> bool:
         return False
     if kind != ".json":
         sure = kind != ".txt" and not (named and file.stem.lower() in ANYTHING)
-        return sure or _has_captions(file)
+        return sure or _has_columns(file) or _has_captions(file)
     with file.open("rb") as handle:
         head = handle.read(HEAD).decode(errors="replace").removeprefix("\ufeff")
     if re.match(r"\s*\[\s*\{", head):
         wanted = (IMAGE, (*CAPTION, "conversations"))
         return all(re.search(rf'"(?:{"|".join(one)})(?:_\d)?"\s*:', head, re.I) for one in wanted)
     return file.stem.lower() in OBJECTS and re.match(r"\s*\{", head) is not None
+
+
+def _has_columns(file: Path) -> bool:
+    """Return whether the first line of a text is ``image,caption`` or the like."""
+    try:
+        first = next((line for _, line in text_lines(file)), "")
+    except UserError:
+        return False
+    names = {name.strip().lower() for name in re.split(r"[,;|\t]", first)}
+    return file.suffix.lower() == ".txt" and bool(names & {*IMAGE}) and bool(names & {*CAPTION})
 
 
 def _names_files(file: Path) -> bool:
@@ -150,7 +165,7 @@ def image_records(file: Path) -> Iterator[Record]:
     elif kind == ".token" or file.name.lower().endswith(".token.txt"):
         yield from _match_lines(file, FLICKR_TOKEN, "NAME.jpg#N and a caption, a tab between them")
     elif kind == ".txt":
-        yield from table_records(file)
+        yield from table_records(file, unquoted=True)
     elif _is_flickr(file):
         yield from _match_lines(file, FLICKR_ROW, "NAME.jpg| N| a caption", header=True)
     else:
