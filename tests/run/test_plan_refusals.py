@@ -29,7 +29,7 @@ from tests.run.conftest import SCENES
         (["data.cf_ratio=0", "data.counterfactual=shapescapes:nothing"], "no part is called"),
         (["data.cf_ratio=1", "data.real=/nowhere"], "data.real=/nowhere does not exist"),
         (["data.counterfactual_members=singles"], "is for sources of single images"),
-        (["+model.revision=abc"], "revision=abc is a commit of a model on the Hub"),
+        (["+model.revision=abc"], "revision=abc names a commit of the Hub"),
         # N3: negatives that no source has
         (["data.cf_ratio=0.5", "loss=negatives"], "has no effect: no training example of"),
         (
