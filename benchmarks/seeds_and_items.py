@@ -165,7 +165,7 @@ def false_alarms(design: Design, world: str) -> tuple[float, float]:
         rng = generator(trial, "false alarms", design.seeds, design.items, world)
         asked = WITHOUT_DIFFERENCE[world](design, rng)
         means = (
-            [one.mean() for one in asked.differences]
+            [np.mean(one) for one in asked.differences]
             if isinstance(asked, OwnTests)
             else [asked.arm.mean() - asked.baseline.mean()]
         )
