@@ -16,6 +16,7 @@ CLIP_benchmark is in the extra "dev", or ``pip install clip-benchmark``.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import resource
@@ -271,6 +272,8 @@ def main(argv: list[str]) -> int:
         return 0
     if args.quick:
         args.images, args.repeats = 12, 1
+    if importlib.util.find_spec("clip_benchmark") is None:
+        raise SystemExit("CLIP_benchmark is missing: pip install clip-benchmark")
     report(contest(args), args)
     return 0
 

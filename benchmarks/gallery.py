@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from browser import Browser
+from browser import NAMES, Browser, find
 
 if TYPE_CHECKING:
     from cfaug.types import CounterfactualSet
@@ -124,6 +124,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--keep", type=Path, help="write the page to this file and keep it")
     options = parser.parse_args()
+    if find() is None:
+        raise SystemExit(f"a browser is missing: install one of {', '.join(NAMES)}")
 
     from cfaug.report.gallery import write_gallery
 

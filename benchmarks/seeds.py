@@ -154,12 +154,13 @@ def main() -> None:
         help="settings of train.py, without seed",
     )  # fmt: skip
     options = parser.parse_args()
-    seeds = 2 if options.quick else options.seeds
-    rounds = 1 if options.quick else options.rounds
+    seeds, rounds, check = options.seeds, options.rounds, options.check
+    if options.quick:
+        seeds, rounds, check = 2, 1, 1
     words = [*options.words, *(QUICK if options.quick else [])]
     cores = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as folder:
-        found = measure(Seeds(seeds, words, Path(folder)), rounds, cores, options.check)
+        found = measure(Seeds(seeds, words, Path(folder)), rounds, cores, check)
     print(f"{platform.machine()}, {cores} cores, train.py {' '.join(words)}, {rounds} rounds")
     print(table(found, seeds))
     print("The packed runs' weights are the solo runs' bytes.")

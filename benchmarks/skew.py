@@ -9,6 +9,7 @@ resamples of sets, NDKL and paired gaps.
 
     python benchmarks/skew.py                 # one line per question
     python benchmarks/skew.py --permutations 100000
+    python benchmarks/skew.py --quick         # a check of a few seconds that it runs
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ GRIDS: dict[str, tuple[int, dict[str, int]]] = {
     "physical_race": (836, {"physical": 5, "race": 6}),
 }
 """The numbers of sets and of attribute values of every segment of SocialCounterfactuals."""
+
+FEWER, FEW_PERMUTATIONS = 32, 100
+"""With ``--quick``: by how much there are fewer sets, and the number of permutations."""
 
 QUESTIONS = {
     "one labelling": list(GRIDS),
@@ -68,10 +72,11 @@ def lay_grid(name: str, sets: int, sizes: dict[str, int], first_row: int, first_
     )
 
 
-def lay_sets() -> GridSets:
-    """Return sets of the real shape."""
+def lay_sets(quick: bool) -> GridSets:
+    """Return sets of the real shape, or a fraction of them."""
     grids, rows, sets = {}, 0, 0
     for name, (count, sizes) in GRIDS.items():
+        count = count // FEWER if quick else count
         grids[name] = lay_grid(name, count, sizes, rows, sets)
         rows += len(grids[name].rows)
         sets += count
@@ -93,9 +98,9 @@ def draw_embeddings(sets: GridSets) -> np.ndarray:
     return images
 
 
-def measure_question(name: str, permutations: int) -> str:
+def measure_question(name: str, permutations: int, quick: bool) -> str:
     """Measure one question; return its line."""
-    sets = lay_sets()
+    sets = lay_sets(quick)
     images = draw_embeddings(sets)
     rng = np.random.default_rng(1)
     queries = {
@@ -125,15 +130,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--permutations", type=int, default=10_000)
     parser.add_argument("--question", choices=list(QUESTIONS))
+    parser.add_argument("--quick", action="store_true", help="few sets and permutations")
     given = parser.parse_args()
+    permutations = FEW_PERMUTATIONS if given.quick else given.permutations
     if given.question:
-        print(measure_question(given.question, given.permutations), flush=True)
+        print(measure_question(given.question, permutations, given.quick), flush=True)
         return
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, "
           f"Python {platform.python_version()}, NumPy {np.__version__}", flush=True)  # fmt: skip
     for name in QUESTIONS:
         command = [sys.executable, __file__, "--question", name]
-        subprocess.run([*command, "--permutations", str(given.permutations)], check=True)
+        more = ["--quick"] if given.quick else ["--permutations", str(permutations)]
+        subprocess.run([*command, *more], check=True)
 
 
 if __name__ == "__main__":

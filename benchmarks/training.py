@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import importlib.util
 import json
 import math
 import os
@@ -140,7 +141,7 @@ def ours(rival: str, folder: Path, args: argparse.Namespace) -> list[str]:
     return [
         *theirs("ours", folder, args), "--overrides", f"model={PAIRS[rival]}",
         f"model.{name}={weights}", *tag, "data=folder", f"data.real={folder / 'data'}",
-        "data.cf_ratio=0", "data.validation=0", f"data.batch_size={args.batch}",
+        "data.cf_ratio=0", "data.validation=0", "data.holdout=0", f"data.batch_size={args.batch}",
         f"data.workers={args.workers}", "optim=paper", f"optim.lr={args.lr}",
         "trainer.max_steps=null", "trainer.max_epochs=1", "trainer.checkpoint=last",
         "trainer.progress=false", f"trainer.accelerator={args.device}",
@@ -254,7 +255,10 @@ def main(argv: list[str]) -> int:
     add("--quick", action="store_true", help="one round of a few steps, to see that it runs")
     args = parser.parse_args(argv)
     if args.quick:
-        args.images, args.batch, args.repeats, args.workers = 8, 4, 1, 0
+        # As many images as a default that held some out would shorten the epoch of.
+        args.images, args.batch, args.repeats, args.workers = 20, 2, 1, 0
+    if importlib.util.find_spec("open_clip_train") is None:
+        raise SystemExit("open_clip_train is missing: pip install open_clip_torch")
     if args.threads:
         os.environ["OMP_NUM_THREADS"] = str(args.threads)  # for every process that is measured
     with tempfile.TemporaryDirectory() as name:

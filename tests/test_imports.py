@@ -81,3 +81,14 @@ def test_every_imported_package_is_declared(imported, declared):
     extras = declared["optional-dependencies"]
     optional = [one for extra in extras.keys() - {"dev", "docs"} for one in extras[extra]]
     assert imported <= names_of([*declared["dependencies"], *optional])
+
+
+def test_no_release_of_lightning_with_malware_is_allowed_or_pinned(declared):
+    """2.6.2 and 2.6.3 stole credentials when imported (GHSA-w37p-236h-pfx3)."""
+    malware = ["2.6.2", "2.6.3"]
+    required = {one.name: one.specifier for one in map(Requirement, declared["dependencies"])}
+    assert list(required["lightning"].filter(["2.6.1", *malware, "2.6.6"])) == ["2.6.1", "2.6.6"]
+    lines = (ROOT.parent / "requirements.txt").read_text().splitlines()
+    pins = dict(line.split("==") for line in lines if "lightning==" in line)
+    assert pins.keys() == {"lightning", "pytorch-lightning"}  # the first installs the second
+    assert not {pin.split()[0] for pin in pins.values()} & set(malware)

@@ -117,7 +117,9 @@ def refine_alignment(base: Tokens, edited: Tokens) -> NDArray[np.int64]:
     """Return, for each token of ``edited``, the equal token of ``base``, or -1 for a new one.
 
     It is the alignment of Needleman and Wunsch with the reference's scores (match 1, mismatch -1,
-    gap 0): a gap is cheaper than a mismatch, so a swapped word is new. Padding maps to padding.
+    gap 0): a gap is cheaper than a mismatch, so a swapped word is new. Padding maps to padding: to
+    the same position, as in the reference, if the edit is at least as long as the base, otherwise
+    counted from the end of each text, and what is left over is new.
     """
     x, y = base.ids[: base.length], edited.ids[: edited.length]
     score = np.zeros((len(x) + 1, len(y) + 1))
@@ -135,8 +137,8 @@ def refine_alignment(base: Tokens, edited: Tokens) -> NDArray[np.int64]:
         else:
             i, j = i - 1, j - 1
             found[j] = i
-    padding = min(len(base.ids) - len(x), len(edited.ids) - len(y))
-    found[len(y) : len(y) + padding] = len(x) + np.arange(padding)
+    padding = np.arange(max(len(x), len(y)), len(base.ids))
+    found[len(y) : len(y) + len(padding)] = padding
     return found
 
 

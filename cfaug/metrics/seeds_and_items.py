@@ -116,7 +116,7 @@ def bootstrap_arms(
 
     Few seeds resample poorly: where seeds are most of the variance, five of them make the interval
     too short, as in ``cfaug.metrics.effects.bootstrap_interval``. ``decompose`` gives the interval
-    of Student's t, which is valid with few seeds as well (benchmarks/seeds_and_items.py).
+    of Student's t, which is valid from four seeds on (benchmarks/seeds_and_items.py).
 
     Args:
         asked: answers of both arms.

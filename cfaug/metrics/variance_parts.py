@@ -11,7 +11,7 @@ statsmodels' ``MixedLM`` estimates them by likelihood, in iterations; here they 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,12 @@ SEEDS, ITEMS = "seeds", "items"
 
 NO_SPREAD = 1e-24
 """A squared standard error below this share of the mean square is rounding error."""
+
+FEW_SEEDS: Mapping[int, tuple[float, float]] = {2: (0.084, 0.139), 3: (0.066, 0.074)}
+"""The highest shares of one-sided and of two-sided p of .05 or less where there is no difference,
+by the smaller number of seeds of two arms, as measured by ``python benchmarks/seeds_and_items.py
+--alarms --seeds 2,3,4,5 --trials 10000`` (docs/statistics.md). The spread of two or three seeds is
+so uncertain that Satterthwaite's degrees of freedom are too many; with four, p is about right."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +109,8 @@ def decompose(asked: OneTest | OwnTests) -> Decomposition:
     items.
 
     With few seeds the parts themselves are uncertain: five seeds estimate the spread of seeds to
-    within a factor of about 2. A part that is estimated below 0 is cut to 0 and named.
+    within a factor of about 2. With two or three, p is too small (``FEW_SEEDS``). A part that is
+    estimated below 0 is cut to 0 and named.
 
     Args:
         asked: answers of both arms, at least two seeds in each and two clusters in each test.

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from cfaug.metrics.variance_parts import FEW_SEEDS
 from cfaug.report.document import Entry, Part
 from cfaug.report.joint_tests import JointComparison
 from cfaug.report.numbers import DASH, p_text, percent
@@ -55,6 +56,7 @@ def seeds_and_items_parts(
         rows=rows,
         notes=(
             *_explain(comparisons),
+            *_caution_few_seeds(comparisons),
             *_sizes_of_sets(comparisons, names),
             *_not_shown(comparisons),
             *refused,
@@ -99,6 +101,18 @@ def _explain(comparisons: Sequence[JointComparison]) -> list[str]:
             "the bootstrap counts items twice."
         )
     return said
+
+
+def _caution_few_seeds(comparisons: Sequence[JointComparison]) -> list[str]:
+    """Return a sentence for each number of seeds with which p is too small."""
+    counts = {min(one.found.seeds, one.found.baseline_seeds) for one in comparisons}
+    return [
+        f"Caution: where an arm has only {count} seeds, p is too small and the interval too short. "
+        f"In simulations without a difference, p was .05 or less in up to {percent(p, 0)} %, and "
+        f"the 95 % interval left out 0 in up to {percent(missed, 0)} %. Use four seeds or more."
+        for count, (p, missed) in sorted(FEW_SEEDS.items())
+        if count in counts
+    ]
 
 
 def _sizes_of_sets(comparisons: Sequence[JointComparison], labels: Mapping[str, str]) -> list[str]:

@@ -50,6 +50,9 @@ def edited_map(base_map, own_map, kind, base, edited, factor):
                 if word in known:
                     out[..., j] = base_map[..., known[word][at]]
         start, at = base[-1][1][-1] + 1, edited[-1][1][-1] + 1
+        # End of text is aligned as a word is; padding by position if the edit is the longer one.
+        out[..., at] = base_map[..., start]
+        start, at = max(start, at) + 1, at + 1
     for i, j in zip(range(start, SIZE), range(at, SIZE), strict=False):
         out[..., j] = base_map[..., i]
     for word, new in edited:

@@ -12,11 +12,13 @@ import pytest
 
 from cfaug.metrics.seeds_and_items import OneTest, OwnTests, bootstrap_arms
 from cfaug.metrics.significance import holm
-from cfaug.metrics.variance_parts import decompose
+from cfaug.metrics.variance_parts import FEW_SEEDS, decompose
 from cfaug.report.arm_results import Runs
+from cfaug.report.document import Document
 from cfaug.report.item_comparisons import items_of_arms, items_of_runs
 from cfaug.report.items import Items, write_items
 from cfaug.report.joint_tests import JointComparison, compare_over_seeds_and_items
+from cfaug.report.markdown import to_markdown
 from cfaug.report.records import Run
 from cfaug.report.results import RESULTS, Result, append_results
 from cfaug.report.seeds_and_items import (
@@ -142,6 +144,31 @@ def test_arms_of_other_seeds_are_drawn_by_themselves(tmp_path):
     assert (found.found.seeds, found.found.baseline_seeds, refused) == (3, 4, [])
     assert math.isnan(found.row.p_paired)
     assert found.interval[0] < found.row.diff < found.interval[1]
+
+
+@pytest.mark.parametrize(("count", "said"), [(2, ("8 %", "14 %")), (3, ("7 %", "7 %")), (4, ())])
+def test_few_seeds_carry_a_caution_with_its_error_rate(tmp_path, count, said):
+    """Two seeds have two-sided false alarms of up to 14 %, which nothing said."""
+    few = SEEDS[:count]
+    one = Experiment(tmp_path).add("base", answers(0.0, few)).add("good", answers(0.2, few))
+    found, _ = one.compare()
+    assert len(found) == 2
+    [part] = seeds_and_items_parts(found)
+    cautions = [note for note in part.notes if note.startswith("Caution")]
+    assert len(cautions) == (count in FEW_SEEDS)
+    for caution in cautions:
+        assert f"only {count} seeds" in caution
+        assert f".05 or less in up to {said[0]}" in caution
+        assert f"left out 0 in up to {said[1]}" in caution
+    assert to_markdown(Document("few", "", (part,))).count("Caution") == len(cautions)
+    assert all(one.p == one.parts.p_greater(one.row.measure.gain(one.found.mean)) for one in found)
+
+
+def test_a_baseline_of_few_seeds_carries_the_caution_too(tmp_path):
+    one = Experiment(tmp_path).add("base", answers(0.0)).add("before", answers(-0.1, (7, 8)))
+    found, _ = one.compare(untrained=("before",))
+    [part] = seeds_and_items_parts(found)
+    assert [note for note in part.notes if "only 2 seeds" in note]
 
 
 def test_what_cannot_be_paired_is_said(tmp_path):

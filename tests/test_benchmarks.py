@@ -1,0 +1,92 @@
+"""Every script in benchmarks/ at its smallest size: it runs, and prints its comparison."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import browser
+from tests import skips
+
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "benchmarks"
+COMMAND = 'if __name__ == "__main__":'
+
+SMALL = {
+    "answering": ("--families llava --images 2 --rounds 1", r"\| llava \| \d+ \| [\d.]+ \| \d"),
+    "captions": ("--count 4 --repeats 1 --threads 1", r"\| one candidate \| [\d.]+ \|"),
+    "compositional": ("--quick", r"\| BiVLC \|( [\d.]+ \|){6}"),
+    "evaluation": ("--quick", r"\| ours, warm \| [\d.]+ \|"),
+    "gallery": ("--pairs 8 --repeats 1", r"\| filter by a word \|( \d+ ms \|){3}"),
+    "generation": (
+        "--steps 2 --candidates 4 --reference-candidates 1 --repeats 1 --threads 1",
+        r"\| tree\(4\) \| [\d.]+ \|",
+    ),
+    "insertion": (
+        "--only batching --count 6 --few 2 --rounds 1 --threads 1",
+        r"the same words\): .* faster by \d",
+    ),
+    "loader": ("--images 8 --repeats 1 --workers 1", r"\| 1 \| torchvision \| \d+ \|"),
+    "p_laws": ("--sets 2 --candidates 20", r"\| falling \| 7\.6% \|( [\d.]+ ± [\d.]+ \|){5}"),
+    "seeds": ("--quick", r"\| packed, 1 process \| [\d.]+ \|[^$]*weights are the solo runs' bytes"),
+    "seeds_and_items": ("--items 10 --trials 4 --resamples 20", r"interaction( +\d+\.\d %){4}"),
+    "sets": ("--quick", r"\| ours \| [\d.]+ \|"),
+    "sharing": ("--pairs 2 --steps 2", r"\| shared attention, p = 0\.9 \|"),
+    "skew": ("--quick", r"usual labellings: [\d,]+ rows .* s of the processor"),
+    "training": ("--quick", r"\| open_clip \| the whole command \|( [\d.]+ \|){3}"),
+    "vqa_picture": ("out=vqa.png", r""),
+}
+"""The arguments of a quick run, and what its output has. A new script needs an entry here."""
+
+ELSEWHERE = {
+    "inversion": "tests/image/test_inversion_benchmark.py",
+    "rivals": "benchmarks/training.py",
+}
+"""Scripts with a quick run in a file of their own, or in another script."""
+
+
+def commands() -> set[str]:
+    """Return the names of all scripts; the other files of the folder are their modules."""
+    found = {file.stem for file in FOLDER.glob("*.py") if COMMAND in file.read_text("utf-8")}
+    assert len(found) > 10
+    return found
+
+
+def test_every_script_has_a_quick_run():
+    assert commands() == SMALL.keys() | ELSEWHERE.keys()
+    for name, file in ELSEWHERE.items():
+        assert f'"{name}.py"' in (ROOT / file).read_text("utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(commands() - ELSEWHERE.keys()))
+def test_a_script_runs_and_prints_its_comparison(name, tmp_path):
+    """training.py had failed since photos are held out by default."""
+    words, said = SMALL[name]
+    if name == "gallery" and browser.find() is None:
+        skips.skip("browser")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, str(FOLDER / f"{name}.py"), *words.split()],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, encoding="utf-8",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert re.search(said, done.stdout), done.stdout[-2000:]
+    if name == "vqa_picture":
+        assert (tmp_path / "vqa.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_script_without_its_browser_says_so(tmp_path):
+    """It was a traceback."""
+    done = subprocess.run(
+        [sys.executable, str(FOLDER / "gallery.py"), "--pairs", "1"],
+        env={"PATH": str(tmp_path), "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, encoding="utf-8",
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.startswith("a browser is missing: install one of chromium")
