@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -24,6 +25,8 @@ class SameImage:
     """
 
     max_pixels: int = MAX_PIXELS
+
+    keeps_files: ClassVar[bool] = True
 
     def edit(self, jobs: Sequence[ImageJob]) -> list[Images]:
         """Return the source image of each job, once for each of its texts.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from cfaug.errors import UserError
+from cfaug.run.binding import locate
 
 Config = Mapping[str, Any]
 
@@ -34,9 +35,15 @@ def read_with_source(config: Config) -> set[str]:
 def draws_seed(config: Config) -> bool:
     """Say whether images, or the scenes of the source, are drawn with the run's seed."""
     world = config["data"]["world"]
-    return config["stage"] != "captions" or (
+    return (config["stage"] != "captions" and draws_images(config)) or (
         world is not None and world.get("seed") is None and "world" in read_with_source(config)
     )
+
+
+def draws_images(config: Config) -> bool:
+    """Say whether a recipe makes images; other recipes keep the files of their source."""
+    target = (config["recipe"].get("image_editor") or {}).get("_target_")
+    return target is None or not getattr(locate(target), "keeps_files", False)
 
 
 def weighs_images(config: Config) -> bool:

@@ -22,7 +22,12 @@ from cfaug.messages import say
 from cfaug.read_with import declared_by, describe_conditions, holds
 from cfaug.run.arguments import flatten, key_of
 from cfaug.run.binding import locate
-from cfaug.run.generation_readings import draws_seed, is_read_with_source, weighs_images
+from cfaug.run.generation_readings import (
+    draws_images,
+    draws_seed,
+    is_read_with_source,
+    weighs_images,
+)
 from cfaug.run.tested import About, about_checkpoint
 from cfaug.run.unread_annotation import ANNOTATED
 from cfaug.run.unread_nodes import declared_unread, is_under, nodes_of, touches
@@ -301,6 +306,7 @@ EVALUATED = (
         lambda config: _drawing(_tested_sources(config))
         or (_asks_models(config) and _read_of_data(config)),
     ),
+    Rule(("name", "arm"), "without runs=[...]", lambda config: config.get("runs") is None),
     Rule(
         ("comparison.baselines",), "with baseline=null",
         lambda config: config.get("baseline") is None,
@@ -325,6 +331,8 @@ GENERATE = (
     Rule((*(f"recipe.{part}" for part in IMAGE_PARTS), "shards.image_format", "shards.batch",
           "pipeline_scoring"),
          _IMAGES, lambda config: config["stage"] != "captions"),
+    Rule(("shards.image_format",), "by recipes that make images of their own",
+         draws_images),
     Rule((*(f"recipe.{part}" for part in TEXT_PARTS), "shards.sets_per_shard", "data.grid",
           "data.keep_duplicates", "data.leave_out", "data.extra"),
          _EDITS, lambda config: config["stage"] != "images"),

@@ -43,6 +43,10 @@ UNREAD = [
     ("evaluate", ("name=mine", "model=tiny_flava"), "model"),
     ("evaluate", ("name=mine", "seed=99"), "seed"),
     ("evaluate", ("name=mine", "data.holdout=0.9", "benchmark=heldout"), "data.holdout"),
+    ("evaluate", ("runs=[folder]", "name=mine"), "name"),
+    ("evaluate", ("runs=[folder]", "arm=mine"), "arm"),
+    ("evaluate", ("runs=[folder]", "name=mine"), "name"),
+    ("evaluate", ("runs=[folder]", "arm=mine"), "arm"),
     # Files are compared, people are asked, a table is made, and nothing is evaluated (N12).
     ("evaluate", ("compare=[a.csv,d.csv]", "weights=nonexistent/folder"), "weights"),
     ("evaluate", ("compare=[a.csv,d.csv]", "name=none"), "name"),
@@ -77,6 +81,8 @@ UNREAD = [
     ("train", ("data=folder", "data.real=photos", "data.cf_ratio=0", "world@data.world=cfmm"),
      "data.world"),
     ("generate", ("parallel=2",), "parallel"),
+    ("generate", ("recipe=deletion", "shards.image_format=jpeg"), "shards.image_format"),
+    ("generate", ("recipe=deletion", "data.source=photos", "data.leave_out=null", "seed=3"), "seed"),
     ("generate", ("recipe=deletion", "zoo.diffusion.device=cuda"), "zoo.diffusion.device"),
 ]  # fmt: skip
 
