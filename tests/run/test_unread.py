@@ -82,7 +82,6 @@ UNREAD = [
      "data.world"),
     ("generate", ("parallel=2",), "parallel"),
     ("generate", ("recipe=deletion", "shards.image_format=jpeg"), "shards.image_format"),
-    ("generate", ("recipe=deletion", "data.source=photos", "data.leave_out=null", "seed=3"), "seed"),
     ("generate", ("recipe=deletion", "zoo.diffusion.device=cuda"), "zoo.diffusion.device"),
 ]  # fmt: skip
 
@@ -124,6 +123,13 @@ def test_a_setting_that_nothing_reads_is_refused_with_what_reads_it(name, words,
 )
 def test_a_setting_that_something_reads_is_accepted(name, words):
     accepted(name, *words)
+
+
+def test_a_seed_is_not_read_where_nothing_is_drawn(tmp_path):
+    """Deletion keeps the photos of its source, and a list of captions is no world."""
+    (tmp_path / "captions.csv").write_text("image,caption\na.png,a red ball\n")
+    words = ["recipe=deletion", f"data.source={tmp_path}", "data.leave_out=null", "seed=3"]
+    assert refusal("generate", *words).startswith("seed=3 would have no effect")
 
 
 def test_a_class_of_somebody_elses_may_read_any_of_the_data(tmp_path):
