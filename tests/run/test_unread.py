@@ -125,13 +125,6 @@ def test_a_setting_that_something_reads_is_accepted(name, words):
     accepted(name, *words)
 
 
-def test_a_seed_is_not_read_where_nothing_is_drawn(tmp_path):
-    """Deletion keeps the photos of its source, and a list of captions is no world."""
-    (tmp_path / "captions.csv").write_text("image,caption\na.png,a red ball\n")
-    words = ["recipe=deletion", f"data.source={tmp_path}", "data.leave_out=null", "seed=3"]
-    assert refusal("generate", *words).startswith("seed=3 would have no effect")
-
-
 def test_a_class_of_somebody_elses_may_read_any_of_the_data(tmp_path):
     (tmp_path / "benchmark").mkdir()
     (tmp_path / "benchmark/own.yaml").write_text(
