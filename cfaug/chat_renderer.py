@@ -135,6 +135,11 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     return {"text": text}
 
 
+def _write(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 def main(seconds: float) -> None:
     """Answer requests until there are no more.
 
@@ -145,13 +150,13 @@ def main(seconds: float) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _, most = resource.getrlimit(resource.RLIMIT_CPU)
-    print("{}", flush=True)
+    _write("{}")
     for line in sys.stdin:
         used = resource.getrusage(resource.RUSAGE_SELF)
         until = math.ceil(used.ru_utime + used.ru_stime + seconds) + 1
         if most in (resource.RLIM_INFINITY,) or until < most:
             resource.setrlimit(resource.RLIMIT_CPU, (until, most))
-        print(json.dumps(answer(json.loads(line))), flush=True)
+        _write(json.dumps(answer(json.loads(line))))
 
 
 if __name__ == "__main__":

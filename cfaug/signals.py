@@ -2,9 +2,10 @@
 
 SIGTERM, which schedulers send, ends a command as Ctrl-C does (``interruptible``). Training records
 both and finishes its step first (``StopRequest``); a data worker continues until its parent ends it
-(``obey_parent``). Two modules do more than handle signals and are not part of this one:
-``cfaug.train.interruption`` unwraps Lightning's exceptions of an interruption, and
-``cfaug.run.ranks`` is a process of its own that stands in for torchrun and raises its exception.
+(``obey_parent``). Three modules do more than handle signals and are not part of this one:
+``cfaug.train.interruption`` unwraps Lightning's exceptions of an interruption,
+``cfaug.run.ranks`` is a process of its own that stands in for torchrun and raises its exception, and
+``cfaug.chat_renderer`` is one that imports nothing but Jinja.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def hidden_phrase(counts: Mapping[str, int], what: str = "image") -> str:
     """Return a phrase about what is hidden, counted by the folders or files with such names.
 
     >>> hidden_phrase({".thumbnails": 2, "._a.jpg": 1})
-    '3 hidden images (.thumbnails, ._a.jpg)'
+    '3 hidden images (._a.jpg, .thumbnails)'
     """
     count = sum(counts.values())
     return f"{count:,} hidden {what}{'s' * (count > 1)} ({name_some(sorted(counts))})"

@@ -306,7 +306,7 @@ TEXT = st.lists(st.sampled_from((*NOUNS, *ADJECTIVES, *OTHERS)), min_size=1, max
     " ".join
 )
 ANY_SWITCHES = st.fixed_dictionaries(
-    {name: st.from_type(values) for name, values in get_type_hints(Switches).items()}
+    {one.name: st.from_type(get_type_hints(Switches)[one.name]) for one in fields(Switches)}
 )
 
 
