@@ -38,7 +38,7 @@ SMALL = {
     "sets": ("--quick", r"\| ours \| [\d.]+ \|"),
     "sharing": ("--pairs 2 --steps 2", r"\| shared attention, p = 0\.9 \|"),
     "skew": ("--quick", r"usual labellings: [\d,]+ rows .* s of the processor"),
-    "training": ("--quick", r"\| open_clip \| the whole command \|( [\d.]+ \|){3}"),
+    "training": ("--quick", r"\| open_clip \| the whole command \|( [\d.]+ \|){2} [\d.]+ \("),
     "vqa_picture": ("out=vqa.png", r""),
 }
 """The arguments of a quick run, and what its output has. A new script needs an entry here."""
