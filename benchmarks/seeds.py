@@ -46,11 +46,13 @@ def command(words: Sequence[str], threads: int) -> Timing:
     """Run ``train.py`` in a process of its own."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     started = time.perf_counter()
-    subprocess.run(
+    done = subprocess.run(
         [sys.executable, "train.py", *words],
-        cwd=ROOT, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, encoding="utf-8",
         env={**os.environ, "OMP_NUM_THREADS": str(threads)},
     )  # fmt: skip
+    if done.returncode:
+        raise SystemExit(f"train.py {' '.join(words)} failed:\n{done.stderr[-3000:]}")
     clock = time.perf_counter() - started
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     processor = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
@@ -109,8 +111,10 @@ def measure(seeds: Seeds, rounds: int, cores: int, checked: int) -> dict[str, li
     """Time every way, interleaved, and compare its weights with the solo runs'."""
     each = f"packed, {cores} processes"
     found: dict[str, list[Timing]] = {"solo": [], "packed, 1 process": [], each: []}
+    lengths = ("trainer.max_epochs=", "trainer.max_steps=")
+    drawn = [word for word in seeds.words if not word.startswith(lengths)]
     none = ["trainer.max_epochs=null", "trainer.max_steps=0"]
-    command([*seeds.words, "seed=107", *none, seeds._runs("drawn")], cores)
+    command([*drawn, "seed=107", *none, seeds._runs("drawn")], cores)
     for number in range(rounds):
         found["solo"].append(seeds.solo(f"solo-{number}", cores, seeds.seeds))
         found["packed, 1 process"].append(seeds.packed(f"one-{number}", 1, cores))

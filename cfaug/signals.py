@@ -3,8 +3,8 @@
 SIGTERM, which schedulers send, ends a command as Ctrl-C does (``interruptible``). Training records
 both and finishes its step first (``StopRequest``); a data worker continues until its parent ends it
 (``obey_parent``). Three modules do more than handle signals and are not part of this one:
-``cfaug.train.interruption`` unwraps Lightning's exceptions of an interruption,
-``cfaug.run.ranks`` is a process of its own that stands in for torchrun and raises its exception, and
+``cfaug.train.interruption`` unwraps Lightning's exceptions of an interruption, ``cfaug.run.ranks``
+is a process of its own that stands in for torchrun and raises its exception, and
 ``cfaug.chat_renderer`` is one that imports nothing but Jinja.
 """
 
