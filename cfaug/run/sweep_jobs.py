@@ -21,7 +21,9 @@ MOST_JOBS = 1_000_000
 
 
 def refuse_duplicated(parsed: Sequence[Any]) -> None:
-    """Refuse a setting or choice that is typed twice, of which the last would win silently.
+    """Refuse a setting that is typed twice with two values, of which the last would win silently.
+
+    The same word may stand twice: an agent's command and its parameters may both have it.
 
     Args:
         parsed: the overrides, as Hydra reads them; ``+key``, ``++key`` and ``key`` are one setting.
@@ -34,8 +36,8 @@ def refuse_duplicated(parsed: Sequence[Any]) -> None:
         if override.is_delete():
             continue
         key = override.key_or_group
-        if (key, override.package) in words:
-            word = words[key, override.package]
+        word = words.get((key, override.package), override.input_line)
+        if word.lstrip("+") != override.input_line.lstrip("+"):
             raise UserError(
                 f"duplicated setting: {word} and {override.input_line}: type {key} once, or list "
                 f"the values of a sweep ({key}=A,B with --multirun)"

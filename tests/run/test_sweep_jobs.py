@@ -133,7 +133,7 @@ def test_different_jobs_of_one_folder_name_what_differs(place, capsys):
 @pytest.mark.parametrize(
     ("words", "both"),
     [
-        (["seed=1", "seed=2"], "seed=1 and seed=2"), (["seed=1", "seed=1"], "seed=1 and seed=1"),
+        (["seed=1", "seed=2"], "seed=1 and seed=2"),
         (["--seed=1", "+seed=2"], "seed=1 and +seed=2"),
         (["++seed=1", "threads=1", "seed=2"], "++seed=1 and seed=2"),
         (["-m", "seed=1,2", "seed=3"], "seed=1,2 and seed=3"),
@@ -144,6 +144,11 @@ def test_a_setting_that_is_typed_twice_is_refused(tmp_path, monkeypatch, capsys,
     monkeypatch.chdir(tmp_path)
     assert main(words) == 2
     assert capsys.readouterr().err.startswith(f"error: duplicated setting: {both}: type seed once")
+
+
+def test_the_same_word_may_stand_twice():
+    """As in an agent's command and among its parameters."""
+    assert len(jobs_of("-m", "seed=1,2", "+threads=1", "threads=1", "seed=1,2")) == 2
 
 
 def test_a_choice_that_is_typed_twice_is_refused(capsys):
