@@ -79,7 +79,7 @@ def check_warmup(overrides: Sequence[str], optim: OptimSettings, steps: int) -> 
     warmup = optim.warmup(steps)
     if not steps or warmup < steps:
         return None
-    reached = optim.lr * max(optim.factor(step, steps) for step in range(steps))
+    reached = optim.lr * optim.factor(steps - 1, steps)  # it rises until the end
     said = (
         f"the warm-up of {warmup:,} steps is as long as the run of {steps:,} steps, or longer: the "
         f"learning rate is at most {reached:.3g}, and never optim.lr={optim.lr:g}"

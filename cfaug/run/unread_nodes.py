@@ -23,8 +23,7 @@ def declared_unread(config: Config, about: About | None) -> Iterator[tuple[str, 
         target = locate(node["_target_"])
         tested = knowing(about, target) if place.startswith("benchmark.") else {}
         for name, conditions in find_unread(target, node, tested).items():
-            said = describe_conditions(conditions, place)
-            yield place + name, f"with {said}" if said else "by other choices, not by this one"
+            yield place + name, f"with {describe_conditions(conditions, place)}"
         for name, reason in getattr(target, "find_left_out", lambda _: {})(node).items():
             yield place + name, f"with {place}{reason}"
 
