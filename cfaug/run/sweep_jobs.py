@@ -23,7 +23,7 @@ MOST_JOBS = 1_000_000
 def refuse_duplicated(parsed: Sequence[Any]) -> None:
     """Refuse a setting that is typed twice with two values, of which the last would win silently.
 
-    The same word may stand twice: an agent's command and its parameters may both have it.
+    The same word may be repeated, because an agent's command and its parameters may both have it.
 
     Args:
         parsed: the overrides, as Hydra reads them; ``+key``, ``++key`` and ``key`` are one setting.
