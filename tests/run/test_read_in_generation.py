@@ -36,6 +36,12 @@ CAPTIONS = [
 NOWHERE = {"hub": None, "clip_benchmark": None, "questions": None}
 
 
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path, monkeypatch):
+    """A changed place, such as ``cache=other``, is written to from here."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture
 def sources(tmp_path):
     """Words that name a world, a list, a folder of photos and a grid."""
