@@ -78,7 +78,8 @@ def test_a_run_is_identified_recorded_and_described(train, shelf, capsys):
     other = tiny_language.write(
         shelf / "other.jsonl", [{"caption": "a", "kind": "domain", "edit": "b"}]
     )
-    assert train(*SHORT, "data.validation=0", "trainer.checkpoint=last", edits=other) == 2
+    all_trained = ("data.validation=0", "trainer.checkpoint=last", "trainer.early_stopping=null")
+    assert train(SHORT[0], SHORT[2], *all_trained, edits=other) == 2
     assert "content.edits: there" in capsys.readouterr().err
 
 

@@ -123,7 +123,8 @@ def test_two_processes_train_what_one_trains(tmp_path, weights, entry):
     torch.save(HFClip(str(weights)).load().state_dict(), tmp_path / "initial.pt")
     assert difference(tmp_path / "initial.pt", two / "start=0.pt") > 1e-3
     losses = [[float(row["train/loss"]) for row in tiny_plan.rows(f)] for f in (one, two)]
-    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
+    # Two processes sum in another order; some processors let 12 steps differ by 7e-6 of a loss.
+    assert losses[0] == pytest.approx(losses[1], rel=2e-5, abs=1e-5)
     assert len(losses[1]) == STEPS  # rank 0 alone writes
 
     # A last.ckpt of two processes is gone on with by one.

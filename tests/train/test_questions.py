@@ -255,7 +255,10 @@ def test_accumulated_batches_make_the_step_of_one(folder, shelf):
     run(folder, shelf, trainer=replace(trainer, accumulate_grad_batches=3),
         data=replace(DATA, batch_size=4))  # fmt: skip
     for (name, first), second in zip(saved(whole).items(), saved(folder).values(), strict=True):
-        torch.testing.assert_close(first, second, atol=1e-4, rtol=1e-3, msg=name)
+        # A key's bias shifts all scores of a softmax alike: its gradient is rounding alone, which
+        # Adam scales to whole steps.
+        if not name.endswith("k_proj.bias"):
+            torch.testing.assert_close(first, second, atol=1e-4, rtol=1e-3, msg=name)
 
 
 @SLOW
