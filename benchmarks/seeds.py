@@ -75,6 +75,13 @@ class Seeds:
         steps = max(1, min(count, len(self.seeds)) - 1)
         return sorted({self.seeds[round(i * last / steps)] for i in range(min(count, last + 1))})
 
+    def draw(self, threads: int) -> None:
+        """Draw and index the data, which no way of running the seeds is timed with."""
+        lengths = ("trainer.max_epochs=", "trainer.max_steps=")
+        words = [word for word in self.words if not word.startswith(lengths)]
+        none = ["trainer.max_epochs=null", "trainer.max_steps=0"]
+        command([*words, "seed=107", *none, self._runs("drawn")], threads)
+
     def solo(self, name: str, threads: int, seeds: Sequence[int]) -> Timing:
         """Run one command for each seed."""
         each = [command([*self.words, f"seed={seed}", self._runs(name)], threads) for seed in seeds]
@@ -111,10 +118,6 @@ def measure(seeds: Seeds, rounds: int, cores: int, checked: int) -> dict[str, li
     """Time every way, interleaved, and compare its weights with the solo runs'."""
     each = f"packed, {cores} processes"
     found: dict[str, list[Timing]] = {"solo": [], "packed, 1 process": [], each: []}
-    lengths = ("trainer.max_epochs=", "trainer.max_steps=")
-    drawn = [word for word in seeds.words if not word.startswith(lengths)]
-    none = ["trainer.max_epochs=null", "trainer.max_steps=0"]
-    command([*drawn, "seed=107", *none, seeds._runs("drawn")], cores)
     for number in range(rounds):
         found["solo"].append(seeds.solo(f"solo-{number}", cores, seeds.seeds))
         found["packed, 1 process"].append(seeds.packed(f"one-{number}", 1, cores))
@@ -164,7 +167,10 @@ def main() -> None:
     words = [*options.words, *(QUICK if options.quick else [])]
     cores = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as folder:
-        found = measure(Seeds(seeds, words, Path(folder)), rounds, cores, check)
+        every = Seeds(seeds, words, Path(folder))
+        if not options.quick:  # otherwise the first seed draws them
+            every.draw(cores)
+        found = measure(every, rounds, cores, check)
     print(f"{platform.machine()}, {cores} cores, train.py {' '.join(words)}, {rounds} rounds")
     print(table(found, seeds))
     print("The packed runs' weights are the solo runs' bytes.")

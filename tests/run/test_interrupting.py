@@ -4,55 +4,64 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import shutil
-import signal
-import subprocess
 import sys
+import time
+from collections.abc import Sequence
+from importlib import import_module
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from cfaug.run.train import _describe_saved
+from tests import children
 
 ROOT = Path(__file__).resolve().parents[2]
 
-SLOW = """
-import runpy, sys, time
+STEP_S = 0.3
+"""Length of a step of what is interrupted."""
 
-where, script, *words = sys.argv[1:]
 
-def slow(owner, name):
+def run_script(here: Path, where: str | None, script: str, words: Sequence[str]) -> None:
+    """Run a script as ``python SCRIPT WORDS`` does, with ``here/stdout`` and ``here/stderr``."""
+    os.chdir(ROOT)
+    for stream, name in ((1, "stdout"), (2, "stderr")):
+        os.dup2(os.open(here / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
+    if where is not None:
+        owner, name = WORK[where]
+        slow_down(import_module(owner), name, where)
+    sys.argv = [script, *words]
+    runpy.run_path(str(ROOT / script), run_name="__main__")
+
+
+WORK = {
+    "validation": ("cfaug.train.contrastive_module", "ContrastiveModule.loss"),
+    "training": ("cfaug.train.job", "fit"),
+    "scan": ("cfaug.data.sources.folders", "check_image"),
+    "evaluation": ("cfaug.bench.embed", "decode_image"),
+}
+"""The function whose calls are slow, by the place where a command is interrupted."""
+
+
+def slow_down(owner: Any, name: str, where: str) -> None:
+    first, _, rest = name.partition(".")
+    if rest:
+        slow_down(getattr(owner, first), rest, where)
+        return
     work = getattr(owner, name)
-    def wait_first(*args, **kwargs):
-        print(f"in {where}", file=sys.stderr, flush=True)
-        time.sleep(0.3)
+
+    def wait_first(*args: Any, **kwargs: Any) -> Any:
+        if where != "validation" or not args[0].encoder.training:
+            print(f"in {where}", file=sys.stderr, flush=True)
+            time.sleep(STEP_S)
         return work(*args, **kwargs)
+
     setattr(owner, name, wait_first)
-
-if where == "validation":
-    import cfaug.train.contrastive_module as module
-    work = module.ContrastiveModule.loss
-    def loss(self, batch):
-        if not self.encoder.training:
-            print("in validation", file=sys.stderr, flush=True)
-            time.sleep(0.3)
-        return work(self, batch)
-    module.ContrastiveModule.loss = loss
-elif where == "training":
-    import cfaug.train.job as job
-    slow(job, "fit")
-elif where == "scan":
-    import cfaug.data.sources.folders as folders
-    slow(folders, "check_image")
-elif where == "evaluation":
-    import cfaug.bench.embed as embed
-    slow(embed, "decode_image")
-
-sys.argv = [script, *words]
-runpy.run_path(script, run_name="__main__")
-"""
 
 
 @pytest.fixture(scope="module")
@@ -70,38 +79,41 @@ def photos(tmp_path_factory) -> Path:
 
 
 class Command:
-    """One script with its words, run slowly or as it is."""
+    """One script with its words, run slowly or as it is, in a process of its own."""
 
     def __init__(self, here: Path, script: str, *words: str) -> None:
-        self.here, self.script = here, str(ROOT / script)
+        self.here, self.script = here, script
         self.words = [*words, f"paths.runs={here}/runs", f"paths.cache={here}/cache"]
+        here.mkdir(exist_ok=True)
 
-    def start(self, where: str) -> subprocess.Popen:
-        file = self.here / "slow.py"
-        self.here.mkdir(exist_ok=True)
-        file.write_text(SLOW)
-        return subprocess.Popen(
-            [sys.executable, str(file), where, self.script, *self.words],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )  # fmt: skip
+    def said(self, stream: str = "stderr") -> str:
+        return (self.here / stream).read_text()
 
-    def run(self) -> subprocess.CompletedProcess:
-        return subprocess.run(
-            [sys.executable, self.script, *self.words],
-            capture_output=True, text=True, cwd=ROOT, check=True,
-        )  # fmt: skip
+    def start(self, where: str | None = None) -> BaseProcess:
+        (self.here / "stderr").write_text("")
+        return children.start(run_script, self.here, where, self.script, self.words)
+
+    def start_in(self, where: str) -> BaseProcess:
+        """Start, and return once the process is there."""
+        process = self.start(where)
+        while f"in {where}\n" not in self.said():
+            assert process.is_alive(), self.said()
+            time.sleep(0.02)
+        return process
+
+    def run(self) -> None:
+        process = self.start()
+        process.join()
+        assert process.exitcode == 0, self.said()
 
     def stop_in(self, where: str) -> str:
         """Send SIGTERM once the process is there; return what it said until it ended."""
-        process = self.start(where)
-        for line in process.stderr:
-            if line == f"in {where}\n":
-                break
-        process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=120)
+        process = self.start_in(where)
+        process.terminate()
+        process.join(120)
+        err = self.said()
         assert err.count(f"in {where}\n") < 20  # of sixty photos
-        assert process.returncode == 130
+        assert process.exitcode == 130
         assert "Traceback" not in err
         return err
 
@@ -120,6 +132,13 @@ def test_in_a_validation(tmp_path, photos):
     assert "is saved at step 2, and the same command goes on from there" in cut.stop_in(
         "validation"
     )
+    # N26: run.json and the list of a sweep said failed.
+    record = cut.here / "runs/x/real/seed=0/run.json"
+    assert json.loads(record.read_text())["state"] == "interrupted"
+    cut.words.append("dry_run=true")
+    cut.run()
+    assert "1 run: 1 interrupted" in cut.said()
+    cut.words.pop()
     whole = training(tmp_path / "whole", photos)
     runs = []
     for command in (cut, whole):
@@ -127,6 +146,9 @@ def test_in_a_validation(tmp_path, photos):
         folder = command.here / "runs/x/real/seed=0"
         runs.append((folder / "checkpoint/model.safetensors").read_bytes())
     assert runs[0] == runs[1]
+    finished = json.loads(record.read_text())
+    assert finished["state"] == "done"
+    assert [one["start_step"] for one in finished["attempts"]] == [0, 2]
 
 
 def test_while_torch_is_loaded(tmp_path, monkeypatch):
@@ -166,33 +188,16 @@ def test_in_an_evaluation(tmp_path, photos):
 
 
 @pytest.mark.slow
-def test_an_interrupted_run_is_called_interrupted(tmp_path, photos):
-    """N26: run.json and the list of a sweep said failed."""
-    command = training(tmp_path, photos)
-    command.stop_in("validation")
-    record = tmp_path / "runs/x/real/seed=0/run.json"
-    assert json.loads(record.read_text())["state"] == "interrupted"
-    command.words.append("dry_run=true")
-    assert "1 run: 1 interrupted" in command.run().stderr
-    command.words.pop()
-    command.run()
-    finished = json.loads(record.read_text())
-    assert finished["state"] == "done"
-    assert [one["start_step"] for one in finished["attempts"]] == [0, 2]
-
-
-@pytest.mark.slow
 def test_a_cache_that_is_removed_is_named_and_the_same_command_goes_on(tmp_path, photos):
     """N25: a traceback of FileNotFoundError."""
     command = training(tmp_path, photos)
-    process = command.start("training")
-    for line in process.stderr:
-        if line == "in training\n":
-            break
+    process = command.start_in("training")
     shutil.rmtree(tmp_path / "cache")
-    _, err = process.communicate(timeout=120)
-    assert process.returncode == 2
+    process.join(120)
+    assert process.exitcode == 2
+    err = command.said()
     assert f"error: the index {tmp_path}/cache/" in err
     assert "run the same command again" in err
     assert "Traceback" not in err
-    assert "done: " in command.run().stdout
+    command.run()
+    assert "done: " in command.said("stdout")

@@ -155,7 +155,12 @@ def test_every_shipped_benchmark_is_tried():
     assert {target_of(name) for name in shipped("benchmark") if name not in SUITES} == tried
 
 
-OTHERWISE_UNREAD = ("without_leaks", "question", "blind.world.skewed", "blind.world.skewed_subjects")
+OTHERWISE_UNREAD = (
+    "without_leaks",
+    "question",
+    "blind.world.skewed",
+    "blind.world.skewed_subjects",
+)
 """Settings that no checkpoint of a dual encoder reads, and those of a world without a skew."""
 
 WHERE = {"world": (), "folders": ("data=folder", "data.real=/photos")}
