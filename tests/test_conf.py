@@ -70,7 +70,6 @@ ANY_TYPE = ("by_seed.", "data.world", "table.columns", "table.rows", "table.cont
 """Settings of which a constructor itself says what they may hold."""
 
 
-@pytest.mark.slow
 def _with_readers(name, option):
     """Return an option and what reads it: finished runs have data of their own."""
     if name == "evaluate" and option.startswith("data="):
@@ -78,6 +77,7 @@ def _with_readers(name, option):
     return [option]
 
 
+@pytest.mark.slow
 def test_the_type_of_every_setting_is_checked():
     """No annotation is skipped: what fits no setting is refused wherever it stands."""
     seen = set()

@@ -44,6 +44,7 @@ def test_every_renamed_class_exists_by_its_new_name_only(old, new):
     assert not exists(old)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", SETTINGS)
 def test_every_renamed_setting_exists_by_its_new_name_only(script):
     known = set()

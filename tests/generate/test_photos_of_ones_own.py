@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -17,6 +15,8 @@ from PIL import Image
 from cfaug.data.storage.shards import read_sets
 from cfaug.report.items import read_items
 from cfaug.report.results import read_results
+from cfaug.run.scripts import generate
+from tests import children
 from tests.image.tiny import save_pipeline
 from tests.models import tiny
 
@@ -145,26 +145,26 @@ def test_a_classifier_and_photos_of_ones_own_take_two_commands(shelf, tmp_path, 
     assert (file.parent / "stress.html").exists()
 
 
+def _generate(words: list[str]) -> None:
+    os.chdir(ROOT)
+    sys.exit(generate.main(words))
+
+
 @pytest.mark.slow
 def test_a_killed_run_goes_on_where_it_was_and_writes_the_same(shelf, tmp_path):
     """SIGKILL at several moments; parts, too, make what one process makes."""
 
-    def run(folder: Path, *more: str, kill_after: float | None = None) -> int:
-        command = [sys.executable, str(ROOT / "generate.py"), *words(shelf, folder), *more]
-        process = subprocess.Popen(
-            command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        try:
-            return process.wait(kill_after)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            return process.wait()
+    def run(folder: Path, *more: str, kill_after: float | None = None) -> int | None:
+        process = children.start(_generate, [*words(shelf, folder), *more])
+        process.join(kill_after)
+        process.kill()
+        process.join()
+        return process.exitcode
 
     whole, cut, parts = (tmp_path / name for name in ("whole", "cut", "parts"))
     assert run(whole) == 0
     batch = "shards.batch=64"
-    for seconds in (6.0, 9.0, 12.0):
+    for seconds in (0.5, 1.5, 3.0):
         run(cut, batch, kill_after=seconds)
     assert run(cut, batch) == 0
     assert contents(cut) == contents(whole)

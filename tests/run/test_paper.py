@@ -14,6 +14,8 @@ from cfaug.run.compose import compose_jobs
 from cfaug.run.identity import arm_slug
 from cfaug.run.train_settings import TrainSettings
 
+pytestmark = pytest.mark.xdist_group("paper")  # one process trains its runs
+
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = [
     "data.world.real_scenes=40", "data.world.counterfactual_pairs=40", "data.batch_size=16",
