@@ -22,7 +22,7 @@ from cfaug.report.results import RECORD, RESULTS, Result, read_results
 from cfaug.run.arguments import flatten, write_override
 from cfaug.run.installation import is_checkout
 from cfaug.run.launch import DONE, Jobs, collect_reports, explain
-from cfaug.run.unread import OPEN_SOURCE, refuse_others
+from cfaug.run.unread import OPEN_SOURCE, place_of, refuse_others
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -305,8 +305,11 @@ def _plan(settings: Settings | None, more: Settings) -> TrainJob:
     from cfaug.run.train_settings import TrainSettings
 
     jobs = _compose("train", settings, more)
-    prepare_data(jobs)
     [(config, words)] = jobs
+    for word in words:
+        if place_of(word) in ("part", "parts"):
+            raise UserError(f"{word} would have no effect: it divides a sweep; leave it out")
+    prepare_data(jobs)
     return plan_run(TrainSettings(**config, overrides=words))
 
 

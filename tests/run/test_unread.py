@@ -45,8 +45,6 @@ UNREAD = [
     ("evaluate", ("name=mine", "data.holdout=0.9", "benchmark=heldout"), "data.holdout"),
     ("evaluate", ("runs=[folder]", "name=mine"), "name"),
     ("evaluate", ("runs=[folder]", "arm=mine"), "arm"),
-    ("evaluate", ("runs=[folder]", "name=mine"), "name"),
-    ("evaluate", ("runs=[folder]", "arm=mine"), "arm"),
     # Files are compared, people are asked, a table is made, and nothing is evaluated (N12).
     ("evaluate", ("compare=[a.csv,d.csv]", "weights=nonexistent/folder"), "weights"),
     ("evaluate", ("compare=[a.csv,d.csv]", "name=none"), "name"),
@@ -69,6 +67,12 @@ UNREAD = [
      "loss.invariance"),
     ("train", ("image_cache_mib=5",), "image_cache_mib"),
     ("train", ("parallel=2",), "parallel"),
+    # Of a preset only what a default of another setting takes (found by a third round).
+    ("train", ("preset.lora.lr=0.1",), "preset.lora.lr"),
+    ("train", ("preset.optim.lr=0.1", "optim.lr=0.2"), "preset.optim.lr"),
+    ("train", ("preset.trainer.ema_decay=0.5",), "preset.trainer.ema_decay"),
+    ("train", ("preset.batch_size=8", "data.batch_size=4"), "preset.batch_size"),
+    ("train", ("+by_seed.7=x",), "by_seed.7"),
     ("train", ("on_error=stop",), "on_error"),
     ("train", ("data.validation=0", "trainer.val_every_steps=3"), "trainer.val_every_steps"),
     ("train", ("trainer.max_steps=0", "optim.lr=1e-3"), "optim.lr"),
@@ -144,7 +148,15 @@ def test_a_sweep_is_refused_if_none_of_its_jobs_reads_a_setting_and_told_otherwi
     accepted("train", "seed=1,2", "parallel=2", "on_error=stop", multirun=True)
 
 
+def test_a_preset_is_read_by_the_settings_that_take_it():
+    accepted("train", "preset.optim.lr=0.1", "preset.batch_size=8", "preset.trainer.max_steps=2")
+    accepted("train", "preset.lora.lr=0.1", "tuning=lora")
+    accepted("train", "preset=paper")
+
+
 def test_python_is_refused_likewise():
+    with pytest.raises(UserError, match=r"part=1 would have no effect"):
+        cfaug.mix({"data.cf_ratio": 0, "part": 1, "parts": 2})
     with pytest.raises(UserError, match=r"data\.stratify=True would have no effect"):
         cfaug.mix({"data.cf_ratio": 0, "data.stratify": True})
     with pytest.raises(UserError, match=r"cfaug\.open_source reads data\.world"):

@@ -275,3 +275,13 @@ def test_loggers_do_not_record_a_secret_n2(logger, host, tmp_path) -> None:
     assert done.returncode == 0, done.stderr
     assert [secret for secret in PLANTED if secret in done.stdout + done.stderr] == []
     assert search(tmp_path) == []
+
+
+def test_a_list_that_names_addresses_shows_no_secret(tmp_path):
+    """Found by a third round: the error repeated a signed address, and did not say the remedy."""
+    lines = f"image,caption\n{address('example.org', '0.jpg')},a dog\n"
+    (tmp_path / "captions.csv").write_text(lines, encoding="utf-8")
+    with pytest.raises(UserError, match="images that a list names are not fetched") as caught:
+        cfaug.open_source(tmp_path, {"paths.cache": str(tmp_path / "cache")})
+    assert "example.org/0.jpg" in str(caught.value)
+    assert not [secret for secret in PLANTED if secret in str(caught.value)]

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
+from cfaug.addresses import ADDRESS, without_secrets
 from cfaug.data.sources.image_check import IMAGES, UNREAD_IMAGES, Digest, check_image
 from cfaug.data.sources.row import Description, ErrorCollector, Row, files_identity
 from cfaug.data.sources.values import caption, clean_key
@@ -155,6 +156,11 @@ def locate(
             )
         if target.is_file():
             return target
+    if ADDRESS.fullmatch(image):
+        raise UserError(
+            f"{where}: {without_secrets(image)} is an address, and the images that a list names "
+            "are not fetched: download them, for instance by img2dataset, whose shards are read"
+        )
     hint = "; folders are separated by / here, not by \\" if "\\" in image else ""
     raise UserError(
         f"{where}: there is no image {image!r} in {path}; add it or remove the line{hint}"
