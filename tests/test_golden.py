@@ -1,0 +1,33 @@
+"""tools/golden.py: the same commands write the same bytes, and a changed byte is found."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests import children
+from tools import golden
+
+TARGET = "cfmm"
+
+
+def test_every_page_of_the_makefile_has_golden_commands():
+    assert list(golden.read_commands()) == [
+        "demo", "tables", "stress", "social", "xmai", "cfmm", "compositional",
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_the_same_commands_write_the_same_bytes_and_a_changed_byte_is_found(tmp_path):
+    for name in ("before", "after"):
+        child = children.start(golden.run, tmp_path / name, [TARGET])
+        child.join()
+        assert child.exitcode == 0
+    before, after = tmp_path / "before", tmp_path / "after"
+    assert golden.compare(before, after) == []
+    assert len(golden.read_outputs(after)) > 10
+    items = sorted(after.rglob("*.parquet"))[0]
+    items.unlink()
+    page = sorted(after.rglob("report.html"))[0]
+    page.write_bytes(page.read_bytes().replace(b"a", b"b", 1))
+    lines = golden.compare(before, after)
+    assert [line.partition(":")[0] for line in lines] == ["different", "missing"]
