@@ -140,7 +140,7 @@ cfmm: $(STAMP) $(CFMM_QUESTIONS)  ## CFMM on ShapeScapes: does a model that sees
 
 $(CFMM_QUESTIONS): | $(STAMP)
 	rm -rf $(@D)
-	$(BIN)/python -m cfaug.zoo.questions out=$(@D) part=test pairs=300
+	$(BIN)/python -m cfaug zoo questions out=$(@D) part=test pairs=300
 
 test: $(STAMP)  ## the quick tests, in minutes: all but those marked slow, properties on few examples
 	CFAUG_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"

@@ -25,9 +25,9 @@ import numpy as np
 from generation import interval, machine
 from PIL import Image
 
+from cfaug.core.questions import Question
+from cfaug.core.rng import generator
 from cfaug.models.vision_language import VisionLanguageModel
-from cfaug.questions import Question
-from cfaug.rng import generator
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))

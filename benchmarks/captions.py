@@ -29,18 +29,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cfaug.text.filters import LowestPerplexity, PartOfSpeech, SimilarityBand
-from cfaug.text.models import CausalLM, MaskedLM, SentenceEncoder
-from cfaug.text.protocols import Blank, Candidate, Fill
-from cfaug.text.substitution import Substitution
-from cfaug.text.taggers import TextBlobTagger
-from cfaug.types import Example
+from cfaug.core.types import Example
+from cfaug.editing.filters import LowestPerplexity, PartOfSpeech, SimilarityBand
+from cfaug.editing.models import CausalLM, MaskedLM, SentenceEncoder
+from cfaug.editing.protocols import Blank, Candidate, Fill
+from cfaug.editing.substitution import Substitution
+from cfaug.editing.taggers import TextBlobTagger
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from cfaug.types import Edited
+    from cfaug.core.types import Edited
 
 
 SAMPLE = Path(__file__).parents[1] / "tests" / "zoo" / "held_out_captions.json"
@@ -196,7 +196,7 @@ def random_models(folder: Path) -> tuple[MaskedLM, SentenceEncoder, CausalLM]:
         RobertaForMaskedLM,
     )
 
-    from cfaug.weights import resolve
+    from cfaug.core.weights import resolve
 
     torch.manual_seed(0)
     tokenizers = {

@@ -59,7 +59,7 @@ class Laid:
 
 def captions() -> list[str]:
     """Return distinct captions in words that the tiny model knows."""
-    from cfaug.rng import generator
+    from cfaug.core.rng import generator
     from cfaug.shapescapes.vocabulary import COLOURS, PLACES, SUBJECTS, Factors, Wording, caption
 
     every = [Factors(*one) for one in itertools.product(SUBJECTS, COLOURS, PLACES)]
@@ -175,21 +175,21 @@ class Loops:
 
 def forget() -> None:
     """Discard decoded pixels of earlier rounds."""
-    from cfaug.bench import embed
+    from cfaug.evaluate import embed
 
     embed._KEPT = embed._Kept()
 
 
 def ask_choice(model: Any, index: Index) -> Any:
     """Run ``benchmark=choice`` without the blind rows, which the loops lack."""
-    from cfaug.bench.caption_choice import CaptionChoice
+    from cfaug.compositional.caption_choice import CaptionChoice
 
     return CaptionChoice(name="sugarcrepe", blind=None).ask(index).run(model)
 
 
 def ask_pairs(model: Any, index: Index) -> Any:
     """Run ``benchmark=pairs benchmark.details=true``."""
-    from cfaug.bench.pairs import PairMatching
+    from cfaug.compositional.pairs import PairMatching
 
     return PairMatching(name="winoground", details=True).ask(index).run(model)
 
@@ -245,7 +245,7 @@ def measure(laid: Laid, indexes: Sequence[Index], model: Any, rounds: int) -> di
 
 def measure_shared(index: Index, model: Any, folder: Path) -> tuple[float, float]:
     """Return the seconds of a set, and of a second one on the same photos with kept embeddings."""
-    from cfaug.bench.cached_model import CachedEncoder
+    from cfaug.evaluate.cached_model import CachedEncoder
 
     forget()
     cached = CachedEncoder(lambda: model, "weights", "settings", folder, 2**30)

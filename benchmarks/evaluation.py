@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 from generation import interval, machine
 
 if TYPE_CHECKING:
-    from cfaug.types import CounterfactualSet
+    from cfaug.core.types import CounterfactualSet
 
 ROOT = Path(__file__).resolve().parent.parent
 PHOTOS = ("astronaut.png", "chelsea.png", "coffee.png", "motorcycle_left.png", "rocket.jpg")
@@ -58,7 +58,7 @@ def photographs(count: int, captions: int, side: int) -> Iterator[Counterfactual
     import skimage.data
     from PIL import Image
 
-    from cfaug.types import CounterfactualSet, Member
+    from cfaug.core.types import CounterfactualSet, Member
 
     rng = np.random.Generator(np.random.Philox(key=7))
     photos = [Image.open(Path(skimage.data.data_dir) / name).convert("RGB") for name in PHOTOS]
@@ -121,7 +121,7 @@ class Contest:
     """The three arms on one model and one folder of data, both in ``place``."""
 
     def __init__(self, place: Path, args: argparse.Namespace) -> None:
-        from cfaug.data.exporters import export_clip_benchmark
+        from cfaug.data.export import export_clip_benchmark
 
         self.place, self.args = place, args
         sets = photographs(args.images, args.captions, args.side)
@@ -228,7 +228,7 @@ def recall_alone(count: int, dim: int) -> None:
     """Measure time and memory of recall in both directions among ``count`` images and captions."""
     import numpy as np
 
-    from cfaug.metrics.retrieval import hits_at, standings
+    from cfaug.stats.retrieval import hits_at, standings
 
     rng = np.random.Generator(np.random.Philox(key=1))
     text = rng.standard_normal((count, dim), np.float32)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from browser import NAMES, Browser, find
 
 if TYPE_CHECKING:
-    from cfaug.types import CounterfactualSet
+    from cfaug.core.types import CounterfactualSet
 
 SIZE = 512
 PHOTOS = ("astronaut.png", "chelsea.png", "coffee.png", "motorcycle_left.png", "rocket.jpg")
@@ -62,7 +62,7 @@ def pairs(count: int) -> Iterator[CounterfactualSet]:
     import skimage.data
     from PIL import Image
 
-    from cfaug.types import CounterfactualSet, Edit, Member
+    from cfaug.core.types import CounterfactualSet, Edit, Member
 
     rng = np.random.Generator(np.random.Philox(key=3))
     folder = Path(skimage.data.data_dir)

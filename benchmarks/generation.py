@@ -30,7 +30,7 @@ from written_down import TEXTS, Reference, WrittenDown
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from cfaug.image.model import Diffusion
+    from cfaug.imaging.model import Diffusion
 
 ARMS = ("reference", "independent", "tree(4)")
 SHAPES: dict[str, dict[str, Any]] = {
@@ -78,7 +78,7 @@ class Model:
         import torch
         from diffusers import AutoencoderKL, UNet2DConditionModel
 
-        from cfaug.image.model import DTYPES, Diffusion
+        from cfaug.imaging.model import DTYPES, Diffusion
 
         class Texts(Diffusion):
             def encode(self, text: str) -> Tensor:
@@ -107,8 +107,8 @@ class Bench:
     """Both engines over the same weights."""
 
     def __init__(self, args: argparse.Namespace) -> None:
-        from cfaug.image.model import DiffusionWeights
-        from cfaug.image.prompt_to_prompt import PromptToPrompt
+        from cfaug.imaging.model import DiffusionWeights
+        from cfaug.imaging.prompt_to_prompt import PromptToPrompt
 
         def weights(dtype: str, layout: bool, compiled: bool) -> Any:
             options = {"dtype": dtype, "device": args.device, "channels_last": layout,
@@ -131,8 +131,8 @@ class Bench:
 
     def jobs(self, count: int, branches: int) -> list[Any]:
         """Return candidates, ``branches`` for each seed."""
-        from cfaug.rng import generator
-        from cfaug.types import Draw, Example, ImageJob, Proposal
+        from cfaug.core.rng import generator
+        from cfaug.core.types import Draw, Example, ImageJob, Proposal
 
         jobs = []
         proposal = Proposal(Example("k", "k", TEXTS[:1]), TEXTS, (None,) * len(TEXTS))
@@ -147,7 +147,7 @@ class Bench:
 
     def latent_steps(self, jobs: list[Any]) -> int:
         """Return the number of latents that are denoised over all steps."""
-        from cfaug.image.tree import plan
+        from cfaug.imaging.tree import plan
 
         return plan(jobs, self.args.steps).latent_steps(self.args.steps)
 
@@ -180,7 +180,7 @@ class Bench:
         """Return the relative difference of the two engines' latents of a candidate."""
         import torch
 
-        from cfaug.image import noise
+        from cfaug.imaging import noise
 
         (job,) = self.jobs(1, 1)
         device = self.reference.loaded.device

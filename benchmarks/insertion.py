@@ -46,23 +46,23 @@ import yaml
 from generation import interval, machine
 from PIL import Image
 
-from cfaug.errors import UserError
-from cfaug.models.specs import HFClip
-from cfaug.protocols import Editor
-from cfaug.rng import generator
-from cfaug.text.baselines import (
+from cfaug.core.errors import UserError
+from cfaug.core.protocols import Editor
+from cfaug.core.rng import generator
+from cfaug.core.types import Edited, Example, SourceImage
+from cfaug.editing.baselines import (
     CheckListEdits,
     ClareEdits,
     EasyDataAugmentation,
     RandomDeletion,
 )
-from cfaug.text.insertion import AttributeInsertion, ImageTextDistance
-from cfaug.text.insertion.switches import Context, Switches
-from cfaug.text.models import MaskedLM, SentenceEncoder
-from cfaug.text.protocols import Blank, Fill, MaskFiller, SentenceEmbedder
-from cfaug.text.sentence import split
-from cfaug.text.taggers import TextBlobTagger
-from cfaug.types import Edited, Example, SourceImage
+from cfaug.editing.models import MaskedLM, SentenceEncoder
+from cfaug.editing.protocols import Blank, Fill, MaskFiller, SentenceEmbedder
+from cfaug.editing.sentence import split
+from cfaug.editing.taggers import TextBlobTagger
+from cfaug.models.specs import HFClip
+from cfaug.xmai.insertions import AttributeInsertion, ImageTextDistance
+from cfaug.xmai.insertions.switches import Context, Switches
 
 ROOT = Path(__file__).parents[1]
 SAMPLE = ROOT / "tests" / "zoo" / "held_out_captions.json"
@@ -239,7 +239,7 @@ def random_weights(folder: Path) -> tuple[str, str, str]:
         CLIPTokenizerFast,
     )
 
-    from cfaug.weights import resolve
+    from cfaug.core.weights import resolve
 
     torch.manual_seed(0)
     names = {"language": "zoo:language/masked", "words": "zoo:language/sentence"}

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from cfaug.types import ImageJob
+    from cfaug.core.types import ImageJob
 
 TEXTS = ("a red ball on the beach", "a blue ball on the beach")
 SHARES = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -68,8 +68,8 @@ class RandomWeights(Model):
         from diffusers import AutoencoderKL
         from transformers import CLIPTokenizer
 
-        from cfaug.image.model import load_tools
-        from cfaug.image.weights import resolve
+        from cfaug.imaging.model import load_tools
+        from cfaug.imaging.weights import resolve
 
         loaded = super().load()
         tokenizer = load_tools(CLIPTokenizer, resolve("zoo:diffusion", None, ()) / "tokenizer")
@@ -116,9 +116,9 @@ class Bench:
     """Both ways over the same weights."""
 
     def __init__(self, args: argparse.Namespace) -> None:
-        from cfaug.image.cross_attention import CrossAttention
-        from cfaug.image.null_text import NullText
-        from cfaug.image.photo_editing import InvertAndEdit
+        from cfaug.imaging.cross_attention import CrossAttention
+        from cfaug.imaging.null_text import NullText
+        from cfaug.imaging.photo_editing import InvertAndEdit
 
         self.args = args
         paper = self._weights("fp32").load()
@@ -137,7 +137,7 @@ class Bench:
         self.photos = [self._draw(seed) for seed in range(args.photos)]
 
     def _weights(self, dtype: str) -> Any:
-        from cfaug.image.model import DiffusionWeights
+        from cfaug.imaging.model import DiffusionWeights
 
         options = {"dtype": dtype, "device": self.args.device}
         if self.args.weights in SHAPES:
@@ -157,7 +157,7 @@ class Bench:
 
     def jobs(self, photos: int) -> list[ImageJob]:
         """Return one edit for each of some photos, for every f."""
-        from cfaug.types import Draw, Example, ImageJob, Proposal
+        from cfaug.core.types import Draw, Example, ImageJob, Proposal
 
         found = []
         for photo in self.photos[:photos]:
@@ -183,7 +183,7 @@ class Bench:
         """Return prompt-to-prompt's control: refinement, with doubled weight for edited words."""
         import torch
 
-        from cfaug.image.cross_attention import CrossAttention, refine_alignment, tokenize
+        from cfaug.imaging.cross_attention import CrossAttention, refine_alignment, tokenize
 
         loaded = self.paper.loaded
         base, edited = (tokenize(loaded.tokenizer, text) for text in TEXTS)
@@ -223,7 +223,7 @@ class Bench:
         """Invert photos by null-text optimisation, at most ``rows`` at a time."""
         import torch
 
-        from cfaug.image.photo_tree import plan_edits
+        from cfaug.imaging.photo_tree import plan_edits
 
         editor = self.null_text[rows]
         jobs = self.jobs(photos)[:: len(SHARES)]
@@ -309,8 +309,8 @@ def count(steps: int) -> None:
     from diffusers import UNet2DConditionModel
     from torch.utils.flop_counter import FlopCounterMode
 
-    from cfaug.image.photo_tree import plan_edits
-    from cfaug.types import Draw, Example, ImageJob, Proposal
+    from cfaug.core.types import Draw, Example, ImageJob, Proposal
+    from cfaug.imaging.photo_tree import plan_edits
 
     with torch.device("meta"):
         unet = UNet2DConditionModel(**SHAPES["sd15"])

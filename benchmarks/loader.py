@@ -38,8 +38,8 @@ def draw(folder: Path, count: int, side: int) -> None:
     import skimage.data
     from PIL import Image
 
-    from cfaug.data.storage.shards import write_shards
-    from cfaug.types import CounterfactualSet, Member
+    from cfaug.core.types import CounterfactualSet, Member
+    from cfaug.data.shards.shards import write_shards
 
     rng = np.random.Generator(np.random.Philox(key=7))
     photos = [Image.open(Path(skimage.data.data_dir) / name).convert("RGB") for name in PHOTOS]
@@ -70,11 +70,11 @@ def draw(folder: Path, count: int, side: int) -> None:
 
 def ours(folder: Path, workers: int) -> Iterator[torch.Tensor]:
     """Index, plan, loader; normalised in the main process, as training does."""
-    from cfaug.data.feeding.loader import Examples, TrainingShares, make_loader
+    from cfaug.core.pixels import ImageTransform
     from cfaug.data.index import open_index
-    from cfaug.data.planning.mixture import plan_mixture
-    from cfaug.data.planning.settings import DataSettings
-    from cfaug.pixels import ImageTransform
+    from cfaug.data.mixture.loader import Examples, TrainingShares, make_loader
+    from cfaug.data.mixture.mixture import plan_mixture
+    from cfaug.data.mixture.settings import DataSettings
 
     index = open_index(folder / "shards", folder / "cache")
     mixture = plan_mixture(index, None, cf_ratio=0, size=None, seed=1, validation=0)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from diffusers.models.attention_processor import Attention
     from torch import Tensor
 
-    from cfaug.image.model import Diffusion
+    from cfaug.imaging.model import Diffusion
 
 
 @dataclass
@@ -94,7 +94,7 @@ class PaperWay:
     updates: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        from cfaug.image.ddim import ddim_schedule
+        from cfaug.imaging.ddim import ddim_schedule
 
         self.schedule = ddim_schedule(self.loaded.scheduler, self.steps)
         self.maps = EveryMap()

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from cfaug.types import ImageJob
+    from cfaug.core.types import ImageJob
 
 PAPER = {"race x gender": 12, "physical x gender": 28, "physical x race": 84}
 P, GUIDANCE = 0.5, 7.5
@@ -75,7 +75,7 @@ class Bench:
     """
 
     def __init__(self, args: argparse.Namespace) -> None:
-        from cfaug.image.prompt_to_prompt import PromptToPrompt
+        from cfaug.imaging.prompt_to_prompt import PromptToPrompt
 
         self.args = args
         self.texts = captions(args.images)
@@ -89,7 +89,7 @@ class Bench:
         self.shape = (loaded.unet.config.in_channels, side, side)
 
     def _weights(self, dtype: str) -> Any:
-        from cfaug.image.model import DiffusionWeights
+        from cfaug.imaging.model import DiffusionWeights
 
         options = {"dtype": dtype, "device": self.args.device}
         if self.args.weights in SHAPES:
@@ -98,7 +98,7 @@ class Bench:
 
     def job(self, members: Sequence[int], seed: int = 0) -> ImageJob:
         """Return a candidate for some of the set's texts."""
-        from cfaug.types import Draw, Example, ImageJob, Proposal
+        from cfaug.core.types import Draw, Example, ImageJob, Proposal
 
         texts = tuple(self.texts[member] for member in members)
         proposal = Proposal(Example("k", "k", texts[:1]), texts, (None,) * len(texts))
@@ -108,7 +108,7 @@ class Bench:
         """Generate the set the released way; return its latents."""
         import torch
 
-        from cfaug.image import noise
+        from cfaug.imaging import noise
 
         device = self.reference.loaded.device
         found: dict[int, Tensor] = {}
@@ -209,11 +209,11 @@ def picture(file: Path, weights: str) -> None:
     import numpy as np
     from PIL import Image
 
-    from cfaug.image.model import DiffusionWeights
-    from cfaug.image.prompt_to_prompt import PromptToPrompt
-    from cfaug.text.caption_grids import read_grid
-    from cfaug.text.templates import AttributeGrid
-    from cfaug.types import Draw, ImageJob
+    from cfaug.core.types import Draw, ImageJob
+    from cfaug.editing.caption_grids import read_grid
+    from cfaug.editing.templates import AttributeGrid
+    from cfaug.imaging.model import DiffusionWeights
+    from cfaug.imaging.prompt_to_prompt import PromptToPrompt
 
     examples = {one.group: one for one in reversed(list(read_grid("shapescapes").examples()))}
     subjects = list(reversed(examples.values()))[:4]

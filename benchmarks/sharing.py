@@ -25,12 +25,12 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 from scipy import ndimage
 
-from cfaug.rng import derive, generator
+from cfaug.core.rng import derive, generator
+from cfaug.core.types import Draw, Example, ImageJob, Proposal
 from cfaug.shapescapes.oracle import edit_factors
 from cfaug.shapescapes.scene import Scene, render
 from cfaug.shapescapes.styles import STYLES
 from cfaug.shapescapes.vocabulary import COLOURS, PLACES, SUBJECTS, Factors, Wording, caption
-from cfaug.types import Draw, Example, ImageJob, Proposal
 
 SHARES = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9)
 SIZE = 64
@@ -104,8 +104,8 @@ def generate(
     from rich.console import Console
     from rich.progress import track
 
-    from cfaug.image.model import DiffusionWeights
-    from cfaug.image.prompt_to_prompt import PromptToPrompt
+    from cfaug.imaging.model import DiffusionWeights
+    from cfaug.imaging.prompt_to_prompt import PromptToPrompt
 
     editor = PromptToPrompt(DiffusionWeights(model), steps=steps, noise=noise)
     found: list[list[Pixels]] = [[] for _ in shares]
@@ -211,10 +211,10 @@ def measure(arm: Arm, pairs: Sequence[Pair], where: set[tuple[str, str]]) -> Row
     """Measure an arm's pairs."""
     import torch
 
+    from cfaug.imaging.clip import ClipScorer
+    from cfaug.imaging.similarity import direction
     from cfaug.models.specs import HFClip
-    from cfaug.score.clip import ClipScorer
-    from cfaug.score.similarity import direction
-    from cfaug.zoo.factor_classifier import load_judge
+    from cfaug.shapescapes.zoo.factor_classifier import load_judge
 
     judge = load_judge()
     sources, targets = (judge.factors(arm.pixels[:, side]) for side in (0, 1))

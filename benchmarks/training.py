@@ -192,7 +192,7 @@ def interleaved(folder: Path, args: argparse.Namespace) -> dict[str, dict[str, l
 def ratio(theirs: list[float], ours: list[float]) -> str:
     """Return the geometric mean of theirs over ours by round, with Student's 95 % interval."""
     sys.path.insert(0, str(ROOT))
-    from cfaug.metrics.effects import t_interval
+    from cfaug.stats.effects import t_interval
 
     logs = [math.log(a / b) for a, b in zip(theirs, ours, strict=True)]
     low, high = map(math.exp, t_interval(logs))

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from PIL import Image
 
-from cfaug.files import write_file
-from cfaug.pixels import decode_image
+from cfaug.core.files import write_file
+from cfaug.core.pixels import decode_image
 from cfaug.shapescapes.question_parts import make_questions
 from cfaug.shapescapes.question_topics import CATEGORIES
 from cfaug.shapescapes.settings import WorldSettings
-from cfaug.zoo.command import read, run
+from cfaug.shapescapes.zoo.command import read, run
 
 SIDE, GAP, WIDER_GAP = 96, 4, 12
 """Pixels: the side of a picture, the gap in pairs and between rows, the gap between pairs."""

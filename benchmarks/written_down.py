@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from diffusers.models.attention_processor import Attention
     from torch import Tensor
 
-    from cfaug.image.model import Diffusion
+    from cfaug.imaging.model import Diffusion
 
 TEXTS = ("a red ball on the beach", "a red cube on the beach")
 
@@ -82,7 +82,7 @@ class Reference:
         """
         import torch
 
-        from cfaug.image.sigmas import ancestral, noise_levels
+        from cfaug.imaging.sigmas import ancestral, noise_levels
 
         levels = noise_levels(self.loaded.scheduler, self.steps)
         texts = torch.stack([self.loaded.encode(text) for text in ("",) * len(said) + tuple(said)])

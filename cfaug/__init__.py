@@ -11,7 +11,7 @@ __version__ = "0.1.0"
 
 PUBLIC = {
     "Run": "cfaug.report.records",
-    "UserError": "cfaug.errors",
+    "UserError": "cfaug.core.errors",
     "compare": "cfaug.run.api",
     "evaluate": "cfaug.run.api",
     "fine_tune": "cfaug.run.api",

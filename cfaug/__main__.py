@@ -9,14 +9,17 @@ from importlib import import_module
 from pathlib import Path
 
 from cfaug import __version__
-from cfaug.errors import USERS_MISTAKE
-from cfaug.messages import CALLED_BY
+from cfaug.core.errors import USERS_MISTAKE
+from cfaug.core.messages import CALLED_BY
 
 COMMANDS = {
     "train": ("cfaug.run.scripts.train", "fine-tune a model on real and counterfactual pairs"),
     "generate": ("cfaug.run.scripts.generate", "make counterfactual image-text sets"),
     "evaluate": ("cfaug.run.scripts.evaluate", "evaluate runs or a checkpoint, and compare arms"),
-    "zoo": ("cfaug.zoo.__main__", "list the tiny models that are shipped, or train one anew"),
+    "zoo": (
+        "cfaug.shapescapes.zoo.__main__",
+        "list the tiny models that are shipped, or train one anew",
+    ),
     "doctor": ("cfaug.run.doctor", "say which optional parts are here, and how to get the others"),
 }
 """The module of each command, which has ``main(argv) -> int``, and a line of help."""

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from cfaug.articles import right_articles
-from cfaug.data.storage.shards import write_shards
-from cfaug.grids import GridMember, combinations, grid_edit, grid_key
-from cfaug.types import CounterfactualSet, Member
+from cfaug.core.articles import right_articles
+from cfaug.core.grids import GridMember, combinations, grid_edit, grid_key
+from cfaug.core.types import CounterfactualSet, Member
+from cfaug.data.shards.shards import write_shards
 
 RACE_GENDER = {"race": ("White", "Black", "Latino"), "gender": ("male", "female")}
 SUBJECTS = ("doctor", "nurse", "engineer", "pilot")

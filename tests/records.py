@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cfaug.types import Draw, Edit, Example, ImageJob, Proposal
+from cfaug.core.types import Draw, Edit, Example, ImageJob, Proposal
 
 
 @dataclass(frozen=True)

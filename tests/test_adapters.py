@@ -8,11 +8,11 @@ import shutil
 import pytest
 import torch
 
-from cfaug import adapters
-from cfaug.adapters import ADAPTER, BASE, WEIGHTS, BaseModel
-from cfaug.errors import UserError
-from cfaug.text.models import CausalLM
-from cfaug.weights import find_weights
+from cfaug.core.errors import UserError
+from cfaug.core.weights import find_weights
+from cfaug.editing.models import CausalLM
+from cfaug.models import lora as adapters
+from cfaug.models.lora import ADAPTER, BASE, WEIGHTS, BaseModel
 from tests.train import tiny_language
 
 

@@ -14,7 +14,7 @@ from typing import get_args
 import pytest
 import yaml
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.generate.settings import Stage
 from cfaug.run.arguments import flatten, sweep_overrides
 from cfaug.run.binding import HYDRAS_OWN, bind, locate
@@ -65,7 +65,7 @@ def _targets(tree):
             yield from _targets(value)
 
 
-SETTINGS = "cfaug.data.planning.settings.DataSettings"
+SETTINGS = "cfaug.data.mixture.settings.DataSettings"
 ANY_TYPE = ("by_seed.", "data.world", "table.columns", "table.rows", "table.controls")
 """Settings of which a constructor itself says what they may hold."""
 
@@ -359,11 +359,11 @@ def test_a_run_may_not_name_foreign_targets():
     for node in (
         {"_target_": "os.system", "command": "true"},
         {
-            "_target_": "cfaug.data.planning.settings.DataSettings",
+            "_target_": "cfaug.data.mixture.settings.DataSettings",
             "world": {"_target_": "os.system"},
         },
         {
-            "_target_": "cfaug.data.planning.settings.DataSettings",
+            "_target_": "cfaug.data.mixture.settings.DataSettings",
             "real": [{"_target_": "builtins.exec"}],
         },
     ):

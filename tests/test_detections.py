@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.detections import (
+from cfaug.core.detections import (
     Attribute,
     Detection,
     clip_box,
@@ -19,8 +19,8 @@ from cfaug.detections import (
     detections_to_json,
     most_certain_first,
 )
-from cfaug.errors import UserError
-from cfaug.types import Example
+from cfaug.core.errors import UserError
+from cfaug.core.types import Example
 from tests.properties import examples
 
 NAMES = st.text(min_size=1, max_size=12).filter(str.strip)

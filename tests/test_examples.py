@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cfaug.errors import UserError
-from cfaug.types import Edited, Example, Proposal, SourceImage
+from cfaug.core.errors import UserError
+from cfaug.core.types import Edited, Example, Proposal, SourceImage
 from tests.records import Photo, example, proposal
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cfaug import files
-from cfaug.files import replace_file, replace_folder, whole_folder, write_file, write_json
+from cfaug.core import files
+from cfaug.core.files import replace_file, replace_folder, whole_folder, write_file, write_json
 
 
 def test_a_folder_takes_its_place_when_it_is_full(tmp_path):

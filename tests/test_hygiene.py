@@ -8,9 +8,9 @@ from tests.hygiene import ROOT, problems, tracked
 LIGHT = (
     "cfaug.run.launch", "cfaug.run.run_plan", "cfaug.run.train", "cfaug.run.evaluate",
     "cfaug.data.index",
-    "cfaug.data.planning.mixture", "cfaug.data.planning.settings",
+    "cfaug.data.mixture.mixture", "cfaug.data.mixture.settings",
     "cfaug.models.specs", "cfaug.train.settings",
-    "cfaug.bench.suites", "cfaug.report.results", "cfaug.shapescapes",
+    "cfaug.evaluate.suites", "cfaug.report.results", "cfaug.shapescapes",
 )  # fmt: skip
 HEAVY = (
     "torch",

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cfaug.kept_records import KeptRecords
+from cfaug.core.record_cache import KeptRecords
 
 FOUND = {"a": {"text": "line\u2028line\n", "nll": [0.1, 1e-300]}, "b": {"text": None, "nll": ()}}
 

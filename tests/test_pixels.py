@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from PIL import Image
 
-from cfaug.errors import UserError
-from cfaug.pixels import (
+from cfaug.core.errors import UserError
+from cfaug.core.pixels import (
     Geometry,
     ImageTransform,
     cut_out,
@@ -119,7 +119,7 @@ def test_a_long_image_is_resized_only_where_it_is_looked_at(
     transform = ImageTransform(32, (0.5,) * 3, (0.5,) * 3, resized=resized)
     image = photo("coffee.png").resize(size)
     whole = transform(image).astype(int)
-    monkeypatch.setattr("cfaug.pixels.MAX_PIXELS", 0)
+    monkeypatch.setattr("cfaug.core.pixels.MAX_PIXELS", 0)
     assert np.abs(transform(image) - whole).max() <= 1
     monkeypatch.undo()
     assert transform(Image.new("RGB", (1, 2_000_000), "red")).mean((1, 2)).tolist() == [255, 0, 0]

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfaug import progress
-from cfaug.progress import MIB, Progress, watch
+from cfaug.core import progress
+from cfaug.core.progress import MIB, Progress, watch
 
 
 class Clock:

@@ -10,8 +10,8 @@ from importlib.util import find_spec
 import pytest
 import yaml
 
-from cfaug.errors import UserError
-from cfaug.renames import (
+from cfaug.core.errors import UserError
+from cfaug.core.renames import (
     SETTINGS,
     TARGETS,
     correct_words,
@@ -193,7 +193,7 @@ def test_settings_of_an_old_run_are_read_by_their_new_names():
     updated = update_settings(config, "train")
     assert updated == {
         "data": {
-            "_target_": "cfaug.data.planning.settings.DataSettings",
+            "_target_": "cfaug.data.mixture.settings.DataSettings",
             "counterfactual_holdout": 0.3,
             "world": {"_target_": "cfaug.shapescapes.WorldSettings"},
         },

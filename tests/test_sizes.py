@@ -9,12 +9,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.safety.weight_limits import check_numbers
+from cfaug.editing.models import MaskedLM
 from cfaug.models.specs import HFClip, OpenClip
-from cfaug.sizes import check_numbers
-from cfaug.text.models import MaskedLM
+from tests.editing import tiny as language
 from tests.models import tiny
-from tests.text import tiny as language
 
 SECONDS = 300
 """Of a busy machine; unchecked, these end in no hour, or in no memory."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cfaug.errors import UserError
-from cfaug.types import Evaluation, Outcome
+from cfaug.core.errors import UserError
+from cfaug.core.types import Evaluation, Outcome
 
 ONE = Outcome("b", "m", 0.5, 2)
 

@@ -17,8 +17,8 @@ from annotated_types import Ge, Interval, MinLen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.errors import UserError
-from cfaug.validation import (
+from cfaug.core.errors import UserError
+from cfaug.core.validation import (
     Count,
     Means,
     OneOf,

@@ -10,8 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from cfaug import weights
-from cfaug.errors import UserError
+from cfaug.core import weights
+from cfaug.core.errors import UserError
 
 slow = pytest.mark.slow  # importing the Hub's HTTP client takes three seconds
 

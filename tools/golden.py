@@ -66,9 +66,11 @@ UNLIKE = re.compile(
 MASKED = (
     (re.compile(rb"[0-9a-f]{16,64}"), b"HASH"),
     (re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|\+\d\d:?\d\d)?"), b"TIME"),
+    (re.compile(rb"_target_: [\w.]+"), b"MODULE"),
+    (re.compile(rb"commit HASH, dirty \w+"), b"COMMIT"),
     (re.compile(rb"(?s)<h2>Training examples of each arm</h2>.*?</section>"), b"SECONDS OF RUNS"),
 )
-"""Identities, moments and durations within texts, and what is compared in their place."""
+"""Identities, modules, moments and durations within texts, and what is compared in their place."""
 
 TEXTS = {".json", ".jsonl", ".csv", ".md", ".tex", ".html", ".svg", ".txt", ".yaml"}
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.annotation.question import Item
+from cfaug.core.errors import UserError
+from cfaug.core.files import require_regular
 from cfaug.data.sources.lists import list_records
 from cfaug.data.sources.row import ErrorCollector
-from cfaug.errors import UserError
-from cfaug.files import require_regular
 
 ANNOTATOR = re.compile(r"[\w .@-]{1,64}")
 """Valid annotators: a number or a name, never markup, a path or a formula."""

@@ -14,11 +14,11 @@ import numpy as np
 from annotated_types import Interval
 
 from cfaug.annotation.question import Item, Question
-from cfaug.data.planning.rational import decimal, half_up
-from cfaug.errors import UserError
-from cfaug.read_with import GIVEN, ReadWith
-from cfaug.rng import derive, generator
-from cfaug.validation import Positive, Seed, Share, check_fields
+from cfaug.core.errors import UserError
+from cfaug.core.read_with import GIVEN, ReadWith
+from cfaug.core.rng import derive, generator
+from cfaug.core.validation import Positive, Seed, Share, check_fields
+from cfaug.data.mixture.rational import decimal, half_up
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index

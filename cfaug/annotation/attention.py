@@ -13,8 +13,8 @@ from annotated_types import Interval
 from cfaug.annotation.answers import Answer
 from cfaug.annotation.question import Item
 from cfaug.annotation.screening import Screening
-from cfaug.errors import UserError
-from cfaug.rng import derive
+from cfaug.core.errors import UserError
+from cfaug.core.rng import derive
 
 PREFIX = "attention"
 MOST = 20

@@ -10,10 +10,10 @@ from cfaug.annotation.attention import ASKS, PREFIX, Checks, draw_check
 from cfaug.annotation.form import EDIT_KIND, EditedItem, Field, Form
 from cfaug.annotation.question import Item
 from cfaug.annotation.two_texts import TwoTexts, known_truth, read_two_texts
+from cfaug.core.errors import UserError
+from cfaug.core.read_with import GIVEN, ReadWith
+from cfaug.core.rng import derive
 from cfaug.data.index import Index
-from cfaug.errors import UserError
-from cfaug.read_with import GIVEN, ReadWith
-from cfaug.rng import derive
 
 ORIGINAL = "original"
 """The kind of an unchanged caption."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cfaug.annotation.findings import Agreement, Tally
-from cfaug.metrics.effects import wilson_interval
 from cfaug.report.bar_figure import grouped_bars
 from cfaug.report.drawing import Drawing, style
 from cfaug.report.numbers import percent
@@ -22,6 +21,7 @@ from cfaug.report.plots import (
     new_axes,
     write,
 )
+from cfaug.stats.effects import wilson_interval
 
 CELL, COLUMN = 39, 14
 """Height of a cell of the matrix in pixels, and letters in a line of a column's name."""

@@ -12,9 +12,9 @@ import numpy as np
 
 from cfaug.annotation.answers import Answer
 from cfaug.annotation.question import Item, Question
-from cfaug.errors import UserError
-from cfaug.metrics.agreement import coincidence_matrix, fleiss_kappa, krippendorff_alpha
-from cfaug.rng import derive
+from cfaug.core.errors import UserError
+from cfaug.core.rng import derive
+from cfaug.stats.agreement import coincidence_matrix, fleiss_kappa, krippendorff_alpha
 
 ALL = "All images"
 

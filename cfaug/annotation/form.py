@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from cfaug.annotation.question import Item, check_field
-from cfaug.errors import UserError
-from cfaug.read_with import ReadWith
-from cfaug.rng import derive
-from cfaug.validation import Positive, check_fields
+from cfaug.core.errors import UserError
+from cfaug.core.read_with import ReadWith
+from cfaug.core.rng import derive
+from cfaug.core.validation import Positive, check_fields
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index

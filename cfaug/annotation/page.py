@@ -15,9 +15,9 @@ from typing import Any, Protocol
 
 from cfaug.annotation.assignment import Assignment
 from cfaug.annotation.question import Item, Question
-from cfaug.errors import UserError
-from cfaug.pixels import decode_image
-from cfaug.progress import watch
+from cfaug.core.errors import UserError
+from cfaug.core.pixels import decode_image
+from cfaug.core.progress import watch
 from cfaug.report.page import render, script_data, small_picture, write_page
 
 MAX_PAGE = 300 * 2**20

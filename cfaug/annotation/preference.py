@@ -10,10 +10,10 @@ from cfaug.annotation.findings import Findings
 from cfaug.annotation.question import Item, Question
 from cfaug.annotation.sections import Section
 from cfaug.annotation.two_texts import TwoTexts, known_truth, read_two_texts
+from cfaug.core.errors import UserError
 from cfaug.data.index import Index
-from cfaug.errors import UserError
-from cfaug.metrics.item_tests import mcnemar
 from cfaug.report.numbers import p_text
+from cfaug.stats.item_tests import mcnemar
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from cfaug.errors import UserError
-from cfaug.validation import check_fields
+from cfaug.core.errors import UserError
+from cfaug.core.validation import check_fields
 
 if TYPE_CHECKING:
     from cfaug.annotation.strata import Strata

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from cfaug.annotation.question import Item, Question
+from cfaug.core.errors import UserError
+from cfaug.core.question_sets import QUESTION, VERIFIED, AskedQuestion, question_of
 from cfaug.data.index import Index
-from cfaug.errors import UserError
-from cfaug.question_sets import QUESTION, VERIFIED, AskedQuestion, question_of
 
 GOOD = "good"
 """The answer that verifies a question."""

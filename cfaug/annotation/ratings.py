@@ -16,13 +16,13 @@ import numpy as np
 from cfaug.annotation.answers import ANNOTATOR, NO_ANSWERS, Answer, check_texts, require_list
 from cfaug.annotation.attention import require_somebody, who_failed
 from cfaug.annotation.form import EditedItem, Form, Value
+from cfaug.core.errors import UserError
+from cfaug.core.files import require_regular
+from cfaug.core.json_records import from_json
 from cfaug.data.sources.lists import list_records
 from cfaug.data.sources.row import ErrorCollector
-from cfaug.errors import UserError
-from cfaug.files import require_regular
-from cfaug.json_records import from_json
-from cfaug.metrics.agreement import Level, krippendorff_alpha
 from cfaug.report.page import write_page
+from cfaug.stats.agreement import Level, krippendorff_alpha
 
 FILE = "ratings.json"
 OVERALL = "overall"

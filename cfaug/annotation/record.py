@@ -19,12 +19,12 @@ from cfaug.annotation.answers import Answer
 from cfaug.annotation.findings import Agreement, Findings, Tally
 from cfaug.annotation.question import Question
 from cfaug.annotation.sections import Section
-from cfaug.errors import UserError, name_some
-from cfaug.files import require_regular
-from cfaug.json_records import from_json
-from cfaug.metrics.significance import require_finite
-from cfaug.pixels import decode_image
+from cfaug.core.errors import UserError, name_some
+from cfaug.core.files import require_regular
+from cfaug.core.json_records import from_json
+from cfaug.core.pixels import decode_image
 from cfaug.report.page import write_page
+from cfaug.stats.significance import require_finite
 
 FILE = "annotation.json"
 

@@ -12,10 +12,10 @@ from cfaug.annotation.findings import Findings
 from cfaug.annotation.question import Question
 from cfaug.annotation.record import Record, Sorting
 from cfaug.annotation.sections import Section
-from cfaug.metrics.effects import wilson_interval
 from cfaug.report.document import Part, plain_part
 from cfaug.report.numbers import percent
 from cfaug.report.page import render, write_page
+from cfaug.stats.effects import wilson_interval
 
 FILE = "annotation.html"
 LISTED = 40

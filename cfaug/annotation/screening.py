@@ -8,9 +8,9 @@ from pathlib import Path
 
 from cfaug.annotation.answers import Answer
 from cfaug.annotation.question import Item, Question
+from cfaug.core.errors import UserError
+from cfaug.core.validation import Share, check
 from cfaug.data.sources.lists import list_records
-from cfaug.errors import UserError
-from cfaug.validation import Share, check
 
 
 def read_known(file: Path, items: Sequence[Item], question: Question) -> dict[int, str]:

@@ -11,10 +11,10 @@ from cfaug.annotation.assignment import Assignment
 from cfaug.annotation.findings import Findings
 from cfaug.annotation.question import Item, Question
 from cfaug.annotation.record import SIMULATED
+from cfaug.core.errors import UserError, name_some
+from cfaug.core.rng import generator
+from cfaug.core.validation import Share, check
 from cfaug.data.sources.lists import list_records
-from cfaug.errors import UserError, name_some
-from cfaug.rng import generator
-from cfaug.validation import Share, check
 
 
 @dataclass(frozen=True)

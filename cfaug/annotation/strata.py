@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from cfaug.annotation.question import Item
 from cfaug.annotation.record import picture_example
 from cfaug.annotation.sections import Section
-from cfaug.errors import UserError, name_some
-from cfaug.messages import say
+from cfaug.core.errors import UserError, name_some
+from cfaug.core.messages import say
+from cfaug.core.rng import derive
+from cfaug.core.validation import Positive, check_fields
 from cfaug.report.numbers import percent
-from cfaug.rng import derive
-from cfaug.validation import Positive, check_fields
 
 if TYPE_CHECKING:
     from cfaug.annotation.findings import Findings

@@ -14,15 +14,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.progress import Progress
+from cfaug.core.protocols import Annotator
+from cfaug.core.types import Example
+from cfaug.core.validation import Positive, check
+from cfaug.core.weights import sha256_text
 from cfaug.generate.annotation_cache import Annotation, AnnotationCache
 from cfaug.generate.annotators import NO_TEXT
 from cfaug.generate.failures import Attempt, Failure, Rejection, attempt, check_json, check_results
-from cfaug.progress import Progress
-from cfaug.protocols import Annotator
-from cfaug.types import Example
-from cfaug.validation import Positive, check
-from cfaug.weights import sha256_text
 
 BATCH = 16
 """Number of different contents in one call of an annotator."""

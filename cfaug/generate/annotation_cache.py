@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cfaug.data.storage.shards import disk_errors
-from cfaug.kept_records import KeptRecords, Record
-from cfaug.messages import say
+from cfaug.core.messages import say
+from cfaug.core.record_cache import KeptRecords, Record
+from cfaug.data.shards.shards import disk_errors
 
 Annotation = Record
 

@@ -11,16 +11,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from cfaug.core.detections import DETECTIONS, detections_from_json, detections_to_json
+from cfaug.core.devices import check_device, choose_device
+from cfaug.core.errors import RejectedError, UnavailableError, UserError
+from cfaug.core.pixels import decode_image, stack_pixels
+from cfaug.core.protocols import Captioner, Detector
+from cfaug.core.types import Example
+from cfaug.core.weights import sha256, sha256_text
 from cfaug.data.sources.lists import list_records
-from cfaug.detections import DETECTIONS, detections_from_json, detections_to_json
-from cfaug.devices import check_device, choose_device
-from cfaug.errors import RejectedError, UnavailableError, UserError
 from cfaug.generate.annotation_cache import Annotation
 from cfaug.generate.crop_attributes import CropAttributes
-from cfaug.pixels import decode_image, stack_pixels
-from cfaug.protocols import Captioner, Detector
-from cfaug.types import Example
-from cfaug.weights import sha256, sha256_text
 
 BROKEN_PHOTO, NO_TEXT = "photo_broken", "no caption"
 """Reasons to reject an example: its image cannot be decoded, or the file has no caption for it."""
@@ -28,7 +28,7 @@ BROKEN_PHOTO, NO_TEXT = "photo_broken", "no caption"
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from cfaug.pretrained import Checkpoint
+    from cfaug.models.checkpoints import Checkpoint
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class ModelAnnotator:
     Args:
         model: the specification of the model, a node of ``conf/model``.
         name: the key of the results in ``Example.extra``.
-        device: a name for ``cfaug.devices.choose_device``; ``auto`` is CUDA where there is one.
+        device: a name for ``choose_device``; ``auto`` is CUDA where there is one.
     """
 
     model: Checkpoint
@@ -79,7 +79,7 @@ class CaptionImages(ModelAnnotator):
     Args:
         model: the specification of a model that provides a Captioner.
         name: the key of the results in ``Example.extra``.
-        device: a name for ``cfaug.devices.choose_device``; ``auto`` is CUDA where there is one.
+        device: a name for ``choose_device``; ``auto`` is CUDA where there is one.
     """
 
     name: str = "captions"
@@ -108,7 +108,7 @@ class DetectObjects(ModelAnnotator):
     Args:
         model: the specification of a model that provides a Detector.
         name: the key of the results in ``Example.extra``.
-        device: a name for ``cfaug.devices.choose_device``; ``auto`` is CUDA where there is one.
+        device: a name for ``choose_device``; ``auto`` is CUDA where there is one.
         attributes: the part that adds attributes to each object; ``None`` adds no attributes.
     """
 
@@ -121,7 +121,7 @@ class DetectObjects(ModelAnnotator):
         """Return ``{name: [{"label": ..., "score": ..., "box": ...}, ...]}`` for each example.
 
         With ``attributes``, each object also has a list of attributes, in the form of
-        ``cfaug.detections``.
+        ``cfaug.core.detections``.
 
         Raises:
             UserError: if an example's image is missing; it names the example.

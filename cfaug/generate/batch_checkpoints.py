@@ -17,10 +17,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from cfaug.data.storage.shards import disk_errors
-from cfaug.files import write_file
+from cfaug.core.files import write_file
+from cfaug.core.types import Draw, Images
+from cfaug.data.shards.shards import disk_errors
 from cfaug.generate.candidate_scoring import ScoredCandidate, ScoredSlice
-from cfaug.types import Draw, Images
 
 HASH = 32
 """Length in bytes of the sha256 at the beginning of a file."""

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.protocols import EmbeddingScorer, Scorer
+from cfaug.core.types import Draw, Images, Proposal, Scores
 from cfaug.generate.candidate_images import CandidateImages, Place
 from cfaug.generate.failures import check_results
-from cfaug.protocols import EmbeddingScorer, Scorer
-from cfaug.score.select import UNSAFE
-from cfaug.types import Draw, Images, Proposal, Scores
+from cfaug.imaging.select import UNSAFE
 
 if TYPE_CHECKING:
     from torch import Tensor

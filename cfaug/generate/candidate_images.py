@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from cfaug.pixels import as_floats, round_pixels
-from cfaug.protocols import Progressive
-from cfaug.types import ImageJob, Images
+from cfaug.core.pixels import as_floats, round_pixels
+from cfaug.core.protocols import Progressive
+from cfaug.core.types import ImageJob, Images
 
 if TYPE_CHECKING:
     from torch import Tensor

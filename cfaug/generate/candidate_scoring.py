@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.protocols import EmbeddingScorer, Progressive
+from cfaug.core.types import ImageJob, Images, Proposal
 from cfaug.generate.batch_scores import BatchScores, ScoredCandidate, check_scores, compared_texts
 from cfaug.generate.candidate_images import (
     TOGETHER,
@@ -17,9 +19,7 @@ from cfaug.generate.candidate_images import (
 from cfaug.generate.pipeline import Pipeline
 from cfaug.generate.plan import CandidateSlice
 from cfaug.generate.sampling import AnyDraws
-from cfaug.protocols import EmbeddingScorer, Progressive
-from cfaug.score.select import HALVING, SAME_TEXT, Selection
-from cfaug.types import ImageJob, Images, Proposal
+from cfaug.imaging.select import HALVING, SAME_TEXT, Selection
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -16,7 +16,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from cfaug.data.storage.edits import (
+from cfaug.core.errors import UserError
+from cfaug.core.files import write_file, write_json
+from cfaug.core.types import Edited, Example, Proposal, Rejected
+from cfaug.data.shards.edits import (
     FOLDER,
     committed_captions,
     read_caption_commit,
@@ -24,12 +27,9 @@ from cfaug.data.storage.edits import (
     read_lines,
     sets_of,
 )
-from cfaug.data.storage.shards import disk_errors
-from cfaug.errors import UserError
-from cfaug.files import write_file, write_json
+from cfaug.data.shards.shards import disk_errors
+from cfaug.editing.report import caption_report
 from cfaug.generate.failures import Attempt
-from cfaug.text.report import caption_report
-from cfaug.types import Edited, Example, Proposal, Rejected
 
 KIND = "cfaug-captions"
 REPORT = f"{FOLDER}/report.md"

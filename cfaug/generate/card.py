@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cfaug.data.storage.edits import FOLDER, read_caption_commit
-from cfaug.data.storage.shards import CARD, list_committed, summarise
-from cfaug.files import write_json
+from cfaug.core.files import write_json
+from cfaug.data.shards.edits import FOLDER, read_caption_commit
+from cfaug.data.shards.shards import CARD, list_committed, summarise
 from cfaug.generate.folder import hold_file, read_record
 from cfaug.generate.yields import add_yields
 
@@ -24,7 +24,7 @@ def write_card(folder: Path) -> dict[str, Any]:
     Processes take turns, so that the last one to commit is also the last one to write the card.
 
     Returns:
-        The card: the fields of ``cfaug.data.storage.shards``; the planned number of shards
+        The card: the fields of ``cfaug.data.shards.shards``; the planned number of shards
         (``of``); the numbers of candidates, of accepted ones, of rejected ones by reason, and of
         sets ``without`` an accepted one; failed items; ``yields``, if the recipe counts them, for
         example by grid; recipe and models; and under ``edits`` the same for the captions, with the

@@ -15,7 +15,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from cfaug.errors import UnavailableError, UserError
+from cfaug.core.errors import UnavailableError, UserError
+from cfaug.core.validation import Positive, Processes, check_fields
+from cfaug.core.weights import sha256_text
 from cfaug.generate.annotation_cache import AnnotationCache
 from cfaug.generate.chat_protocol import (
     ChatClient,
@@ -24,8 +26,6 @@ from cfaug.generate.chat_protocol import (
     QuestionRefusedError,
     ServerError,
 )
-from cfaug.validation import Positive, Processes, check_fields
-from cfaug.weights import sha256_text
 
 NO_CHAT, NO_JSON, WRONG_FORM, EMPTY, REFUSED, CUT_OFF = (
     "no chat answer", "no JSON", "wrong JSON", "empty answer", "refused", "answer cut off",

@@ -19,10 +19,10 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from cfaug.addresses import without_secrets
-from cfaug.errors import UserError
-from cfaug.messages import say
-from cfaug.validation import Count, Positive, PositiveNumber, Weight, check_fields
+from cfaug.core.errors import UserError
+from cfaug.core.messages import say
+from cfaug.core.safety.addresses import without_secrets
+from cfaug.core.validation import Count, Positive, PositiveNumber, Weight, check_fields
 
 Structure = Literal["json_schema", "json_object", "none"]
 

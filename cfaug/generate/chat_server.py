@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from cfaug.core.weights import sha256_text
+from cfaug.editing.edit_format import unique
+from cfaug.editing.variations import VariationRequest, Variations
 from cfaug.generate.chat_asking import (
     EMPTY,
     WRONG_FORM,
@@ -16,9 +19,6 @@ from cfaug.generate.chat_asking import (
     UnusableError,
     is_text,
 )
-from cfaug.text.edit_format import unique
-from cfaug.text.variations import VariationRequest, Variations
-from cfaug.weights import sha256_text
 
 ASK = (
     'Answer with JSON: {{"variations": [...]}}, a list of at most {count} whole sentences, and '

@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import Interval
 
-from cfaug.detections import Attribute, Detection, clip_box
-from cfaug.devices import check_device, choose_device
-from cfaug.errors import UserError
-from cfaug.pixels import stack_pixels
-from cfaug.protocols import DualEncoder
-from cfaug.read_with import ReadWith
-from cfaug.validation import Positive, check_fields
-from cfaug.visual_words import visual_words
-from cfaug.weights import sha256_text
+from cfaug.core.detections import Attribute, Detection, clip_box
+from cfaug.core.devices import check_device, choose_device
+from cfaug.core.errors import UserError
+from cfaug.core.pixels import stack_pixels
+from cfaug.core.protocols import DualEncoder
+from cfaug.core.read_with import ReadWith
+from cfaug.core.validation import Positive, check_fields
+from cfaug.core.visual_words import visual_words
+from cfaug.core.weights import sha256_text
 
 if TYPE_CHECKING:
     from PIL.Image import Image
     from torch import Tensor
 
-    from cfaug.pretrained import Checkpoint
+    from cfaug.models.checkpoints import Checkpoint
 
 DIGITS = 5
 """Decimals of a score; further digits depend on the batch."""
@@ -53,7 +53,7 @@ class CropAttributes:
             trained on objects in their surroundings.
         template: the text for the encoder, with ``{attribute}`` and ``{object}`` once each.
         chunk: the number of crops, or of texts, encoded at once.
-        device: a name for ``cfaug.devices.choose_device``; ``auto`` is CUDA where there is one.
+        device: a name for ``choose_device``; ``auto`` is CUDA where there is one.
 
     Raises:
         UserError: if a number or the template is invalid.

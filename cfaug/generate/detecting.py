@@ -11,19 +11,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
+from cfaug.core.detections import DETECTIONS, detections_to_json
+from cfaug.core.errors import RejectedError, UnavailableError, UserError
+from cfaug.core.pixels import open_image
+from cfaug.core.protocols import OpenVocabularyDetector
+from cfaug.core.read_with import ReadWith
+from cfaug.core.types import Example
+from cfaug.core.weights import sha256_text
 from cfaug.data.sources.detection_files import DetectionFile
-from cfaug.detections import DETECTIONS, detections_to_json
-from cfaug.errors import RejectedError, UnavailableError, UserError
+from cfaug.editing.protocols import TAGS, Tagger
+from cfaug.editing.sentence import split
 from cfaug.generate.annotation_cache import Annotation
 from cfaug.generate.annotators import BROKEN_PHOTO, DetectObjects, FileAnnotator, decode_images
 from cfaug.generate.crop_attributes import CropAttributes
-from cfaug.pixels import open_image
-from cfaug.protocols import OpenVocabularyDetector
-from cfaug.read_with import ReadWith
-from cfaug.text.protocols import TAGS, Tagger
-from cfaug.text.sentence import split
-from cfaug.types import Example
-from cfaug.weights import sha256_text
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class DetectMentioned(DetectObjects):
     Args:
         model: the specification of a model that provides an OpenVocabularyDetector.
         name: the key of the results in ``Example.extra``.
-        device: a name for ``cfaug.devices.choose_device``; ``auto`` is CUDA where there is one.
+        device: a name for ``choose_device``; ``auto`` is CUDA where there is one.
         attributes: the part that adds attributes to each object; ``None`` adds no attributes.
         tagger: the part-of-speech tagger that finds the nouns; required.
     """
@@ -110,7 +110,7 @@ class DetectionsFromFile(FileAnnotator):
         return () if self.attributes is None else ("image", "key", "group", "label", "extra")
 
     def annotate(self, examples: Sequence[Example]) -> list[Annotation]:
-        """Return ``{name: [...]}`` for each example, in the form of ``cfaug.detections``.
+        """Return ``{name: [...]}`` for each example, in the form of ``cfaug.core.detections``.
 
         Raises:
             RejectedError: if the file lacks an example's image, or its entry is invalid, such as a

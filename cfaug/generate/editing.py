@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.protocols import Editor
+from cfaug.core.types import Edited, Example
 from cfaug.generate.failures import Attempt, attempt, check_json, check_results, say_some
-from cfaug.protocols import Editor
-from cfaug.types import Edited, Example
 
 
 def edit_captions(examples: Attempt[Example], editor: Editor) -> Attempt[Edited]:
@@ -49,7 +49,7 @@ def _check_edited(edited: Any, example: Example) -> None:
     """
     what = f"recipe.editor, example {example.key!r}"
     if not isinstance(edited, Edited):
-        raise UserError(f"{what}: should be a cfaug.types.Edited, not {type(edited).__name__}")
+        raise UserError(f"{what}: should be a cfaug.core.types.Edited, not {type(edited).__name__}")
     for name, left in edited.survivors.items():
         if isinstance(left, bool) or not isinstance(left, int):
             raise UserError(f"{what}: survivors[{name!r}] should be a whole number, not {left!r}")

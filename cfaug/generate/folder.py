@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from cfaug.data.storage import edits
-from cfaug.data.storage.shards import CARD
-from cfaug.errors import UserError
-from cfaug.files import require_regular, write_json
+from cfaug.core.errors import UserError
+from cfaug.core.files import require_regular, write_json
+from cfaug.core.locks import acquire, hold_lock
+from cfaug.data.shards import edits
+from cfaug.data.shards.shards import CARD
 from cfaug.generate.old_records import update_settings
 from cfaug.generate.settings import RunSettings
-from cfaug.locks import acquire, hold_lock
 
 RECORD = "run.json"
 WORK = ".work"

@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
-from cfaug.data.storage.shards import write_shard
+from cfaug.data.shards.shards import write_shard
 from cfaug.generate.batch_checkpoints import Journal
 from cfaug.generate.candidate_scoring import (
     ScoredCandidate,

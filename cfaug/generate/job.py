@@ -9,7 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from cfaug.errors import UserError, name_some
+from cfaug.core.errors import UserError, name_some
+from cfaug.core.protocols import ChecksSource, Editor
+from cfaug.core.types import Example, SourceImage
 from cfaug.generate.annotation import AnnotationStage
 from cfaug.generate.failures import Failure
 from cfaug.generate.folder import Record, name_settings, read_record, settings_hash
@@ -19,8 +21,6 @@ from cfaug.generate.recipe import Recipe
 from cfaug.generate.settings import RunSettings, ShardSettings
 from cfaug.generate.sibling_captions import sibling_aware
 from cfaug.generate.source import digest_of
-from cfaug.protocols import ChecksSource, Editor
-from cfaug.types import Example, SourceImage
 
 NAMED = 5
 """Number of duplicated keys that an error names."""

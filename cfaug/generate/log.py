@@ -10,8 +10,8 @@ import io
 from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
+from cfaug.core.types import Draw, Proposal, Scores
 from cfaug.generate.candidate_scoring import ScoredSlice, ShardScorer
-from cfaug.types import Draw, Proposal, Scores
 
 SUFFIX = ".parquet"
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cfaug.renames import update_flat
+from cfaug.core.renames import update_flat
 
 Settings = Mapping[str, Any]
 
 TARGETS = {
     "recipe.draws": "cfaug.generate.sampling.Draws",
-    "recipe.selection": "cfaug.score.cosines.clip_selection",
-    "recipe.scorers.scorer": "cfaug.score.clip.LazyClipScorer",
-    "recipe.report.report": "cfaug.score.clip.LazyClipScorer",
+    "recipe.selection": "cfaug.imaging.cosines.clip_selection",
+    "recipe.scorers.scorer": "cfaug.imaging.clip.LazyClipScorer",
+    "recipe.report.report": "cfaug.imaging.clip.LazyClipScorer",
 }
 """Classes that recipes name now; older records omit them, because each had only one choice."""
 

@@ -16,7 +16,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 
 STRATA = 4
 """Number of equal parts of p's range, each with its own weight."""

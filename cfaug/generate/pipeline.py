@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from PIL import Image
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.pixels import as_image
+from cfaug.core.protocols import ImageEditor, Postprocess, Scorer
+from cfaug.core.types import ImageJob
 from cfaug.generate.settings import ImageFormat, SetPer
-from cfaug.pixels import as_image
-from cfaug.protocols import ImageEditor, Postprocess, Scorer
-from cfaug.score.select import Selection
-from cfaug.types import ImageJob
+from cfaug.imaging.select import Selection
 
 if TYPE_CHECKING:
     import numpy as np

@@ -13,10 +13,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.types import Draw, Edit, Proposal
 from cfaug.generate.p_laws import Trial
 from cfaug.generate.sampling import AnyDraws
-from cfaug.types import Draw, Edit, Proposal
 
 T = TypeVar("T")
 

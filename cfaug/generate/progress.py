@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cfaug.progress import Progress, on_terminal
+from cfaug.core.progress import Progress, on_terminal
 
 
 class ProgressReporter(Progress):

@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.protocols import Annotator, Editor, ImageEditor, Postprocess, Scorer
+from cfaug.core.read_with import GIVEN, ReadWith
+from cfaug.core.validation import check_fields
 from cfaug.generate.annotation import AnnotationStage
 from cfaug.generate.pipeline import Pipeline
 from cfaug.generate.sampling import AnyDraws
 from cfaug.generate.settings import IMAGE_PARTS, TEXT_PARTS, ImageFormat, SetPer, Stage
-from cfaug.protocols import Annotator, Editor, ImageEditor, Postprocess, Scorer
-from cfaug.read_with import GIVEN, ReadWith
-from cfaug.score.select import Selection
-from cfaug.validation import check_fields
+from cfaug.imaging.select import Selection
 
 ExamplePer = Literal["text", "image", "questions"]
 
@@ -156,5 +156,5 @@ def _check_part(name: str, part: object, protocol: type) -> None:
     lacking = ", ".join(one for one in needed if not hasattr(part, one))
     raise UserError(
         f"recipe.{name} is invalid: {type(part).__name__} lacks {lacking}, which every "
-        f"cfaug.protocols.{protocol.__name__} has"
+        f"cfaug.core.protocols.{protocol.__name__} has"
     )

@@ -8,8 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cfaug.data.storage import edits
-from cfaug.data.storage.shards import read_commit
+from cfaug.core.messages import say
+from cfaug.core.protocols import SharesExamples
+from cfaug.core.signals import interruptible
+from cfaug.data.shards import edits
+from cfaug.data.shards.shards import read_commit
 from cfaug.generate import captions, images
 from cfaug.generate.batch_checkpoints import Journal
 from cfaug.generate.candidate_scoring import ShardScorer
@@ -26,9 +29,6 @@ from cfaug.generate.plan import (
     shards_of,
 )
 from cfaug.generate.progress import ProgressReporter
-from cfaug.messages import say
-from cfaug.protocols import SharesExamples
-from cfaug.signals import interruptible
 
 CommitOf = Callable[[Path, int], dict[str, Any] | None]
 

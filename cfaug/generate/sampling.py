@@ -11,11 +11,11 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 import numpy as np
 from annotated_types import Interval, MinLen
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.rng import derive, generator
+from cfaug.core.types import Draw
+from cfaug.core.validation import Share, Weight, check_fields
 from cfaug.generate.p_laws import Law, LawLearner, Trial, count_rounds
-from cfaug.rng import derive, generator
-from cfaug.types import Draw
-from cfaug.validation import Share, Weight, check_fields
 
 SAMPLING = re.compile(r"(tree|halving)\((\d+)\)")
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.types import CounterfactualSet, Images, Member, Proposal
 from cfaug.generate.candidate_scoring import ScoredCandidate, ScoredSlice, ShardScorer
 from cfaug.generate.log import draw_columns
-from cfaug.types import CounterfactualSet, Images, Member, Proposal
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from cfaug.validation import Positive, Seed, check_fields, check_part
+from cfaug.core.validation import Positive, Seed, check_fields, check_part
 
 ImageFormat = Literal["png", "webp", "jpeg"]
 Stage = Literal["captions", "images", "all"]

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from cfaug.protocols import Editor
-from cfaug.text.filters import NotASibling
-from cfaug.text.substitution import Substitution
-from cfaug.types import Edited, Example
+from cfaug.core.protocols import Editor
+from cfaug.core.types import Edited, Example
+from cfaug.editing.filters import NotASibling
+from cfaug.editing.substitution import Substitution
 
 NAME = "siblings"
 

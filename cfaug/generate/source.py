@@ -10,14 +10,14 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from cfaug.core.errors import UserError
+from cfaug.core.types import Example
+from cfaug.core.validation import Positive, check
 from cfaug.data.index.reading import shorten
 from cfaug.data.sources.columns import one_column
 from cfaug.data.sources.lists import LISTS, list_records, text_lines
 from cfaug.data.sources.row import ErrorCollector
 from cfaug.data.sources.values import caption, clean_key
-from cfaug.errors import UserError
-from cfaug.types import Example
-from cfaug.validation import Positive, check
 
 TEXT = ("caption", "text")
 GROUP = ("image_id", "group")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cfaug.core.types import Proposal
 from cfaug.generate.candidate_scoring import ScoredSlice
 from cfaug.generate.sets import Winners
-from cfaug.types import Proposal
 
 COUNTS = ("sets", "candidates", "accepted", "without", "kept")
 """The counts of a value: caption sets, their candidates, accepted candidates, caption sets without

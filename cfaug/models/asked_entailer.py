@@ -10,19 +10,19 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.pixels import Geometry, ImageTransform
+from cfaug.core.protocols import Answerer
+from cfaug.core.questions import Answered, Question
+from cfaug.core.types import ENTAILMENT
 from cfaug.models.entailment_prompt import HYPOTHESIS, Reduction
 from cfaug.models.fusion import check_images
 from cfaug.models.pretrained import image_transform
 from cfaug.models.vision_language import VisionLanguageModel
-from cfaug.pixels import Geometry, ImageTransform
-from cfaug.protocols import Answerer
-from cfaug.questions import Answered, Question
-from cfaug.types import ENTAILMENT
 
 
 class AskedEntailer(nn.Module):
-    """Any :class:`cfaug.protocols.Answerer` as a :class:`cfaug.protocols.Entailer`.
+    """Any :class:`cfaug.core.protocols.Answerer` as a :class:`cfaug.core.protocols.Entailer`.
 
     The probability of a label is the probability of its answer among the three answers.
 
@@ -30,7 +30,7 @@ class AskedEntailer(nn.Module):
         answerer: the model.
         transform: the transform of images, applied before the model's own.
         question: the question, with the placeholder ``{hypothesis}``.
-        options: {label: answer} for every label of ``cfaug.types.ENTAILMENT``.
+        options: {label: answer} for every label of ``cfaug.core.types.ENTAILMENT``.
         reduction: the log-likelihood of an answer is the ``sum`` over its tokens or their mean,
             ``token_mean``.
     """

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.models.fusion import TowerEntailer
 from cfaug.models.hf_clip import HFEncoder
 from cfaug.models.losses import three_way_loss

@@ -8,13 +8,13 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from cfaug.core.pixels import Geometry
 from cfaug.models.pretrained import Wrapped, image_transform, label_names
 from cfaug.models.state import choose_classes
-from cfaug.pixels import Geometry
 
 
 class HFClassifier(Wrapped):
-    """``AutoModelForImageClassification`` as a :class:`cfaug.protocols.Classifier`.
+    """``AutoModelForImageClassification`` as a :class:`cfaug.core.protocols.Classifier`.
 
     Args:
         model: a model that transformers has loaded.

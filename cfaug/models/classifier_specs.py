@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from cfaug.errors import UserError
-from cfaug.files import read_lines
-from cfaug.pretrained import Checkpoint, check_trainable, choose_protocol
-from cfaug.protocols import Classifier, FeatureExtractor
+from cfaug.core.errors import UserError
+from cfaug.core.files import read_lines
+from cfaug.core.protocols import Classifier, FeatureExtractor
+from cfaug.models.checkpoints import Checkpoint, check_trainable, choose_protocol
 
 
 def class_names(file: str | None) -> tuple[str, ...] | None:
@@ -66,7 +66,7 @@ class TimmClassification(Checkpoint):
         Raises:
             UserError: if there are no weights, or the architecture of a file is missing.
         """
-        from cfaug.weights import resolve
+        from cfaug.core.weights import resolve
 
         return self._file() or resolve(self._place(), self.revision)
 
@@ -76,7 +76,7 @@ class TimmClassification(Checkpoint):
         Raises:
             UserError: if the architecture of the file is missing.
         """
-        from cfaug.weights import WEIGHT_FILES
+        from cfaug.core.weights import WEIGHT_FILES
 
         file = Path(self.name_or_path).expanduser()
         if not file.is_file():
@@ -105,14 +105,14 @@ class TimmClassification(Checkpoint):
         return f"timm/{default_weights(name)}"
 
     def _files(self) -> list[Path]:
-        from cfaug.weights import find_weights
+        from cfaug.core.weights import find_weights
 
         file = self._file()
         return find_weights(self.folder()) if file is None else [file]
 
     def weights_hash(self) -> str:
         """Return the sha256 of the weight files."""
-        from cfaug.weights import sha256
+        from cfaug.core.weights import sha256
 
         return sha256(self._files())
 
@@ -120,13 +120,13 @@ class TimmClassification(Checkpoint):
         """Return the sha256 of the files beside the weights and of the settings."""
         if self._file() is None:
             return super().settings_hash()
-        from cfaug.weights import sha256_text
+        from cfaug.core.weights import sha256_text
 
         return sha256_text(" ".join(map(str, [type(self).__qualname__, *self.settings_words()])))
 
     def parameters(self) -> int | None:
         """Return the number of parameters; ``None`` if the files are not safetensors."""
-        from cfaug.weights import parameter_count
+        from cfaug.core.weights import parameter_count
 
         return parameter_count(self._files())
 
@@ -136,7 +136,7 @@ class TimmClassification(Checkpoint):
         Raises:
             UserError: if the weights were never downloaded.
         """
-        from cfaug.weights import resolve
+        from cfaug.core.weights import resolve
 
         if self._file() is not None:
             return self
@@ -204,7 +204,7 @@ class TorchvisionClassification:
         Raises:
             UserError: if the weights are not a file and do not look like a tag.
         """
-        from cfaug.weights import sha256, sha256_text
+        from cfaug.core.weights import sha256, sha256_text
 
         file = self._file()
         if file is not None:
@@ -226,20 +226,20 @@ class TorchvisionClassification:
         return with_names(told)
 
     def identity(self) -> str:
-        """Return the identity of the model's results: see ``cfaug.weights.model_identity``."""
-        from cfaug.weights import model_identity
+        """Return the identity of the model's results: see ``cfaug.core.weights.model_identity``."""
+        from cfaug.core.weights import model_identity
 
         return model_identity(self.weights_hash(), self.answering())
 
     def settings_hash(self) -> str:
         """Return the sha256 of all settings."""
-        from cfaug.weights import sha256_text
+        from cfaug.core.weights import sha256_text
 
         return sha256_text(f"{type(self).__qualname__} {sorted(self.answering().items())}")
 
     def parameters(self) -> int | None:
         """Return the number of parameters; ``None`` for a tag or a file of another format."""
-        from cfaug.weights import parameter_count
+        from cfaug.core.weights import parameter_count
 
         file = self._file()
         return None if file is None else parameter_count([file])
@@ -300,7 +300,7 @@ class InceptionFeatures:
         Raises:
             UserError: if the file does not exist.
         """
-        from cfaug.weights import sha256
+        from cfaug.core.weights import sha256
 
         file = Path(self.weights).expanduser()
         if not file.is_file():
@@ -313,13 +313,13 @@ class InceptionFeatures:
 
     def settings_hash(self) -> str:
         """Return the sha256 of the kind of model, which has no settings."""
-        from cfaug.weights import sha256_text
+        from cfaug.core.weights import sha256_text
 
         return sha256_text(type(self).__qualname__)
 
     def parameters(self) -> int | None:
         """Return the number of parameters in the weight file, if it is safetensors."""
-        from cfaug.weights import parameter_count
+        from cfaug.core.weights import parameter_count
 
         return parameter_count([Path(self.weights).expanduser()])
 

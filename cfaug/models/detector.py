@@ -17,7 +17,7 @@ DIGITS = 5
 
 
 class HFDetector(Wrapped):
-    """``AutoModelForObjectDetection`` as a :class:`cfaug.protocols.Detector`.
+    """``AutoModelForObjectDetection`` as a :class:`cfaug.core.protocols.Detector`.
 
     Images are resized by the folder's image processor and keep their aspect ratio. Images of equal
     resized size form a batch, so that none is padded and detections do not depend on other images.

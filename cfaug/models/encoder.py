@@ -11,10 +11,10 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.pixels import ImageTransform
 from cfaug.models.losses import sigmoid_loss, symmetric_loss
 from cfaug.models.negatives import Negatives
-from cfaug.pixels import ImageTransform
 
 Bounds = tuple[float | None, float | None]
 
@@ -34,7 +34,7 @@ class Tunable(nn.Module):
 
 
 class Encoder(Tunable, ABC):
-    """A library's ``model`` as a :class:`cfaug.protocols.DualEncoder`.
+    """A library's ``model`` as a :class:`cfaug.core.protocols.DualEncoder`.
 
     Args:
         model: a model with a parameter ``logit_scale``, the log of the factor on the cosine.

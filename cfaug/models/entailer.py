@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.types import ENTAILMENT
 from cfaug.models.pretrained import Wrapped, label_names, text_length
 from cfaug.models.tokens import on_device
-from cfaug.types import ENTAILMENT
 
 
 class HFEntailer(Wrapped):
-    """``AutoModelForSequenceClassification`` as a :class:`cfaug.protocols.Entailer` of texts.
+    """``AutoModelForSequenceClassification`` as a :class:`cfaug.core.protocols.Entailer` of texts.
 
     Args:
         model: a model that transformers has loaded.

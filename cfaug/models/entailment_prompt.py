@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from cfaug.errors import UserError
-from cfaug.prompt_files import find_prompt_file, read_keys
-from cfaug.types import ENTAILMENT
+from cfaug.core.errors import UserError
+from cfaug.core.prompt_files import find_prompt_file, read_keys
+from cfaug.core.types import ENTAILMENT
 
 HYPOTHESIS = "{hypothesis}"
 SHIPPED = ("yes_maybe_no", "labels")
@@ -23,7 +23,7 @@ class EntailmentPrompt:
 
     Attributes:
         question: the question, with the placeholder ``{hypothesis}`` once.
-        options: {label: answer}, one for each of ``cfaug.types.ENTAILMENT``.
+        options: {label: answer}, one for each of ``cfaug.core.types.ENTAILMENT``.
     """
 
     question: str

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from cfaug.core.protocols import Entailer
 from cfaug.models.entailment_prompt import Reduction, read_prompt
 from cfaug.models.folder import Fusion, ImageCheckpoint
 from cfaug.models.task_specs import LLAVA_PROMPT, check_prompt
-from cfaug.protocols import Entailer
 
 
 @dataclass(frozen=True)

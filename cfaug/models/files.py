@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cfaug.cards import CARD
-from cfaug.files import replace_folder
+from cfaug.core.cards import CARD
+from cfaug.core.files import replace_folder
 
 
 @contextmanager
 def replace_checkpoint(folder: Path) -> Iterator[Path]:
-    """Provide an empty folder for a checkpoint, like ``cfaug.files.replace_folder``.
+    """Provide an empty folder for a checkpoint, like ``cfaug.core.files.replace_folder``.
 
     A model card in the old folder is kept in the new one, because the user may have edited it.
 

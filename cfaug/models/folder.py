@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from cfaug.errors import UserError
-from cfaug.pixels import Geometry
-from cfaug.pretrained import Checkpoint
-from cfaug.protocols import Entailer
-from cfaug.validation import Positive, check_fields
+from cfaug.core.errors import UserError
+from cfaug.core.pixels import Geometry
+from cfaug.core.protocols import Entailer
+from cfaug.core.validation import Positive, check_fields
+from cfaug.models.checkpoints import Checkpoint
 
 
 @dataclass(frozen=True)

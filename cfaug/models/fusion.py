@@ -18,20 +18,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.pixels import Geometry
+from cfaug.core.rng import derive
+from cfaug.core.safety.safe_loading import read_json
+from cfaug.core.safety.weight_limits import check_finite
+from cfaug.core.types import ENTAILMENT
+from cfaug.core.weights import find_weights
+from cfaug.models.checkpoints import quiet
 from cfaug.models.encoder import Tunable
 from cfaug.models.entailer import label_columns
 from cfaug.models.files import replace_checkpoint
 from cfaug.models.pretrained import FromFolder, inputs, label_names
 from cfaug.models.state import read_state
 from cfaug.models.tokens import on_device
-from cfaug.pixels import Geometry
-from cfaug.pretrained import quiet
-from cfaug.rng import derive
-from cfaug.sizes import check_finite
-from cfaug.types import ENTAILMENT
-from cfaug.untrusted import read_json
-from cfaug.weights import find_weights
 
 HEAD = "classifier"
 SPREAD = 0.02
@@ -39,7 +39,7 @@ SPREAD = 0.02
 
 
 class FusionEntailer(FromFolder, Tunable, ABC):
-    """A :class:`cfaug.protocols.Entailer` whose premise is an image.
+    """A :class:`cfaug.core.protocols.Entailer` whose premise is an image.
 
     The head is the one of METER for SNLI-VE (Dou et al., 2022; ``snli_classifier`` of its code):
     linear, layer norm, GELU, linear, on the encoder's pooled features.

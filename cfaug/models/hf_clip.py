@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from cfaug.core.pixels import Geometry
+from cfaug.models.checkpoints import quiet
 from cfaug.models.encoder import Bounds, Encoder
 from cfaug.models.files import replace_checkpoint
 from cfaug.models.pretrained import FromFolder, inputs
 from cfaug.models.tokens import on_device
-from cfaug.pixels import Geometry
-from cfaug.pretrained import quiet
 
 
 class HFEncoder(FromFolder, Encoder):

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from cfaug.core.pixels import Geometry
 from cfaug.models.pretrained import Wrapped, image_transform
-from cfaug.pixels import Geometry
 
 IMAGE = "{image}"
 """The placeholder of the image in a prompt."""
@@ -66,7 +66,7 @@ class ImageTextModel(Wrapped):
 
 
 class HFCaptioner(ImageTextModel):
-    """A :class:`cfaug.protocols.Captioner`, such as BLIP or LLaVA.
+    """A :class:`cfaug.core.protocols.Captioner`, such as BLIP or LLaVA.
 
     Args:
         model: a model that transformers has loaded.

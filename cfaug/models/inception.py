@@ -7,10 +7,10 @@ from typing import Any, Self
 
 from torch import Tensor, nn
 
-from cfaug.errors import UserError
-from cfaug.pixels import ImageTransform
-from cfaug.sizes import check_finite
-from cfaug.weights import refuse_pickles
+from cfaug.core.errors import UserError
+from cfaug.core.pixels import ImageTransform
+from cfaug.core.safety.weight_limits import check_finite
+from cfaug.core.weights import refuse_pickles
 
 SIDE = 299
 FEATURES = "2048"
@@ -23,7 +23,7 @@ WEIGHTS = (
 
 
 class Inception(nn.Module):
-    """A :class:`cfaug.protocols.FeatureExtractor` of 2,048 features.
+    """A :class:`cfaug.core.protocols.FeatureExtractor` of 2,048 features.
 
     Images are resized to 299 pixels by Pillow with antialiasing, not by TensorFlow 1's bilinear
     filter, which skips pixels: the distances differ slightly from those of papers that used it.

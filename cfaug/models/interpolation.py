@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cfaug.errors import UserError
-from cfaug.validation import Means, Share
-from cfaug.weights import sha256_text
+from cfaug.core.errors import UserError
+from cfaug.core.validation import Means, Share
+from cfaug.core.weights import sha256_text
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -143,7 +143,7 @@ class Interpolated:
         """Return the model as a protocol; the object is shared by all factors between 0 and 1.
 
         Args:
-            protocol: one of ``cfaug.protocols``; ``None`` is the model's main one.
+            protocol: one of ``cfaug.core.protocols``; ``None`` is the model's main one.
 
         Raises:
             UserError: if a checkpoint cannot be loaded, or the two do not match.

@@ -14,10 +14,10 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from cfaug.core.pixels import Geometry
 from cfaug.models.encoder import Encoder
 from cfaug.models.pretrained import FromFolder, inputs
 from cfaug.models.tokens import on_device
-from cfaug.pixels import Geometry
 
 
 class DualMatcher(nn.Module):

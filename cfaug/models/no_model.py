@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from cfaug.errors import UserError
-from cfaug.protocols import NoModel
-from cfaug.weights import sha256_text
+from cfaug.core.errors import UserError
+from cfaug.core.protocols import NoModel
+from cfaug.core.weights import sha256_text
 
 
 @dataclass(frozen=True)

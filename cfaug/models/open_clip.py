@@ -9,14 +9,14 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.pixels import Geometry, ImageTransform
+from cfaug.core.safety.safe_loading import no_questions
+from cfaug.core.safety.weight_limits import check_built, check_numbers, count_stored
+from cfaug.core.weights import open_clip_folder, open_clip_weights, refuse_pickles
 from cfaug.models.encoder import Bounds, Encoder, channels, square
 from cfaug.models.files import replace_checkpoint
 from cfaug.models.open_clip_folder import CONFIG, HF_TEXT_TOWERS, read_config
-from cfaug.pixels import Geometry, ImageTransform
-from cfaug.sizes import check_built, check_numbers, count_stored
-from cfaug.untrusted import no_questions
-from cfaug.weights import open_clip_folder, open_clip_weights, refuse_pickles
 
 UNFIT = "in loading state_dict"
 """A part of torch's message about weights of another architecture; the next lines name them."""

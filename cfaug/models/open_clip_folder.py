@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cfaug.errors import UserError
-from cfaug.untrusted import check_folder, read_json
+from cfaug.core.errors import UserError
+from cfaug.core.safety.safe_loading import check_folder, read_json
 
 CONFIG = "open_clip_config.json"
 

@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.types import OptionScore
 from cfaug.models.prompts import Option
 from cfaug.models.shared_prefix import Decoder, Read
-from cfaug.types import OptionScore
 
 AHEAD = 1e-3
 """Tolerance for rounding of a prompt's log-probabilities with different texts after it."""

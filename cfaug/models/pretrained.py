@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from torch import nn
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.pixels import Geometry, ImageTransform
+from cfaug.core.safety.safe_loading import from_folder
+from cfaug.core.safety.weight_limits import check_finite
+from cfaug.models.checkpoints import load_model, longest_text
 from cfaug.models.encoder import channels, square
 from cfaug.models.tokens import Tokenizer
-from cfaug.pixels import Geometry, ImageTransform
-from cfaug.pretrained import load_model, longest_text
-from cfaug.sizes import check_finite
-from cfaug.untrusted import from_folder
 
 if TYPE_CHECKING:
     import torch

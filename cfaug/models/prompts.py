@@ -9,10 +9,10 @@ from typing import Any
 
 from PIL.Image import Image
 
-from cfaug.errors import RejectedError, UserError
-from cfaug.pretrained import continuation
-from cfaug.questions import Question
-from cfaug.untrusted import render_chat
+from cfaug.core.errors import RejectedError, UserError
+from cfaug.core.questions import Question
+from cfaug.core.safety.safe_loading import render_chat
+from cfaug.models.checkpoints import continuation
 
 IMAGE, QUESTION = "{image}", "{question}"
 """Placeholders of the image and of the question in a prompt."""

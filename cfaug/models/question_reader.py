@@ -11,12 +11,12 @@ from typing import Any
 from PIL.Image import Image
 from torch import Tensor
 
-from cfaug.errors import RejectedError, UserError
+from cfaug.core.errors import RejectedError, UserError
+from cfaug.core.questions import Answered, Question
 from cfaug.models.image_memory import ImageMemory
 from cfaug.models.option_scores import Asked
 from cfaug.models.prompts import Option, Prompts
 from cfaug.models.translated import is_text
-from cfaug.questions import Answered, Question
 
 
 @dataclass

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, is_dataclass, replace
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.protocols import DualEncoder, Matcher
 from cfaug.models import classifier_specs, entailment_specs, task_specs, vision_language_specs
+from cfaug.models.checkpoints import choose_protocol
 from cfaug.models.folder import Folder
-from cfaug.pretrained import choose_protocol
-from cfaug.protocols import DualEncoder, Matcher
 
 OPENAI_LOGIT_SCALE = (0.0, 4.6052)
 """Bounds of the log scale: CLIP's authors clip it at ln 100, open_clip also from below at 0."""
@@ -29,7 +29,7 @@ class ModelSpec(Protocol):
         It is in float32 and evaluation mode, whatever the format of its file.
 
         Args:
-            protocol: one of ``cfaug.protocols``; ``None`` is the model's main one.
+            protocol: one of ``cfaug.core.protocols``; ``None`` is the model's main one.
 
         Raises:
             UserError: if the model does not provide the protocol.
@@ -222,7 +222,7 @@ class OpenClip:
 
     def weights_hash(self) -> str:
         """Return the sha256 of the weight file, or of the name of an open_clip tag."""
-        from cfaug.weights import open_clip_weights, sha256, sha256_text
+        from cfaug.core.weights import open_clip_weights, sha256, sha256_text
 
         file = open_clip_weights(self.architecture, self.pretrained)
         if file is None:
@@ -230,14 +230,14 @@ class OpenClip:
         return sha256([file])
 
     def identity(self) -> str:
-        """Return the identity of the model's results: see ``cfaug.weights.model_identity``."""
-        from cfaug.weights import model_identity
+        """Return the identity of the model's results: see ``cfaug.core.weights.model_identity``."""
+        from cfaug.core.weights import model_identity
 
         return model_identity(self.weights_hash(), {"architecture": self.architecture})
 
     def settings_hash(self) -> str:
         """Return the sha256 of the files beside the weights, or of the architecture's name."""
-        from cfaug.weights import hash_description, open_clip_folder, sha256_text
+        from cfaug.core.weights import hash_description, open_clip_folder, sha256_text
 
         folder = open_clip_folder(self.architecture)
         if folder is not None:
@@ -246,7 +246,7 @@ class OpenClip:
 
     def parameters(self) -> int | None:
         """Return the number of parameters in the weight file; ``None`` for a tag."""
-        from cfaug.weights import open_clip_weights, parameter_count
+        from cfaug.core.weights import open_clip_weights, parameter_count
 
         file = open_clip_weights(self.architecture, self.pretrained)
         return None if file is None else parameter_count([file])
@@ -259,7 +259,7 @@ class OpenClip:
         Raises:
             UserError: if the weights were never downloaded.
         """
-        from cfaug.weights import open_clip_folder
+        from cfaug.core.weights import open_clip_folder
 
         folder = open_clip_folder(self.architecture, fetch=False)
         return self if folder is None else self.at(str(folder))
@@ -274,7 +274,7 @@ class OpenClip:
         """
         from pathlib import Path
 
-        from cfaug.weights import OPEN_CLIP_FOLDERS
+        from cfaug.core.weights import OPEN_CLIP_FOLDERS
 
         if Path(checkpoint).is_file():
             if self.architecture.startswith(OPEN_CLIP_FOLDERS):

@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from cfaug.errors import UserError
-from cfaug.sizes import check_built, check_finite, count_stored
-from cfaug.weights import refuse_pickles
+from cfaug.core.errors import UserError
+from cfaug.core.safety.weight_limits import check_built, check_finite, count_stored
+from cfaug.core.weights import refuse_pickles
 
 WITHIN = ("state_dict", "model", "model_state_dict")
 """Keys of the weights in the checkpoints of training scripts, which have other content as well."""

@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from cfaug.errors import UserError
-from cfaug.models.classifier_specs import class_names, with_names
-from cfaug.models.folder import ImageCheckpoint
-from cfaug.pretrained import Checkpoint
-from cfaug.protocols import (
+from cfaug.core.errors import UserError
+from cfaug.core.protocols import (
     Captioner,
     Classifier,
     Detector,
     Entailer,
     OpenVocabularyDetector,
 )
-from cfaug.validation import Positive, Share, check_fields
-from cfaug.visual_words import visual_words
+from cfaug.core.validation import Positive, Share, check_fields
+from cfaug.core.visual_words import visual_words
+from cfaug.models.checkpoints import Checkpoint
+from cfaug.models.classifier_specs import class_names, with_names
+from cfaug.models.folder import ImageCheckpoint
 
 LLAVA_PROMPT = "USER: {image}\n{question} ASSISTANT:"
 """LLaVA-1.5's template."""

@@ -12,13 +12,13 @@ import timm
 from timm.data import ImageNetInfo, infer_imagenet_subset, resolve_model_data_config
 from torch import Tensor, nn
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.pixels import Geometry, ImageTransform
+from cfaug.core.safety.safe_loading import check_folder, read_json
+from cfaug.core.safety.weight_limits import check_numbers, count_stored
+from cfaug.core.weights import find_weights, refuse_pickles
 from cfaug.models.encoder import channels, square
 from cfaug.models.state import build_and_fill, choose_classes
-from cfaug.pixels import Geometry, ImageTransform
-from cfaug.sizes import check_numbers, count_stored
-from cfaug.untrusted import check_folder, read_json
-from cfaug.weights import find_weights, refuse_pickles
 
 CONFIG = "config.json"
 
@@ -27,7 +27,7 @@ GEOMETRIES: dict[str, Geometry] = {"center": "crop", "squash": "squash"}
 
 
 class TimmClassifier(nn.Module):
-    """A timm model as a :class:`cfaug.protocols.Classifier`, and as a ``FeatureExtractor``.
+    """A timm model as a :class:`cfaug.core.protocols.Classifier`, and as a ``FeatureExtractor``.
 
     Args:
         model: a timm model with its weights.

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cfaug.messages import say_once
+from cfaug.core.messages import say_once
 
 KEEP_CAPTIONS = 200_000
 """The largest number of cached captions of one tokenizer in a process, about 100 MB."""

@@ -9,18 +9,18 @@ from typing import Any, Self
 import torchvision
 from torch import Tensor, nn
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.pixels import ImageTransform
+from cfaug.core.safety.weight_limits import check_finite
 from cfaug.models.encoder import channels, square
 from cfaug.models.state import build_and_fill, choose_classes
-from cfaug.pixels import ImageTransform
-from cfaug.sizes import check_finite
 
 FROM_TENSORFLOW = ("googlenet", "inception_v3")
 """Architectures with converted weights: the model itself changes the normalisation of images."""
 
 
 class TorchvisionClassifier(nn.Module):
-    """A torchvision model as a :class:`cfaug.protocols.Classifier`.
+    """A torchvision model as a :class:`cfaug.core.protocols.Classifier`.
 
     Args:
         model: a torchvision model with its weights.

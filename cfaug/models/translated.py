@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from cfaug.core.types import OptionScore
 from cfaug.models.option_scores import Asked, Shape, chunks, score
 from cfaug.models.prompts import Option
 from cfaug.models.shared_prefix import copy_rows
-from cfaug.types import OptionScore
 
 PIXELS, IDS = "pixel_values", "input_ids"
 """Names of a processor's outputs."""

@@ -18,17 +18,17 @@ import torch
 from PIL.Image import Image
 from torch import Tensor, nn
 
-from cfaug.devices import lacks_memory
-from cfaug.errors import UserError
-from cfaug.messages import say
+from cfaug.core.devices import lacks_memory
+from cfaug.core.errors import UserError
+from cfaug.core.messages import say
+from cfaug.core.questions import Answered, Question
+from cfaug.core.types import OptionScore
+from cfaug.models.checkpoints import load_model, longest_text
 from cfaug.models.option_scores import Asked, Continued, Shape
 from cfaug.models.pretrained import Wrapped, load_processor
 from cfaug.models.prompts import Prompts
 from cfaug.models.question_reader import QuestionReader, longest_query
 from cfaug.models.translated import Translated, is_translator
-from cfaug.pretrained import load_model, longest_text
-from cfaug.questions import Answered, Question
-from cfaug.types import OptionScore
 
 CLOSE = 1e-3
 """Tolerance between shared and complete processing of a prompt: absolute in nats, and relative."""
@@ -41,7 +41,7 @@ Batch: TypeAlias = list[list[tuple[Place, Asked]]]
 
 
 class VisionLanguageModel(Wrapped):
-    """``AutoModelForImageTextToText`` as a :class:`cfaug.protocols.Answerer`.
+    """``AutoModelForImageTextToText`` as a :class:`cfaug.core.protocols.Answerer`.
 
     LLaVA, Qwen-VL, InternVL, SmolVLM and similar models are asked with their chat templates, BLIP-2
     and InstructBLIP with a prompt.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from cfaug.core.protocols import Answerer
+from cfaug.core.validation import Positive, check_fields
+from cfaug.models.checkpoints import Checkpoint
 from cfaug.models.task_specs import check_prompt
-from cfaug.pretrained import Checkpoint
-from cfaug.protocols import Answerer
-from cfaug.validation import Positive, check_fields
 
 if TYPE_CHECKING:
     from cfaug.models.prompts import Prompts

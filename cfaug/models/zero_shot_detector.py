@@ -18,10 +18,10 @@ from PIL.Image import Image
 from torch import Tensor, nn
 from torchvision.ops import batched_nms, clip_boxes_to_image, remove_small_boxes
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.models.checkpoints import longest_text
 from cfaug.models.detector import DIGITS
 from cfaug.models.pretrained import Wrapped
-from cfaug.pretrained import longest_text
 
 NAMES_AT_ONCE = 256
 """Limit of names in one call of a model that reads each separately, which bounds the memory."""

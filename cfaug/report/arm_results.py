@@ -10,8 +10,8 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
-from cfaug.errors import UserError
-from cfaug.messages import say
+from cfaug.core.errors import UserError
+from cfaug.core.messages import say
 from cfaug.report.identities import same_identity
 from cfaug.report.records import Run, read_run
 from cfaug.report.results import RECORD, RESULTS, Cell, Result, join_seeds, read_results

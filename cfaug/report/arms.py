@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.report.identities import VARY
 from cfaug.report.records import CONFIG, Run, read_config
 

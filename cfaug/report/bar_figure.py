@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.report.drawing import Drawing, style
 from cfaug.report.numbers import PERCENT, Measure
 from cfaug.report.plots import (

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.report.drawing import Drawing, style
 from cfaug.report.plots import (
     ACCENT,

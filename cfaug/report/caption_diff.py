@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from cfaug.caption_difference import caption_changes
-from cfaug.types import Member
+from cfaug.core.caption_difference import caption_changes
+from cfaug.core.types import Member
 
 Span = tuple[int, int]
 
@@ -18,7 +18,7 @@ def mark_changes(members: Sequence[Member], i: int) -> list[str]:
     lacks them, all differences are marked. In the unedited caption, the words that any edit
     replaced are marked. Captions of one image are not edits of each other.
 
-    >>> from cfaug.types import Edit
+    >>> from cfaug.core.types import Edit
     >>> cat = Member("a cat and a cat", "0", "s")
     >>> dog = Member("a cat and a dog", "1", "s", Edit("noun", "cat", "dog"))
     >>> mark_changes((cat, dog), 0), mark_changes((cat, dog), 1)

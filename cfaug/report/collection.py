@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.report.identities import same_identity
 from cfaug.report.records import Run, read_run
 from cfaug.report.results import Result

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.report.numbers import Measure
 from cfaug.report.results import Cell, Result, arms_of, join_seeds
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.report.arms import ORIGINALS, PAIRS_IN_BATCH, SHUFFLED, SINGLES, Arm
 from cfaug.report.headline import Headline
 from cfaug.report.results import Result, arms_of, cells_of

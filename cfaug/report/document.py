@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from cfaug.errors import UserError
-from cfaug.files import require_regular
-from cfaug.json_records import from_json
+from cfaug.core.errors import UserError
+from cfaug.core.files import require_regular
+from cfaug.core.json_records import from_json
 from cfaug.report.numbers import FRACTION
 
 NUMBERS = ("value", "sd", "n", "p_independent", "p_paired", "p_holm")
@@ -156,7 +156,7 @@ class Curve:
         y_title: title of the y axis, with its unit.
         series: values of each series by x and seed, {name: {x: {seed: value}}}.
         note: sentence below the figure.
-        unit: unit of the values, see ``cfaug.types.Outcome``.
+        unit: unit of the values, see ``cfaug.core.types.Outcome``.
         chance: low end, mean and high end by chance, drawn behind the lines; ``None`` for no band.
     """
 
@@ -189,7 +189,7 @@ class BarPlot:
         groups: bars of each group, (name, value, low, high); ``null`` for no value or interval.
         legend: names of the bars of a group, printed above; empty for none.
         note: sentence below the figure.
-        unit: unit of the values, see ``cfaug.types.Outcome``.
+        unit: unit of the values, see ``cfaug.core.types.Outcome``.
         chance: low end, mean and high end by chance for each group, drawn behind its bars.
         logarithmic: whether the axis is logarithmic; every value must then be above 0.
     """
@@ -213,7 +213,7 @@ class BoxPlot:
         axis: title of the value axis, with its unit.
         rows: values of each row by name, at least one value a row; the extremes are named.
         note: sentence below the figure.
-        unit: unit of the values, see ``cfaug.types.Outcome``.
+        unit: unit of the values, see ``cfaug.core.types.Outcome``.
         chance: low end, mean and high end by chance for each row, drawn behind it.
     """
 
@@ -235,7 +235,7 @@ class Tradeoff:
         y_title: title of the y axis, with its unit.
         series: points of each series in the order of its line, (name, x by seed, y by seed).
         note: sentence below the figure.
-        units: units of x and y, see ``cfaug.types.Outcome``.
+        units: units of x and y, see ``cfaug.core.types.Outcome``.
     """
 
     title: str

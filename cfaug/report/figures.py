@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from cfaug.metrics.effects import t_interval
 from cfaug.report.drawing import Drawing, style
 from cfaug.report.numbers import PERCENT, Measure
 from cfaug.report.plots import (
@@ -35,6 +34,7 @@ from cfaug.report.plots import (
     note,
     value_axis,
 )
+from cfaug.stats.effects import t_interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

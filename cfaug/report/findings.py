@@ -6,15 +6,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from cfaug.errors import UserError
-from cfaug.metrics.effects import Comparison, compare
-from cfaug.metrics.significance import holm
+from cfaug.core.errors import UserError
 from cfaug.report.comparable import answers, measures, obstacle, values
 from cfaug.report.item_comparisons import ItemSource, compare_pair
 from cfaug.report.item_tests import ItemTest
 from cfaug.report.numbers import PERCENT, Measure
 from cfaug.report.results import Cell, Result
 from cfaug.report.tables import ALPHA
+from cfaug.stats.effects import Comparison, compare
+from cfaug.stats.significance import holm
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.weights import ENCODER_SETTINGS, model_identity
 from cfaug.report.records import read_run
 from cfaug.report.results import RECORD, RESULTS, Result, every_result
-from cfaug.weights import ENCODER_SETTINGS, model_identity
 
 WATCHED = ("acc1", "image_to_text_R@1", "text_to_image_R@1")
 """Metrics of zero-shot classification and retrieval, in any benchmark."""

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfaug.errors import UserError
-from cfaug.pixels import decode_image
+from cfaug.core.errors import UserError
+from cfaug.core.pixels import decode_image
+from cfaug.core.types import CounterfactualSet
 from cfaug.report.caption_diff import mark_changes
 from cfaug.report.page import render, script_data, small_picture, write_page
-from cfaug.types import CounterfactualSet
 
 THUMBNAIL = 192
 """Longest side of a picture: 2,000 pairs at 192 px make a page of about 30 MB."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cfaug.metrics.significance import summarise
+from cfaug.core.types import CounterfactualSet
 from cfaug.report.arms import RATIO, Arm, read_arms
 from cfaug.report.comparable import measures
 from cfaug.report.document import Entry, Part
@@ -30,7 +30,7 @@ from cfaug.report.summary_text import (
     verdict,
 )
 from cfaug.report.tables import Row, Table
-from cfaug.types import CounterfactualSet
+from cfaug.stats.significance import summarise
 
 COUNTS = ("real", "counterfactual", "train", "seen")
 

@@ -8,8 +8,7 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from cfaug.errors import UserError
-from cfaug.metrics.significance import holm
+from cfaug.core.errors import UserError
 from cfaug.report.arm_results import Runs
 from cfaug.report.item_tests import ItemTest, compare_items
 from cfaug.report.items import Items, read_items
@@ -17,6 +16,7 @@ from cfaug.report.numbers import Measure
 from cfaug.report.records import Run
 from cfaug.report.results import Cell, Result
 from cfaug.report.tables import ONE_SEED, SPELLED_OUT, ItemComparison, Row
+from cfaug.stats.significance import holm
 
 NO_ITEMS = (
     "evaluated before items were saved, so no test over items either; `python evaluate.py "

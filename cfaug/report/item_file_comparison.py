@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from cfaug.errors import UserError
-from cfaug.metrics.item_tests import MeanDifference, cluster_bootstrap, mcnemar
-from cfaug.metrics.resolution import describe_resolution, standard_error
-from cfaug.metrics.significance import holm
+from cfaug.core.errors import UserError
+from cfaug.core.rng import generator
 from cfaug.report.document import Document, Entry, Part
 from cfaug.report.item_files import ItemAnswers, shown_names
 from cfaug.report.numbers import DASH, PERCENT, Measure, p_text
 from cfaug.report.tables import ALPHA
-from cfaug.rng import generator
+from cfaug.stats.item_tests import MeanDifference, cluster_bootstrap, mcnemar
+from cfaug.stats.resolution import describe_resolution, standard_error
+from cfaug.stats.significance import holm
 
 WHOLE = "all"
 PLAIN = Measure("", "higher")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.report.item_table import ItemTable, is_binary, read_number, read_table
 
 NAMES = ("item", "id", "key", "index", "question_id")

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from cfaug.core.errors import UserError
 from cfaug.data.sources.lists import list_records
-from cfaug.errors import UserError
 
 TRUE = ("true", "1", "1.0", "right", "correct")
 FALSE = ("false", "0", "0.0", "wrong", "incorrect")

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cfaug.errors import UserError
-from cfaug.metrics.item_tests import cluster_bootstrap, mcnemar
-from cfaug.metrics.resolution import describe_resolution, standard_error
+from cfaug.core.errors import UserError
+from cfaug.core.rng import generator
+from cfaug.core.types import CLUSTER, ITEM
 from cfaug.report.items import Items
 from cfaug.report.numbers import Measure
-from cfaug.rng import generator
-from cfaug.types import CLUSTER, ITEM
+from cfaug.stats.item_tests import cluster_bootstrap, mcnemar
+from cfaug.stats.resolution import describe_resolution, standard_error
 
 MCNEMAR = "McNemar, exact, over items"
 BOOTSTRAP = "bootstrap of clusters of items"

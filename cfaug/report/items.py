@@ -22,9 +22,9 @@ from urllib.parse import quote, unquote
 
 import numpy as np
 
-from cfaug.errors import UserError
-from cfaug.files import checksum, require_regular, write_file
-from cfaug.types import CLUSTER, ITEM, Column
+from cfaug.core.errors import UserError
+from cfaug.core.files import checksum, require_regular, write_file
+from cfaug.core.types import CLUSTER, ITEM, Column
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,23 +14,23 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cfaug.errors import UserError
-from cfaug.metrics.resolution import describe_resolution, standard_error
-from cfaug.metrics.seeds_and_items import (
+from cfaug.core.errors import UserError
+from cfaug.core.rng import generator
+from cfaug.report.item_comparisons import RunItems, shorten
+from cfaug.report.item_tests import Values, read_values
+from cfaug.report.items import Items
+from cfaug.report.results import Cell, Result
+from cfaug.report.tables import NO_SPREAD, OTHER_SEEDS, Row
+from cfaug.stats.resolution import describe_resolution, standard_error
+from cfaug.stats.seeds_and_items import (
     ArmDifference,
     OneTest,
     OwnTests,
     read_resampled,
     resample_rows,
 )
-from cfaug.metrics.significance import holm
-from cfaug.metrics.variance_parts import Decomposition, decompose
-from cfaug.report.item_comparisons import RunItems, shorten
-from cfaug.report.item_tests import Values, read_values
-from cfaug.report.items import Items
-from cfaug.report.results import Cell, Result
-from cfaug.report.tables import NO_SPREAD, OTHER_SEEDS, Row
-from cfaug.rng import generator
+from cfaug.stats.significance import holm
+from cfaug.stats.variance_parts import Decomposition, decompose
 
 TESTABLE = ("", OTHER_SEEDS, NO_SPREAD)
 """Reasons in a row of the table over seeds that still allow a comparison over seeds and items."""

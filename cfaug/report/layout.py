@@ -36,7 +36,7 @@ ITEM_COLUMNS = (
 
 SHORT_INTERVALS = (
     "Difference and its BCa bootstrap interval (paired by seed) in percentage points. The "
-    "interval is too short with few seeds: see cfaug/metrics/effects.py."
+    "interval is too short with few seeds: see cfaug/stats/effects.py."
 )
 
 DIRECTIONS = (

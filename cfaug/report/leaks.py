@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from cfaug.data.planning.leakage import Leaks, describe_leak
-from cfaug.files import write_json
+from cfaug.core.files import write_json
+from cfaug.data.mixture.leakage import Leaks, describe_leak
 from cfaug.report.results import read_record
 
 LEAKS = "leaks.json"

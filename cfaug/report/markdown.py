@@ -1,8 +1,8 @@
 """A document as Markdown; every string from outside is escaped.
 
-This is the only writer of tables that are made of a ``Document``. Cards (``cfaug.cards``) and the
-report on captions (``cfaug.text.report``) are prose in lower layers, with tables in the text, and
-escape more: a caption there could be a link or a heading.
+This is the only writer of tables that are made of a ``Document``. Cards (``cfaug.core.cards``) and
+the report on captions (``cfaug.editing.report``) are prose in lower layers, with tables in the
+text, and escape more: a caption there could be a link or a heading.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Matching gaps: a model's scores of every pair, saved beside its results, and Figure 3.
 
 COCO-Counterfactuals, section 4.2.2. The scores are items (see ``items``) by the names of
-``cfaug.metrics.matching``. Earlier versions wrote ``matching.jsonl``, a line per pair with its
+``cfaug.stats.matching``. Earlier versions wrote ``matching.jsonl``, a line per pair with its
 scores and gaps, ``null`` where a caption has no photograph; it can still be read.
 """
 
@@ -15,18 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cfaug.errors import UserError
-from cfaug.files import require_regular
-from cfaug.metrics.matching import (
-    COUNTERFACTUAL,
-    GAPS,
-    RANDOM,
-    SCORES,
-    Shift,
-    gaps_where_scored,
-    shift,
-    summary,
-)
+from cfaug.core.errors import UserError
+from cfaug.core.files import require_regular
 from cfaug.report.drawing import Drawing, style
 from cfaug.report.items import benchmarks_with_items, read_items
 from cfaug.report.page import render, write_page
@@ -48,6 +38,16 @@ from cfaug.report.plots import (
     note,
     value_axis,
     write,
+)
+from cfaug.stats.matching import (
+    COUNTERFACTUAL,
+    GAPS,
+    RANDOM,
+    SCORES,
+    Shift,
+    gaps_where_scored,
+    shift,
+    summary,
 )
 
 FILE = "matching.jsonl"

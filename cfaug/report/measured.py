@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from cfaug.errors import UserError
-from cfaug.metrics.significance import holm
+from cfaug.core.errors import UserError
 from cfaug.report.arm_results import ArmResults, MissingError, require_one_test
 from cfaug.report.comparable import measures, same_weights_say
 from cfaug.report.document import Curve, Part, groups_of, rules_of
@@ -20,6 +19,7 @@ from cfaug.report.measured_cell import (
 )
 from cfaug.report.numbers import DASH, PERCENT, Measure
 from cfaug.report.results import Cell, join_seeds
+from cfaug.stats.significance import holm
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from cfaug.metrics.significance import Alternative, paired_t, summarise, welch
 from cfaug.report.document import DAGGER, Entry
 from cfaug.report.numbers import DASH, Measure
 from cfaug.report.tables import ALPHA
+from cfaug.stats.significance import Alternative, paired_t, summarise, welch
 
 Values = dict[int, float]
 """Values of one arm, benchmark and metric, by seed."""

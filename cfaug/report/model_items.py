@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.report.items import Items, how_to_renew
 
 NAMED = 5

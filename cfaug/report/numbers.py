@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from cfaug.types import Better
+from cfaug.core.types import Better
 
 DASH = "–"
 """Printed where there is no number."""
@@ -53,7 +53,7 @@ class Measure:
     are, to four significant digits.
 
     Attributes:
-        unit: ``fraction`` or another, as in ``cfaug.types.Outcome``.
+        unit: ``fraction`` or another, as in ``cfaug.core.types.Outcome``.
         better: whether higher or lower values are better.
     """
 

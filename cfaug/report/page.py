@@ -13,8 +13,8 @@ from typing import Any
 from markupsafe import Markup, escape
 from PIL import Image
 
-from cfaug.errors import UserError
-from cfaug.files import write_file
+from cfaug.core.errors import UserError
+from cfaug.core.files import write_file
 
 TEMPLATES = Path(__file__).parent / "templates"
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from cfaug.core.types import Better
 from cfaug.report.document import Entry
-from cfaug.types import Better
 
 Row = tuple[tuple[str, ...], tuple[Entry, ...]]
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cfaug.errors import UserError
-from cfaug.files import check_link, require_regular
-from cfaug.messages import visible
-from cfaug.renames import update_record, update_settings
+from cfaug.core.errors import UserError
+from cfaug.core.files import check_link, require_regular
+from cfaug.core.messages import visible
+from cfaug.core.renames import update_record, update_settings
 from cfaug.report.results import RECORD, RESULTS, Result, read_record, read_results
 
 CONFIG = "config.yaml"

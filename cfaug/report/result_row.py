@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from cfaug.errors import UserError
-from cfaug.messages import visible
-from cfaug.types import Better
+from cfaug.core.errors import UserError
+from cfaug.core.messages import visible
+from cfaug.core.types import Better
 
 Cell = tuple[str, str]
 """A benchmark, with a part of it in brackets if there is one, and a metric."""
@@ -33,7 +33,7 @@ class Result:
         data: the hash of the test data; empty if a row has none.
         together: number of rows that its benchmark wrote together; 0 if a row does not say.
         better: whether higher or lower values are better.
-        unit: ``fraction`` or another unit, see ``cfaug.types.Outcome``.
+        unit: ``fraction`` or another unit, see ``cfaug.core.types.Outcome``.
         by: part of the benchmark that it is about; empty for the whole benchmark.
     """
 

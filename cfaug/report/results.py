@@ -12,10 +12,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from cfaug.errors import UserError
-from cfaug.files import require_regular
-from cfaug.locks import acquire
-from cfaug.messages import say
+from cfaug.core.errors import UserError
+from cfaug.core.files import require_regular
+from cfaug.core.locks import acquire
+from cfaug.core.messages import say
 from cfaug.report.result_row import DEFAULTS, Cell, Result, read_row
 
 RESULTS = "results.jsonl"

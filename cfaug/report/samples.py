@@ -12,10 +12,10 @@ from markupsafe import Markup, escape
 from numpy.typing import NDArray
 from PIL import Image
 
-from cfaug.pixels import decode_image
+from cfaug.core.pixels import decode_image
+from cfaug.core.types import CounterfactualSet, Member
 from cfaug.report.caption_diff import mark_changes
 from cfaug.report.page import GRID
-from cfaug.types import CounterfactualSet, Member
 
 THUMBNAIL = 320
 """Longest side of an embedded picture: a page of 512 px pairs would be tens of megabytes."""

@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cfaug.metrics.variance_parts import FEW_SEEDS
 from cfaug.report.document import Entry, Part
 from cfaug.report.joint_tests import JointComparison
 from cfaug.report.numbers import DASH, p_text, percent
 from cfaug.report.page import write_page
 from cfaug.report.spreadsheet import csv_text
+from cfaug.stats.variance_parts import FEW_SEEDS
 
 TITLE = "Comparisons over seeds and items"
 CSV = "seeds_and_items.csv"

@@ -7,9 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from cfaug.errors import UserError
-from cfaug.metrics.effects import Comparison, compare
-from cfaug.metrics.significance import holm, summarise
+from cfaug.core.errors import UserError
 from cfaug.report.comparable import (
     OTHER_DATA,
     Answers,
@@ -35,6 +33,8 @@ from cfaug.report.tables import (
     Table,
     no_spread_says,
 )
+from cfaug.stats.effects import Comparison, compare
+from cfaug.stats.significance import holm, summarise
 
 
 def significance_table(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from cfaug.metrics.significance import smallest_exact_p
 from cfaug.report.comparable import OTHER_DATA, SAME_WEIGHTS, answers
 from cfaug.report.findings import Finding, findings
 from cfaug.report.headline import Headline, join_words
@@ -13,6 +12,7 @@ from cfaug.report.item_comparisons import ItemSource
 from cfaug.report.numbers import p_text
 from cfaug.report.results import Result, arms_of, cells_of
 from cfaug.report.tables import no_spread_says
+from cfaug.stats.significance import smallest_exact_p
 
 SPELLED_OUT = 3
 """Most comparisons in one sentence."""

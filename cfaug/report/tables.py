@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from cfaug.metrics.significance import smallest_exact_p
+from cfaug.core.types import Better
 from cfaug.report.document import Part
 from cfaug.report.item_tests import ItemTest
 from cfaug.report.labels import full_names
@@ -19,7 +19,7 @@ from cfaug.report.numbers import FRACTION, PERCENT, Measure
 from cfaug.report.results import (
     Cell,
 )
-from cfaug.types import Better
+from cfaug.stats.significance import smallest_exact_p
 
 ALPHA = 0.05
 """The papers' level (COCO-Counterfactuals, caption of Table 3)."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.report.document import Document, read_document
 from cfaug.report.document_figures import Shown, draw_figures
 from cfaug.report.page import render, write_page

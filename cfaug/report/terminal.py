@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from cfaug.messages import discard_output
+from cfaug.core.messages import discard_output
 from cfaug.report.document import Entry, Part
 from cfaug.report.labels import printable, wrap_text
 from cfaug.report.layout import benchmark_parts, legend

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from cfaug.errors import UserError
-from cfaug.messages import say
-from cfaug.read_with import GIVEN, ReadWith
+from cfaug.core.errors import UserError
+from cfaug.core.messages import say
+from cfaug.core.read_with import GIVEN, ReadWith
+from cfaug.core.validation import Seed, check_fields
 from cfaug.run.annotation_source import (
     Source,
     find_answer_files,
@@ -21,7 +22,6 @@ from cfaug.run.annotation_source import (
 from cfaug.run.build import build
 from cfaug.run.launch import DONE
 from cfaug.run.readings import say_source
-from cfaug.validation import Seed, check_fields
 
 if TYPE_CHECKING:
     from cfaug.annotation.assignment import Assignment
@@ -52,8 +52,8 @@ def annotation(
     Raises:
         UserError: if there are no pairs to ask about, or the node's own settings are invalid.
     """
+    from cfaug.core.world_source import is_world
     from cfaug.run.sources import label_file, open_source, permitted_roots
-    from cfaug.world_source import is_world
 
     if "_target_" not in node:
         raise UserError("annotate=... is one of export, taxonomy, read, simulate")

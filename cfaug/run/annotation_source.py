@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 
 if TYPE_CHECKING:
     from cfaug.annotation.findings import Findings

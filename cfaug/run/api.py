@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cfaug.errors import UserError, name_some
-from cfaug.messages import CALLED_BY, name_commands
+from cfaug.core.errors import UserError, name_some
+from cfaug.core.messages import CALLED_BY, name_commands
 from cfaug.report.records import Run
 from cfaug.report.records import read_run as read_run_folder
 from cfaug.report.results import RECORD, RESULTS, Result, read_results
@@ -26,7 +26,7 @@ from cfaug.run.unread import OPEN_SOURCE, place_of, refuse_others
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
-    from cfaug.data.planning.records import Mixture
+    from cfaug.data.mixture.records import Mixture
     from cfaug.run.evaluate_settings import EvaluateSettings
     from cfaug.run.run_plan import TrainJob
 

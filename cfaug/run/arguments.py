@@ -16,8 +16,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from cfaug.errors import UserError
-from cfaug.renames import explain_words
+from cfaug.core.errors import UserError
+from cfaug.core.renames import explain_words
 from cfaug.run.installation import find_folder
 
 HYDRA_FLAGS = {

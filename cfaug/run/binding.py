@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.validation import annotation_of
 from cfaug.run.extras import explain_missing
 from cfaug.run.setting_types import Given, fit_value, refuse_unknown
-from cfaug.validation import annotation_of
 
 HYDRAS_OWN = ("_target_", "_convert_", "_partial_", "_recursive_")
 """Keys of a node that are not arguments of its target."""

@@ -8,22 +8,22 @@ from dataclasses import is_dataclass
 from importlib import import_module
 from typing import Any
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.validation import annotation_of
 from cfaug.models import specs
 from cfaug.run.setting_types import fit_value
-from cfaug.validation import annotation_of
 
 TARGET = "_target_"
 
 SETTINGS_OF_A_RUN = frozenset(
     {
-        "cfaug.data.planning.settings.DataSettings",
-        "cfaug.data.planning.settings.EntailmentData",
-        "cfaug.data.planning.settings.QuestionData",
-        "cfaug.papers.coco_cf.mixtures.PaperMixture",
+        "cfaug.data.mixture.settings.DataSettings",
+        "cfaug.data.mixture.settings.EntailmentData",
+        "cfaug.data.mixture.settings.QuestionData",
+        "cfaug.coco_cf.tables.mixtures.PaperMixture",
         "cfaug.shapescapes.WorldSettings",
         *(f"{kind.__module__}.{kind.__name__}" for kind in specs.every()),
-        "cfaug.text.models.CausalLM",
+        "cfaug.editing.models.CausalLM",
         "cfaug.train.edit_data.EditData",
         "cfaug.train.settings.LoggerSettings",
     }

@@ -13,8 +13,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cfaug.data.planning.settings import data_seed
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.safety.safe_loading import read_json
+from cfaug.core.validation import write_value
+from cfaug.core.weights import resolve
+from cfaug.data.mixture.settings import data_seed
 from cfaug.models.no_model import NoModelSpec
 from cfaug.models.specs import HFClip
 from cfaug.report.forgetting import WEIGHTS
@@ -23,12 +26,9 @@ from cfaug.run.build import build
 from cfaug.run.evaluate_checkpoint import Tested
 from cfaug.run.names import clean_name
 from cfaug.run.unread import key_of
-from cfaug.untrusted import read_json
-from cfaug.validation import write_value
-from cfaug.weights import resolve
 
 if TYPE_CHECKING:
-    from cfaug.data.planning.settings import DataSettings
+    from cfaug.data.mixture.settings import DataSettings
 
 
 def checkpoint(
@@ -147,7 +147,7 @@ def world_words(data: DataSettings, seed: int) -> list[str]:
 
     The default seed of a world is the run's seed plus one.
 
-    >>> from cfaug.data.planning.settings import DataSettings
+    >>> from cfaug.data.mixture.settings import DataSettings
     >>> from cfaug.shapescapes import WorldSettings
     >>> world_words(DataSettings(None, None, seed=5, world=WorldSettings(style="drawing")), 4)
     ['world.style=drawing']

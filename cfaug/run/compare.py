@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cfaug.messages import say
+from cfaug.core.messages import say
 from cfaug.report.arms import Arm, read_arms
 from cfaug.report.collection import collect
 from cfaug.report.comparison import Comparison
@@ -26,9 +26,9 @@ from cfaug.report.tables import Table
 from cfaug.run.build import build
 
 if TYPE_CHECKING:
-    from cfaug.data.planning.settings import DataSettings
+    from cfaug.core.types import CounterfactualSet
+    from cfaug.data.mixture.settings import DataSettings
     from cfaug.report.headline import Headline
-    from cfaug.types import CounterfactualSet
 
 Samples = Callable[["DataSettings", int], "list[CounterfactualSet]"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from cfaug.errors import UserError
-from cfaug.messages import say
+from cfaug.core.errors import UserError
+from cfaug.core.messages import say
 from cfaug.report.families import Primary
 from cfaug.report.item_comparisons import items_of_runs
 from cfaug.report.layout import write_tables

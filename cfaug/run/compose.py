@@ -10,11 +10,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from cfaug.addresses import hide_settings
-from cfaug.data.planning.settings import data_seed
-from cfaug.errors import UserError
-from cfaug.progress import watch
-from cfaug.renames import explain_settings
+from cfaug.core.errors import UserError
+from cfaug.core.progress import watch
+from cfaug.core.renames import explain_settings
+from cfaug.core.safety.addresses import hide_settings
+from cfaug.data.mixture.settings import data_seed
 from cfaug.run.arguments import KEY, flatten, how_to_quote
 from cfaug.run.binding import bind
 from cfaug.run.explain import Options, check_choice, explain

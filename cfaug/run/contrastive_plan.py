@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 
-from cfaug.data.feeding.set_captions import require_neutral
-from cfaug.data.planning.mixture import mix
-from cfaug.data.planning.records import COUNTERFACTUAL
-from cfaug.data.planning.settings import DataSettings
-from cfaug.errors import UserError
-from cfaug.grids import NEUTRAL
+from cfaug.core.errors import UserError
+from cfaug.core.grids import NEUTRAL
+from cfaug.data.mixture.mixture import mix
+from cfaug.data.mixture.records import COUNTERFACTUAL
+from cfaug.data.mixture.set_captions import require_neutral
+from cfaug.data.mixture.settings import DataSettings
 from cfaug.run.mixture_plan import (
     indexes_of,
     of_mixture,
@@ -28,7 +28,7 @@ from cfaug.train.settings import AnswerLoss, LossSettings
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
-    from cfaug.data.planning.records import Mixture
+    from cfaug.data.mixture.records import Mixture
 
 
 def plan_contrastive(data: DataSettings, asked: Asked) -> Planned:

@@ -13,8 +13,8 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 from cfaug import __version__
-from cfaug.errors import UserError
-from cfaug.messages import say
+from cfaug.core.errors import UserError
+from cfaug.core.messages import say
 from cfaug.run.accounts import has_hub_token, has_wandb_key
 from cfaug.run.installation import find_folder, is_checkout
 
@@ -187,7 +187,7 @@ def find_extras() -> Iterator[Finding]:
         missing = [name for name in names if name != "cfaug" and version_of(name) is None]
         said = ", ".join(names) if not missing else f"missing: {', '.join(missing)}"
         yield Finding(extra, not missing, said, f"pip install 'cfaug[{extra}]'")
-    from cfaug.text.wordnet import places
+    from cfaug.editing.wordnet import places
 
     wordnet = any(os.path.isfile(place / "index.noun") for place in places())
     use = "EDA, METEOR, class names by WordNet id"
@@ -225,7 +225,7 @@ def find_trouble(name: str) -> str | None:
     Returns:
         "" if it is missing; a sentence if it is incomplete; ``None`` if it can be used.
     """
-    from cfaug.weights import resolve
+    from cfaug.core.weights import resolve
 
     try:
         folder = resolve(name, fetch=False)

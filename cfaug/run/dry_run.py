@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.report.records import read_run
 
 if TYPE_CHECKING:

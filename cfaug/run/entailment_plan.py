@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from cfaug.data.planning.mixture import mix
-from cfaug.data.planning.records import Mixture
-from cfaug.data.planning.settings import EntailmentData
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.protocols import Entailer
+from cfaug.core.types import ENTAILMENT
+from cfaug.data.mixture.mixture import mix
+from cfaug.data.mixture.records import Mixture
+from cfaug.data.mixture.settings import EntailmentData
+from cfaug.models.checkpoints import choose_protocol
 from cfaug.models.specs import EntailmentLearner
-from cfaug.pretrained import choose_protocol
-from cfaug.protocols import Entailer
 from cfaug.run.mixture_plan import (
     indexes_of,
     of_mixture,
@@ -22,7 +23,6 @@ from cfaug.run.planned import Asked, Planned
 from cfaug.run.readings import check_sources
 from cfaug.run.sources import say_once
 from cfaug.train.entailment_task import EntailmentTask
-from cfaug.types import ENTAILMENT
 
 
 def plan_entailment(data: EntailmentData, asked: Asked) -> Planned:

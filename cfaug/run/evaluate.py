@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 from unicodedata import normalize
 
-from cfaug.bench.capabilities import ChecksData, HasPrimaryMetrics
-from cfaug.bench.member import check_member, open_member
-from cfaug.data.planning.settings import DataSettings
-from cfaug.devices import choose_device
-from cfaug.errors import USERS_MISTAKE, UserError
-from cfaug.messages import say
-from cfaug.protocols import NoModel
+from cfaug.core.devices import choose_device
+from cfaug.core.errors import USERS_MISTAKE, UserError
+from cfaug.core.messages import say
+from cfaug.core.protocols import NoModel
+from cfaug.data.mixture.settings import DataSettings
+from cfaug.evaluate.benchmark_protocols import ChecksData, HasPrimaryMetrics
+from cfaug.evaluate.suite_loading import check_member, open_member
 from cfaug.report.records import Run, experiment_folder, read_config, read_run, setting_node
 from cfaug.run.build import build
 from cfaug.run.checkpoints import (
@@ -215,7 +215,7 @@ def _ask_all(
             if not ask(one, benchmarks, how):
                 known.append(one.folder)
             if label_frequency and one.trained and one.data.read_pairs:
-                from cfaug.bench.frequency import write_label_frequencies
+                from cfaug.coco_cf.label_frequency import write_label_frequencies
 
                 pairs = opener.open(one.data.read_pairs, one.data)
                 write_label_frequencies(one.folder, benchmarks, pairs, label_frequency)

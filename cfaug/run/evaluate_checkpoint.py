@@ -9,8 +9,12 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from cfaug.bench.adapters import adapt, loadable_as
-from cfaug.bench.capabilities import (
+from cfaug.core.devices import choose_device
+from cfaug.core.errors import UserError
+from cfaug.core.messages import say
+from cfaug.core.protocols import NoModel
+from cfaug.core.validation import Means, Weight, check
+from cfaug.evaluate.benchmark_protocols import (
     AlsoAsks,
     HasPage,
     HasSummary,
@@ -18,21 +22,17 @@ from cfaug.bench.capabilities import (
     KeepsRankings,
     LeakAware,
 )
-from cfaug.devices import choose_device
-from cfaug.errors import UserError
-from cfaug.messages import say
-from cfaug.protocols import NoModel
+from cfaug.evaluate.model_adapters import adapt, loadable_as
 from cfaug.report.items import FOLDER, RANKINGS, Items, has_items, write_items
 from cfaug.report.leaks import write_leaks
 from cfaug.report.result_row import Result, name_part
 from cfaug.report.results import RESULTS, answered, append_results
-from cfaug.validation import Means, Weight, check
 
 if TYPE_CHECKING:
-    from cfaug.data.planning.settings import DataSettings
+    from cfaug.core.protocols import Benchmark
+    from cfaug.core.types import Evaluation, Outcome
+    from cfaug.data.mixture.settings import DataSettings
     from cfaug.models.specs import ModelSpec
-    from cfaug.protocols import Benchmark
-    from cfaug.types import Evaluation, Outcome
 
 GIB = 2**30
 
@@ -86,7 +86,7 @@ class Asking:
     """How checkpoints are evaluated.
 
     Attributes:
-        device: the device of the model, such as ``auto``, as for ``cfaug.devices.choose_device``.
+        device: the device of the model, such as ``auto``, as for ``choose_device``.
         memory: the cache of embeddings and scores.
         items: ``new`` keeps the items of new evaluations; ``all`` also repeats evaluations from
             before items were kept.
@@ -184,11 +184,11 @@ def _check_found(benchmark: Benchmark, found: object) -> Evaluation:
     Raises:
         UserError: naming the benchmark.
     """
-    from cfaug.types import Evaluation
+    from cfaug.core.types import Evaluation
 
     if not isinstance(found, Evaluation):
         raise UserError(
-            f"{benchmark.name}: run should return a cfaug.types.Evaluation, not "
+            f"{benchmark.name}: run should return a cfaug.core.types.Evaluation, not "
             f"{type(found).__name__}"
         )
     for one in found.outcomes:
@@ -223,7 +223,7 @@ def _name_needs(benchmark: Benchmark) -> str:
 
 def _load(model: ModelSpec, protocol: type, how: Asking) -> Any:
     """Return the model as a protocol, with a cache of its answers if the protocol has one."""
-    from cfaug.bench.cached_model import CACHED
+    from cfaug.evaluate.cached_model import CACHED
 
     if protocol is NoModel:
         return NoModel()

@@ -9,14 +9,14 @@ from typing import Annotated, Literal
 
 from annotated_types import MinLen
 
-from cfaug.devices import check_device
+from cfaug.core.devices import check_device
+from cfaug.core.validation import Means, RunSeed, Share, check_fields
 from cfaug.models.interpolation import Factor
 from cfaug.run.evaluate_checkpoint import Asking, CacheSize, KeepItems, memory
 from cfaug.run.joined_experiments import join_experiments
 from cfaug.run.names import runs_folder
 from cfaug.run.setting_types import Node, RunPaths
 from cfaug.run.threads import Threads
-from cfaug.validation import Means, RunSeed, Share, check_fields
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,23 +10,23 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.world_source import is_questions, is_world, world_part
 from cfaug.run.evaluate_checkpoint import Tested
 from cfaug.run.readings import say_source
 from cfaug.run.sources import label_file, open_data, open_questions, open_source, part_folder
 from cfaug.run.tested import describe_learning
-from cfaug.world_source import is_questions, is_world, world_part
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from cfaug.bench.context import EvaluationContext
+    from cfaug.core.question_sets import AskedImage
+    from cfaug.core.types import CounterfactualSet
     from cfaug.data.index import Index
-    from cfaug.data.planning.records import Mixture
-    from cfaug.data.planning.settings import DataSettings, QuestionData
+    from cfaug.data.mixture.records import Mixture
+    from cfaug.data.mixture.settings import DataSettings, QuestionData
     from cfaug.data.sources.row import Reader
-    from cfaug.question_sets import AskedImage
-    from cfaug.types import CounterfactualSet
+    from cfaug.evaluate.context import EvaluationContext
 
 
 class Opener:
@@ -90,7 +90,7 @@ class Opener:
 
     def samples(self, data: DataSettings, count: int) -> list[CounterfactualSet]:
         """Return the first sets of a run's counterfactual source, if that is shards of ours."""
-        from cfaug.data.storage.shards import CARD, read_sets
+        from cfaug.data.shards.shards import CARD, read_sets
 
         name = data.read_pairs
         if name is None:
@@ -108,8 +108,8 @@ def describe_data(one: Tested, opener: Opener) -> EvaluationContext:
         one: the run or checkpoint.
         opener: the opener of its sources.
     """
-    from cfaug.bench.context import EvaluationContext
-    from cfaug.data.planning.settings import QuestionData
+    from cfaug.data.mixture.settings import QuestionData
+    from cfaug.evaluate.context import EvaluationContext
 
     if isinstance(one.data, QuestionData):
         return _describe_questions(one, one.data, opener)
@@ -137,7 +137,7 @@ def _describe_questions(one: Tested, data: QuestionData, opener: Opener) -> Eval
 
     Such a run trained on no images with captions, and held none out.
     """
-    from cfaug.data.planning.settings import DataSettings
+    from cfaug.data.mixture.settings import DataSettings
     from cfaug.run.question_plan import trained_images
 
     none = DataSettings(None, None, seed=data.seed, world=data.world)
@@ -183,7 +183,7 @@ def _prepare(suite: Any, opener: Opener, one: Tested) -> None:
 
 def _held_out(data: DataSettings, opener: Opener) -> tuple[Index, np.ndarray] | None:
     """Return the test set that the experiment held out, without planning an arm."""
-    from cfaug.data.planning.holdout import hold_out
+    from cfaug.data.mixture.holdout import hold_out
 
     if not data.holdout:
         return None
@@ -199,7 +199,7 @@ def _held_out(data: DataSettings, opener: Opener) -> tuple[Index, np.ndarray] | 
 
 def _withheld(data: DataSettings, opener: Opener) -> np.ndarray | None:
     """Return the groups that no arm's sets show, from settings alone."""
-    from cfaug.data.planning.holdout import withhold
+    from cfaug.data.mixture.holdout import withhold
 
     if not data.counterfactual_holdout or data.counterfactual is None:
         return None
@@ -209,7 +209,7 @@ def _withheld(data: DataSettings, opener: Opener) -> np.ndarray | None:
 
 def _validation(data: DataSettings, opener: Opener) -> tuple[Index, np.ndarray]:
     """Return the rows that the run validated on: real ones, if it had any."""
-    from cfaug.data.planning.records import COUNTERFACTUAL, REAL
+    from cfaug.data.mixture.records import COUNTERFACTUAL, REAL
 
     mixture = _mixture(data, opener)
     source = REAL if mixture.counts["real"] else COUNTERFACTUAL
@@ -229,6 +229,6 @@ def _training(data: DataSettings, opener: Opener) -> list[tuple[Index, np.ndarra
 
 def _mixture(data: DataSettings, opener: Opener) -> Mixture:
     """Plan the run's mixture again."""
-    from cfaug.data.planning.mixture import mix
+    from cfaug.data.mixture.mixture import mix
 
     return mix(data, open_data(data, lambda name: opener.open(name, data), opener.shards))

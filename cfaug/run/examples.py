@@ -10,16 +10,16 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
+from cfaug.core.errors import UserError
+from cfaug.core.messages import say
+from cfaug.core.types import Example
+from cfaug.core.world_source import is_world, world_part
 from cfaug.data.sources.lists import LISTS
-from cfaug.errors import UserError
 from cfaug.generate.recipe import ExamplePer
 from cfaug.generate.source import group_by_image, read_captions
-from cfaug.messages import say
 from cfaug.run.build import build
 from cfaug.run.readings import say_source
 from cfaug.run.sources import part_folder, permitted_roots, say_once
-from cfaug.types import Example
-from cfaug.world_source import is_world, world_part
 
 MODIFIED = "modified_captions"
 """The kind of an index of texts and their edits."""
@@ -45,7 +45,7 @@ class ExampleSettings:
         limit: number of examples to take from the start; ``None`` takes all.
         seed: the seed of a world without a seed of its own.
         paths: ``worlds``, ``cache`` and ``image_roots``.
-        grid: a grid of captions, by its name or file (``cfaug.text.caption_grids``); ``None`` for
+        grid: a grid of captions, by its name or file (``caption_grids``); ``None`` for
             no grid.
         keep_duplicates: whether to keep duplicated subjects of the grid.
         leave_out: {``colour`` or ``background``: share of the world's captions that omit it};
@@ -122,8 +122,8 @@ def _choose_reader(name: str, settings: ExampleSettings) -> Reader:
 
 
 def _read_questions(name: str, settings: ExampleSettings) -> Sequence[Example]:
+    from cfaug.core.question_sets import example_of
     from cfaug.data.sources.question_sets import read_questions
-    from cfaug.question_sets import example_of
 
     found = read_questions(name, permitted_roots(settings.paths))
     say_once(f"questions: {sum(len(one.questions) for one in found):,} about {len(found):,} images")
@@ -154,7 +154,7 @@ def _read_originals(name: str, settings: ExampleSettings) -> Sequence[Example]:
 
 
 def _read_grid(name: str, settings: ExampleSettings) -> Sequence[Example]:
-    from cfaug.text.caption_grids import read_grid
+    from cfaug.editing.caption_grids import read_grid
 
     grid = read_grid(name, keep_duplicates=settings.keep_duplicates)
     say_once(grid.line())
@@ -195,7 +195,7 @@ def _read_index(index: Any, settings: ExampleSettings) -> Sequence[Example]:
 def _read_world(name: str, settings: ExampleSettings) -> Sequence[Example]:
     """Return the unedited examples of a part of the world: the first member of each set, or all."""
     from cfaug.data.index import open_index
-    from cfaug.data.storage.shards import read_sets
+    from cfaug.data.shards.shards import read_sets
     from cfaug.shapescapes.captions import read_leave_out, shorten_caption
     from cfaug.shapescapes.parts import UNEDITED_PARTS
 

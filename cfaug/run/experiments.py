@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.report.comparison import Comparison
 from cfaug.report.families import Primary
 from cfaug.report.records import experiment_folder

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.run.arguments import flatten, key_of, nearest
 from cfaug.run.installation import find_folder
 from cfaug.run.usage import NOTHING, top_level

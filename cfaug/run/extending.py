@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.report.results import RESULTS
 from cfaug.run.identity import EXTENDED, LENGTH
 from cfaug.run.run_folder import RunFolder

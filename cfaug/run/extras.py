@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from importlib.util import find_spec
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 
 EXTRAS = {
     "diffusers": "generate",

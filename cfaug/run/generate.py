@@ -7,14 +7,17 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.messages import say, say_record
+from cfaug.core.types import Example
+from cfaug.core.validation import Means, Positive, Processes, check
+from cfaug.core.world_source import QUESTIONS_PREFIX, is_world
 from cfaug.generate.job import About, Job, Summary
 from cfaug.generate.plan import count_candidates, shard_count, shards_of
 from cfaug.generate.recipe import IMAGE_PARTS, TEXT_PARTS, Recipe, parts_of
 from cfaug.generate.run import generate as make
 from cfaug.generate.settings import RunSettings
 from cfaug.generate.yields import yield_lines
-from cfaug.messages import say, say_record
 from cfaug.run.arguments import flatten
 from cfaug.run.build import build
 from cfaug.run.compose import Config
@@ -26,9 +29,6 @@ from cfaug.run.parallel import run_at_once
 from cfaug.run.setting_types import Keys, Node
 from cfaug.run.sources import SOURCE
 from cfaug.run.threads import Threads, use_threads
-from cfaug.types import Example
-from cfaug.validation import Means, Positive, Processes, check
-from cfaug.world_source import QUESTIONS_PREFIX, is_world
 
 ZOOS = ("shapescapes", "paper")
 """The zoos that messages suggest."""
@@ -195,7 +195,7 @@ def _refuse_questions_of_world(source: str | None) -> None:
         f"data.source={source}: the embedded world has its own counterfactual questions, so none "
         f"are generated. They are asked by python evaluate.py benchmark=vqa benchmark.data={name}:"
         "test world@data.world=cfmm model=vlm weights=zoo:vlm-basic-0, and python -m "
-        "cfaug.zoo.questions out=FOLDER part=train writes them as data.source="
+        "cfaug zoo questions out=FOLDER part=train writes them as data.source="
         "FOLDER/questions.jsonl"
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.run.binding import locate
 
 Config = Mapping[str, Any]

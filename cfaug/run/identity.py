@@ -12,11 +12,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from cfaug.renames import old_key, old_word
+from cfaug.core.renames import old_key, old_word
+from cfaug.core.world_source import is_questions, is_world
 from cfaug.report.identities import CONTENT
 from cfaug.run.arguments import flatten
 from cfaug.run.names import check_arm, clean_name
-from cfaug.world_source import is_questions, is_world
 
 NOT_A_RESULT = (
     "paths", "logger", "name", "arm", "dry_run", "overwrite", "part", "parts", "parallel",

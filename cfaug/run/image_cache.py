@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cfaug.data.feeding.pixel_cache import KeptPixels
+    from cfaug.data.mixture.pixel_cache import KeptPixels
 
 MIB = 1024 * 1024
 
@@ -28,6 +28,6 @@ def shared_pixels(share: bool, mib: int, processes: int) -> KeptPixels | None:
 
 @lru_cache(maxsize=1)
 def _of_this_process(limit: int) -> KeptPixels:
-    from cfaug.data.feeding.pixel_cache import KeptPixels
+    from cfaug.data.mixture.pixel_cache import KeptPixels
 
     return KeptPixels(limit)

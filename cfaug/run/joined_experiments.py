@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.run.names import clean_name
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 
+from cfaug.core.protocols import LanguageModel
+from cfaug.core.weights import sha256, sha256_text
 from cfaug.data.sources.lists import json_lines
-from cfaug.pretrained import Checkpoint, choose_protocol
-from cfaug.protocols import LanguageModel
+from cfaug.editing.edit_rows import group_rows, split_by_caption
+from cfaug.models.checkpoints import Checkpoint, choose_protocol
 from cfaug.run.planned import Asked, Planned
 from cfaug.run.sources import say_once
-from cfaug.text.edit_rows import group_rows, split_by_caption
 from cfaug.train.edit_data import EditData
 from cfaug.train.language_task import LanguageTask
-from cfaug.weights import sha256, sha256_text
 
 
 def plan_language(data: EditData, asked: Asked) -> Planned:

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cfaug.addresses import hide_words, scrub
-from cfaug.errors import USERS_MISTAKE, UserError
-from cfaug.messages import say
+from cfaug.core.errors import USERS_MISTAKE, UserError
+from cfaug.core.messages import say
+from cfaug.core.safety.addresses import hide_words, scrub
+from cfaug.core.signals import interruptible
 from cfaug.run.arguments import CommandLine, own_settings, read
 from cfaug.run.compose import PRESET, Config, compose_jobs, resolve
 from cfaug.run.explain import reason_of
@@ -26,7 +27,6 @@ from cfaug.run.extras import explain_missing
 from cfaug.run.ranks import rank
 from cfaug.run.threads import wait_briefly
 from cfaug.run.usage import usage
-from cfaug.signals import interruptible
 
 Jobs = list[tuple[Config, list[str]]]
 

@@ -8,7 +8,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from cfaug.data.planning.settings import DataSettings
+from cfaug.data.mixture.settings import DataSettings
 from cfaug.run.planned import Asked, Planned
 from cfaug.run.readings import describe_sources
 from cfaug.run.sources import (
@@ -23,7 +23,7 @@ from cfaug.run.sources import (
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
-    from cfaug.data.planning.records import Mixture
+    from cfaug.data.mixture.records import Mixture
     from cfaug.train.mixture_task import MixtureTask
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.report.forgetting import WEIGHTS
 
 LONGEST = 100

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.messages import say
 from cfaug.generate.pipeline import Pipeline
-from cfaug.messages import say
 from cfaug.run.build import build
 
 
@@ -42,7 +42,7 @@ def _is_newer(page: Path, *sources: Path) -> bool:
 
 
 def _write_images(folder: Path, card: Mapping[str, Any], title: str, pipeline: Pipeline) -> None:
-    from cfaug.data.storage.shards import read_sets
+    from cfaug.data.shards.shards import read_sets
     from cfaug.report.candidates import write_candidates
     from cfaug.report.gallery import write_gallery
 
@@ -68,9 +68,9 @@ def _verdicts(file: str | None, folder: Path) -> dict[str, bool]:
     """
     if file is None:
         return {}
+    from cfaug.annotation.human_answers import read_human_answers
     from cfaug.annotation.question_review import ANSWERS, GOOD
-    from cfaug.bench.human_answers import read_human_answers
-    from cfaug.data.storage.shards import read_sets
+    from cfaug.data.shards.shards import read_sets
 
     found = read_human_answers(file, ANSWERS)
     names = {f"{one.key}_{i}" for one in read_sets(folder) for i in range(len(one.members))}
@@ -88,8 +88,8 @@ def write_exports(folder: Path, export: Mapping[str, Any]) -> None:
         return
     if not _is_complete(_card(folder)):
         raise UserError(f"{folder} is not complete: export when the last part is done")
-    from cfaug.data.exporters import export_clip_benchmark, export_hub, export_questions
-    from cfaug.data.storage.shards import read_sets
+    from cfaug.data.export import export_clip_benchmark, export_hub, export_questions
+    from cfaug.data.shards.shards import read_sets
 
     if export["hub"] is not None:
         about, layout = build(export["about"]), export["layout"]

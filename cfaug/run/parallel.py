@@ -20,8 +20,8 @@ from multiprocessing import get_context
 from queue import SimpleQueue
 from typing import TypeVar
 
-from cfaug.messages import say
-from cfaug.progress import Progress
+from cfaug.core.messages import say
+from cfaug.core.progress import Progress
 from cfaug.run.launch import DONE, FAILED
 
 Job = TypeVar("Job")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.run.build import build
 from cfaug.run.train_settings import TrainSettings
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.run.setting_types import Node
 
 if TYPE_CHECKING:

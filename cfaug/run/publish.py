@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from cfaug.errors import UserError, name_some
-from cfaug.messages import say
+from cfaug.core.errors import UserError, name_some
+from cfaug.core.messages import say
 from cfaug.report.forgetting import alarms, changes, initial_values
 from cfaug.report.identities import same_identity
 from cfaug.report.records import read_config, read_run, setting_node

@@ -9,24 +9,24 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
-from cfaug.data.planning.mixture import mix
-from cfaug.data.planning.question_rows import QuestionRows, name_digest, read_digest
-from cfaug.data.planning.records import Mixture
-from cfaug.data.planning.settings import QuestionData
-from cfaug.data.planning.sources import Sources
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.protocols import Answerer
+from cfaug.core.question_sets import AskedImage
+from cfaug.core.weights import sha256_text
+from cfaug.core.world_source import is_questions
+from cfaug.data.mixture.mixture import mix
+from cfaug.data.mixture.question_rows import QuestionRows, name_digest, read_digest
+from cfaug.data.mixture.records import Mixture
+from cfaug.data.mixture.settings import QuestionData
+from cfaug.data.mixture.sources import Sources
+from cfaug.editing.question_wording import read_wording
+from cfaug.models.checkpoints import choose_protocol
 from cfaug.models.vision_language_specs import VisionLanguage
-from cfaug.pretrained import choose_protocol
-from cfaug.protocols import Answerer
-from cfaug.question_sets import AskedImage
 from cfaug.run.mixture_plan import of_mixture
 from cfaug.run.planned import Asked, Planned
 from cfaug.run.sources import open_questions, permitted_roots, say_once
-from cfaug.text.question_wording import read_wording
 from cfaug.train.question_task import QuestionTask
 from cfaug.train.settings import AnswerLoss
-from cfaug.weights import sha256_text
-from cfaug.world_source import is_questions
 
 Questions = Callable[[str], Sequence[AskedImage]]
 """Opens a question set by its name."""

@@ -13,9 +13,9 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
-from cfaug.messages import CALLED_BY
+from cfaug.core.messages import CALLED_BY
+from cfaug.core.signals import call
 from cfaug.run.installation import CHECKOUT
-from cfaug.signals import call
 
 SAID = "CFAUG_SAID"
 """Environment variable, set if the command that started this process has printed the plan."""

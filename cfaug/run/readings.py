@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.world_source import is_questions, is_world, world_part
 from cfaug.run.sources import say_once
-from cfaug.world_source import is_questions, is_world, world_part
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
-    from cfaug.data.planning.settings import DataSettings
+    from cfaug.data.mixture.settings import DataSettings
     from cfaug.run.sources import Opened
 
 

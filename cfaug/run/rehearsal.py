@@ -12,7 +12,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.train.settings import LossSettings
 
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from cfaug.cards import CARD, is_edited
-from cfaug.errors import UserError
-from cfaug.files import write_json
-from cfaug.locks import hold_lock
-from cfaug.messages import say
-from cfaug.renames import update_record
+from cfaug.core.cards import CARD, is_edited
+from cfaug.core.errors import UserError
+from cfaug.core.files import write_json
+from cfaug.core.locks import hold_lock
+from cfaug.core.messages import say
+from cfaug.core.renames import update_record
 from cfaug.report.identities import ABSENT, by_different_rules
 from cfaug.report.records import UNFINISHED, check_record
 from cfaug.report.results import read_record

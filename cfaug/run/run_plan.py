@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cfaug.data.planning.settings import DataSettings, EntailmentData, QuestionData
-from cfaug.errors import UserError
-from cfaug.messages import say_once
-from cfaug.progress import watch
+from cfaug.core.errors import UserError
+from cfaug.core.messages import say_once
+from cfaug.core.progress import watch
+from cfaug.core.validation import RunSeed, check
+from cfaug.data.mixture.settings import DataSettings, EntailmentData, QuestionData
 from cfaug.run.build import build
 from cfaug.run.compose import Config
 from cfaug.run.contrastive_plan import plan_contrastive
@@ -35,7 +36,6 @@ from cfaug.run.train_settings import TrainSettings
 from cfaug.train.edit_data import EditData
 from cfaug.train.settings import refuse_unstarted
 from cfaug.train.task import Task
-from cfaug.validation import RunSeed, check
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args, get_origin, is_typeddict
 
-from cfaug.errors import UserError
-from cfaug.run.arguments import nearest
-from cfaug.validation import (
+from cfaug.core.errors import UserError
+from cfaug.core.validation import (
     accepts,
     alternatives_of,
     annotation_of,
@@ -24,6 +23,7 @@ from cfaug.validation import (
     plain_of,
     write_value,
 )
+from cfaug.run.arguments import nearest
 
 YES_AND_NO = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 """YAML 1.1's booleans; Hydra's grammar reads ``no`` as a text."""

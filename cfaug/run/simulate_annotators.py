@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cfaug.errors import UserError
-from cfaug.messages import say
+from cfaug.core.errors import UserError
+from cfaug.core.messages import say
 from cfaug.run.annotation_source import (
     Source,
     find_answers,
@@ -86,7 +86,7 @@ class Simulate:
         from cfaug.annotation.attention import split_checks
         from cfaug.annotation.caption_form import CaptionForm
         from cfaug.annotation.preference import Preference
-        from cfaug.data.storage.shards import read_scores
+        from cfaug.data.shards.shards import read_scores
 
         question = self.question
         every, checks = split_checks(source.items(question, self.assignment.seed))

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cfaug.addresses import find_typed, hide
-from cfaug.data.planning.sources import Sources
-from cfaug.errors import UserError
-from cfaug.messages import say
+from cfaug.core.errors import UserError
+from cfaug.core.messages import say
+from cfaug.core.safety.addresses import find_typed, hide
+from cfaug.core.world_source import is_questions, is_world, questions_part, world_part
+from cfaug.data.mixture.sources import Sources
 from cfaug.run.ranks import speaks
-from cfaug.world_source import is_questions, is_world, questions_part, world_part
 
 if TYPE_CHECKING:
+    from cfaug.core.question_sets import AskedImage
     from cfaug.data.index import Index
-    from cfaug.data.planning.human_labels import Labels
-    from cfaug.data.planning.records import HeldOut, Join
-    from cfaug.data.planning.settings import DataSettings
-    from cfaug.question_sets import AskedImage
+    from cfaug.data.mixture.human_labels import Labels
+    from cfaug.data.mixture.records import HeldOut, Join
+    from cfaug.data.mixture.settings import DataSettings
     from cfaug.shapescapes import WorldSettings
     from cfaug.train.settings import LossSettings
 
@@ -175,7 +175,7 @@ def open_data(data: DataSettings, open_one: Callable[[str], Index], shards: Path
     Raises:
         UserError: for a source that is missing or unreadable, or does not fit the other sources.
     """
-    from cfaug.data.planning.human_labels import read_labels
+    from cfaug.data.mixture.human_labels import read_labels
 
     real, counterfactual = needed_sources(data)
     labels = None
@@ -246,7 +246,7 @@ def report_join(join: Join, opened: Opened, kept: Path) -> None:
 
     All of these originals are written to a file in ``kept``, named after both sources' content.
     """
-    from cfaug.files import write_file
+    from cfaug.core.files import write_file
 
     assert opened.real is not None
     assert opened.counterfactual is not None

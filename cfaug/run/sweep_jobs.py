@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import islice, product
 from typing import Any
 
-from cfaug.errors import UserError, name_some
-from cfaug.messages import say
+from cfaug.core.errors import UserError, name_some
+from cfaug.core.messages import say
 from cfaug.run.explain import Options
 from cfaug.run.ranks import speaks
 from cfaug.run.usage import NOTHING

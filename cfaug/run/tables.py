@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cfaug.errors import UserError
-from cfaug.messages import say
+from cfaug.core.errors import UserError
+from cfaug.core.messages import say
 from cfaug.run.build import build
 from cfaug.run.launch import DONE
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from cfaug.errors import UserError
-from cfaug.protocols import DualEncoder, NoModel
-from cfaug.read_with import LEARNT, MODEL, TRAINED, WORLD
+from cfaug.core.errors import UserError
+from cfaug.core.protocols import DualEncoder, NoModel
+from cfaug.core.read_with import LEARNT, MODEL, TRAINED, WORLD
+from cfaug.core.world_source import is_questions, is_world
 from cfaug.run.binding import locate
-from cfaug.world_source import is_questions, is_world
 
 
 class About(NamedTuple):
@@ -51,7 +51,7 @@ def describe_learning(data: Any) -> tuple[bool, str]:
     Args:
         data: the run's ``DataSettings``, or its settings of questions or hypotheses.
     """
-    from cfaug.data.planning.settings import EntailmentData, QuestionData
+    from cfaug.data.mixture.settings import EntailmentData, QuestionData
 
     if isinstance(data, QuestionData):
         return any(is_questions(name) for name in data.question_sets if name), "questions"
@@ -61,7 +61,7 @@ def describe_learning(data: Any) -> tuple[bool, str]:
 
 
 def knowing(about: About | None, target: Any) -> dict[str, Any]:
-    """Return what is known of a model as the conditions of ``cfaug.read_with`` name it.
+    """Return what is known of a model as the conditions of ``cfaug.core.read_with`` name it.
 
     Args:
         about: the model; ``None`` if nothing is known.

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Annotated
 
-from cfaug.validation import Means, Positive, check
+from cfaug.core.validation import Means, Positive, check
 
 Threads = Positive | Annotated[None, Means("all cores")]
 """The number of torch's threads."""

@@ -11,11 +11,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cfaug.devices import check_accelerator
-from cfaug.errors import UserError, name_some
-from cfaug.files import write_file
-from cfaug.messages import say, say_record
-from cfaug.progress import watch
+from cfaug.core.devices import check_accelerator
+from cfaug.core.errors import UserError, name_some
+from cfaug.core.files import write_file
+from cfaug.core.messages import say, say_record
+from cfaug.core.progress import watch
+from cfaug.core.validation import check_part
 from cfaug.report.records import FAILED, INTERRUPTED
 from cfaug.report.results import read_record
 from cfaug.run import provenance
@@ -34,7 +35,6 @@ from cfaug.run.run_folder import Verdict
 from cfaug.run.run_plan import TrainJob, plan_run, prepare_data
 from cfaug.run.sizes import unequal_sizes
 from cfaug.run.train_settings import TrainSettings
-from cfaug.validation import check_part
 
 if TYPE_CHECKING:
     from cfaug.train.job import FitResult

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.validation import Means, Positive, Processes, RunSeed, check_fields
 from cfaug.run.compose import Config
 from cfaug.run.preset import Preset
 from cfaug.run.setting_types import Node, RunPaths
 from cfaug.run.threads import Threads
-from cfaug.validation import Means, Positive, Processes, RunSeed, check_fields
 
 NOT_OF_A_RUN = ("preset", "by_seed", "overrides")
 """Fields that composition and the command line fill, which are not settings."""

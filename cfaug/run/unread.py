@@ -3,7 +3,7 @@
 A setting that was typed and is read by nobody makes an arm other than its name says. Three things
 decide what a job reads: the branches of ``evaluate.py`` (``BRANCHES``), the rules about other
 settings of the same command (``RULES``), and what a class declares of its own settings
-(:mod:`cfaug.read_with`). A setting that a read one takes by ``${...}`` is read as well. Only typed
+(``read_with``). A setting that a read one takes by ``${...}`` is read as well. Only typed
 words are refused: defaults in files may be anything. So may ``null``, and ``false`` for a setting
 that is off by default, which ask for nothing. ``--help`` lists the same tables.
 """
@@ -16,10 +16,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.messages import say
+from cfaug.core.read_with import declared_by, describe_conditions, holds
+from cfaug.core.world_source import world_family
 from cfaug.generate.settings import IMAGE_PARTS, TEXT_PARTS
-from cfaug.messages import say
-from cfaug.read_with import declared_by, describe_conditions, holds
 from cfaug.run.arguments import flatten, key_of
 from cfaug.run.binding import locate
 from cfaug.run.generation_readings import (
@@ -31,7 +32,6 @@ from cfaug.run.generation_readings import (
 from cfaug.run.tested import About, about_checkpoint
 from cfaug.run.unread_annotation import ANNOTATED
 from cfaug.run.unread_nodes import declared_unread, is_under, nodes_of, touches
-from cfaug.world_source import world_family
 
 Config = Mapping[str, Any]
 
@@ -85,7 +85,7 @@ def _tests_checkpoint(config: Config, words: Sequence[str]) -> bool:
 
 
 def _tests_texts(config: Config, words: Sequence[str]) -> bool:
-    from cfaug.protocols import NoModel
+    from cfaug.core.protocols import NoModel
 
     target = (config.get("benchmark") or {}).get("_target_")
     return not _names_runs(config) and _needs(target) is NoModel
@@ -207,7 +207,7 @@ def _drawing(sources: Iterable[str]) -> set[str]:
 
 def _data_settings(config: Config) -> Any:
     """Return the settings of a mixture; ``None`` for other data, or if they are invalid."""
-    from cfaug.data.planning.settings import DataSettings
+    from cfaug.data.mixture.settings import DataSettings
     from cfaug.run.build import build
 
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from cfaug.read_with import describe_conditions, find_unread
+from cfaug.core.read_with import describe_conditions, find_unread
 from cfaug.run.binding import locate
 from cfaug.run.tested import About, knowing
 

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from cfaug.errors import UserError
-from cfaug.messages import say
+from cfaug.core.errors import UserError
+from cfaug.core.messages import say
+from cfaug.core.validation import check, write_value
 from cfaug.models.interpolation import Ends, Factor, Interpolated
-from cfaug.papers.wise_ft import interpolated_arm
 from cfaug.report.records import experiment_folder, read_config, read_run, setting_node
+from cfaug.report.wise_ft_table import interpolated_arm
 from cfaug.run.build import build
 from cfaug.run.evaluate_checkpoint import Tested
-from cfaug.validation import check, write_value
 
 if TYPE_CHECKING:
     from cfaug.models.specs import ModelSpec

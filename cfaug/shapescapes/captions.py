@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from cfaug.articles import right_articles
-from cfaug.errors import UserError
-from cfaug.rng import generator
+from cfaug.core.articles import right_articles
+from cfaug.core.errors import UserError
+from cfaug.core.rng import generator
+from cfaug.core.types import ENTAILMENT, Example
+from cfaug.core.validation import Share, check_fields
 from cfaug.shapescapes.grammar import parse
 from cfaug.shapescapes.vocabulary import PLACES
-from cfaug.types import ENTAILMENT, Example
-from cfaug.validation import Share, check_fields
 
 
 @dataclass(frozen=True)

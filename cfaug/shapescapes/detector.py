@@ -9,16 +9,16 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from annotated_types import MinLen
 
-from cfaug.detections import DETECTIONS, Attribute, Box, Detection, detections_to_json
-from cfaug.read_with import GIVEN, ReadWith
-from cfaug.rng import generator
+from cfaug.core.detections import DETECTIONS, Attribute, Box, Detection, detections_to_json
+from cfaug.core.read_with import GIVEN, ReadWith
+from cfaug.core.rng import generator
+from cfaug.core.types import Example
+from cfaug.core.validation import OneOf, Seed, Share, check_fields
+from cfaug.core.weights import sha256_text
 from cfaug.shapescapes.scene import render, scene_of
 from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.truth import PLACE_COLOURS, read_scene
 from cfaug.shapescapes.vocabulary import COLOURS, SUBJECTS
-from cfaug.types import Example
-from cfaug.validation import OneOf, Seed, Share, check_fields
-from cfaug.weights import sha256_text
 
 ERRORS = ("attribute", "missed", "label")
 """The kinds of errors: a wrong colour, a missed object, a wrong label."""

@@ -44,7 +44,7 @@ PLAN: tuple[tuple[str | None, Forms], ...] = (
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A text and its label for a photo, one of ``cfaug.types.ENTAILMENT``."""
+    """A text and its label for a photo, one of ``cfaug.core.types.ENTAILMENT``."""
 
     text: str
     label: str

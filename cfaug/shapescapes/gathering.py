@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfaug.rng import derive, generator
+from cfaug.core.rng import derive, generator
 from cfaug.shapescapes.scene import (
     SUPERSAMPLING,
     Floats,

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cfaug.rng import generator
+from cfaug.core.rng import generator
+from cfaug.core.validation import Seed
+from cfaug.editing.protocols import Blank, Fill
+from cfaug.editing.sentence import split
 from cfaug.shapescapes.vocabulary import COLOURS, FRAMES, PLACES, SUBJECTS
-from cfaug.text.protocols import Blank, Fill
-from cfaug.text.sentence import split
-from cfaug.validation import Seed
 
 _KINDS: tuple[tuple[str, ...], ...] = (SUBJECTS, tuple(COLOURS))
 _OTHERS = {

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.shapescapes.scene import Rendering, Scene, render
 from cfaug.shapescapes.styles import Style
 from cfaug.shapescapes.vocabulary import COLOURS, DOMAINS, PLACES, SUBJECTS, Factors

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cfaug.errors import UserError
-from cfaug.pixels import decode_image
+from cfaug.core.errors import UserError
+from cfaug.core.pixels import decode_image
+from cfaug.core.types import Example, ImageJob, Images
 from cfaug.shapescapes.grammar import parse
 from cfaug.shapescapes.oracle import FACTORS, edit_factors
 from cfaug.shapescapes.scene import Scene, render, scene_of
 from cfaug.shapescapes.settings import WorldSettings
-from cfaug.types import Example, ImageJob, Images
 
 UNKNOWN_WORDS = "oracle_unknown_words"
 """The reason for an edit that is not drawn: its text is not in the world's grammar."""

@@ -8,15 +8,15 @@ from typing import Annotated, Any
 
 from annotated_types import Ge
 
-from cfaug.errors import UserError
-from cfaug.grids import ATTRIBUTES, SUBJECT, require_attributes
-from cfaug.rng import generator
+from cfaug.core.errors import UserError
+from cfaug.core.grids import ATTRIBUTES, SUBJECT, require_attributes
+from cfaug.core.rng import generator
+from cfaug.core.types import ImageJob, Images
+from cfaug.core.validation import OneOf, check_fields
 from cfaug.shapescapes.oracle import CHOICES
 from cfaug.shapescapes.scene import Scene, render
 from cfaug.shapescapes.styles import STYLES
 from cfaug.shapescapes.vocabulary import Factors
-from cfaug.types import ImageJob, Images
-from cfaug.validation import OneOf, check_fields
 
 LABELS = tuple(name for name in CHOICES if name != SUBJECT)
 """The possible attributes of a grid: all factors except the subject. Factors that are not in a grid

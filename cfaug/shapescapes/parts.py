@@ -23,7 +23,8 @@ from types import MappingProxyType
 import numpy as np
 from PIL import Image
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.shapescapes.compositional import parts as compositional
 from cfaug.shapescapes.entailment import Photo, cover, photos
 from cfaug.shapescapes.scene import Scene, render
@@ -37,7 +38,6 @@ from cfaug.shapescapes.vocabulary import (
     draw_wording,
 )
 from cfaug.shapescapes.world import World
-from cfaug.types import CounterfactualSet, Edit, Member
 
 
 @dataclass(frozen=True)

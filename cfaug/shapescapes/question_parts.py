@@ -12,9 +12,8 @@ from functools import partial
 
 from PIL import Image
 
-from cfaug.data.sources.question_sets.images import EmbeddedImage
-from cfaug.errors import UserError
-from cfaug.question_sets import (
+from cfaug.core.errors import UserError
+from cfaug.core.question_sets import (
     BASIC,
     COUNTERFACTUAL,
     PRESUPPOSITION,
@@ -23,7 +22,8 @@ from cfaug.question_sets import (
     AskedImage,
     AskedQuestion,
 )
-from cfaug.rng import derive
+from cfaug.core.rng import derive
+from cfaug.data.sources.question_sets.images import EmbeddedImage
 from cfaug.shapescapes.gathering import Gathering, render_gathering
 from cfaug.shapescapes.question_rules import Twins, draw_twins
 from cfaug.shapescapes.question_topics import CATEGORIES

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.shapescapes.gathering import Thing
 from cfaug.shapescapes.question_changes import State
 from cfaug.shapescapes.question_topics import CATEGORIES, Condition, Topic, choose

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from cfaug.rng import generator
+from cfaug.core.rng import generator
 from cfaug.shapescapes.backdrops import paint
 from cfaug.shapescapes.domains import reach, redraw, widen
 from cfaug.shapescapes.shapes import draw_mask

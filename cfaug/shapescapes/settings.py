@@ -10,11 +10,11 @@ from typing import Annotated, ClassVar
 
 from annotated_types import Ge, Interval, MinLen
 
-from cfaug.errors import UserError
-from cfaug.read_with import GIVEN, ReadWith
+from cfaug.core.errors import UserError
+from cfaug.core.read_with import GIVEN, ReadWith
+from cfaug.core.validation import OneOf, Seed, Share, check_fields
 from cfaug.shapescapes.styles import STYLES, Style
 from cfaug.shapescapes.vocabulary import COLOURS, DOMAINS, KINDS, PHOTO, PLACES, SUBJECTS
-from cfaug.validation import OneOf, Seed, Share, check_fields
 
 WORLD_VERSION = 1
 """The version of scenes and captions; increase it when they change, to rename shard folders."""
@@ -68,7 +68,7 @@ READ_BY = {
         "compositional_pairs", "compositional_test_pairs",
     ),
 }  # fmt: skip
-"""The settings that draw the parts of each family of ``cfaug.world_source.world_family``."""
+"""The settings that draw the parts of each family of ``cfaug.core.world_source.world_family``."""
 
 
 @dataclass(frozen=True)

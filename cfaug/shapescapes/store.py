@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cfaug.data.storage.shards import write_shards
-from cfaug.errors import UserError
-from cfaug.files import replace_folder
-from cfaug.locks import hold_lock
-from cfaug.messages import say
-from cfaug.progress import watch
+from cfaug.core.errors import UserError
+from cfaug.core.files import replace_folder
+from cfaug.core.locks import hold_lock
+from cfaug.core.messages import say
+from cfaug.core.progress import watch
+from cfaug.data.shards.shards import write_shards
 from cfaug.shapescapes.parts import check_part, make_part, part_size
 from cfaug.shapescapes.settings import WorldSettings
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from cfaug.caption_difference import caption_changes
-from cfaug.errors import UserError
+from cfaug.core.caption_difference import caption_changes
+from cfaug.core.errors import UserError
+from cfaug.core.types import ENTAILMENT, Images, Proposal, Scores
 from cfaug.shapescapes.scene import scene_of
 from cfaug.shapescapes.vocabulary import COLOURS, DOMAINS, FRAMES, PHOTO, PLACES, SUBJECTS, Factors
-from cfaug.types import ENTAILMENT, Images, Proposal, Scores
 
 HIDDEN = "hidden"
 """The key in ``extra`` of a photo's covered factor, ``colour`` or ``background``."""
@@ -165,7 +165,7 @@ def text_label(text: str, factors: Factors, hidden: str | None = None) -> str | 
         hidden: the factor that is covered in the photo; ``None`` if all is shown.
 
     Returns:
-        One of ``cfaug.types.ENTAILMENT``; ``None`` if ``text_truth`` cannot judge the text.
+        One of ``cfaug.core.types.ENTAILMENT``; ``None`` if ``text_truth`` cannot judge the text.
     """
     claims = read_claims(text)
     if not claims or any(not one.factor and one.value in _NEGATIONS for one in claims):
@@ -215,14 +215,14 @@ class CaptionTruth:
     The scores, if defined, are ``truth_0`` and ``truth_1``, 1 if all claims of the text are visible
     in the photo and 0 if one is false; ``inserted_true``, the share of inserted words that
     are true; and if the example's label is one of entailment, ``entailment_0`` and
-    ``entailment_1``, the index in ``cfaug.types.ENTAILMENT`` of the right label of each text. The
+    ``entailment_1``, the index in ``ENTAILMENT`` of the right label of each text. The
     scores are for reports: a recipe that selects by them would not be XMAI.
     """
 
     names = ("truth_0", "truth_1", "inserted_true", "entailment_0", "entailment_1")
 
     def score(self, proposals: Sequence[Proposal], images: Sequence[Images]) -> list[Scores]:
-        """Return the scores of each candidate; see ``cfaug.protocols.Scorer``.
+        """Return the scores of each candidate; see ``cfaug.core.protocols.Scorer``.
 
         Raises:
             UserError: naming an example that is not a scene of the world, or does not have two

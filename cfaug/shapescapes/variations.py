@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from cfaug.rng import generator
+from cfaug.core.rng import generator
+from cfaug.editing.edit_checks import KIND_CORRECT, LABEL_KEPT
+from cfaug.editing.rule_edits import NO_PLACE, NO_RULE
+from cfaug.editing.variations import CaptionEdit, VariationRequest, Variations, Verdict
 from cfaug.shapescapes.grammar import FACTOR_OF, Statement, parse
 from cfaug.shapescapes.vocabulary import (
     COLOURS,
@@ -21,9 +24,6 @@ from cfaug.shapescapes.vocabulary import (
     Wording,
     caption,
 )
-from cfaug.text.edit_checks import KIND_CORRECT, LABEL_KEPT
-from cfaug.text.rule_edits import NO_PLACE, NO_RULE
-from cfaug.text.variations import CaptionEdit, VariationRequest, Variations, Verdict
 
 NOT_OF_THE_WORLD = "no caption of the world"
 

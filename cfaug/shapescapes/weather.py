@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from cfaug.rng import generator
+from cfaug.core.rng import generator
+from cfaug.core.validation import OneOf, check_fields
 from cfaug.shapescapes.styles import STYLES, Style
-from cfaug.validation import OneOf, check_fields
 
 if TYPE_CHECKING:
-    from cfaug.types import ImageJob
+    from cfaug.core.types import ImageJob
 
 
 def expose(

@@ -9,8 +9,8 @@ from itertools import product
 
 import numpy as np
 
-from cfaug.errors import UserError
-from cfaug.rng import derive, generator
+from cfaug.core.errors import UserError
+from cfaug.core.rng import derive, generator
 from cfaug.shapescapes.oracle import edit_factors
 from cfaug.shapescapes.scene import Scene
 from cfaug.shapescapes.settings import SKEWED, WorldSettings

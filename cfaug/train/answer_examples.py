@@ -10,16 +10,16 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from cfaug.data.feeding.loader import KEEP_BYTES, Share
-from cfaug.data.planning.question_rows import QuestionRows
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.pixels import decode_image
+from cfaug.core.question_sets import AskedQuestion
+from cfaug.core.questions import Question
+from cfaug.data.mixture.loader import KEEP_BYTES, Share
+from cfaug.data.mixture.question_rows import QuestionRows
+from cfaug.editing.question_wording import Wording, fill
 from cfaug.models.option_batches import OptionRow, option_row, stack_rows
 from cfaug.models.option_scores import Asked
 from cfaug.models.question_reader import Known
-from cfaug.pixels import decode_image
-from cfaug.question_sets import AskedQuestion
-from cfaug.questions import Question
-from cfaug.text.question_wording import Wording, fill
 
 if TYPE_CHECKING:
     from PIL.Image import Image

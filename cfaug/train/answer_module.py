@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from cfaug import adapters
+from cfaug.models import lora as adapters
+from cfaug.models.checkpoints import quiet
 from cfaug.models.encoder import Tunable
 from cfaug.models.files import replace_checkpoint
 from cfaug.models.option_batches import mean_costs
 from cfaug.models.vision_language import VisionLanguageModel
-from cfaug.pretrained import quiet
 from cfaug.train.loss import gather_all
 from cfaug.train.module import Batch, Steps, TrainingModule
 from cfaug.train.trained_weights import KeepsTrained

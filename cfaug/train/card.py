@@ -13,15 +13,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cfaug import cards
-from cfaug.adapters import BASE
-from cfaug.cards import CARD, Card, code, number
+from cfaug.core import cards
+from cfaug.core.cards import CARD, Card, code, number
+from cfaug.core.safety.safe_loading import ADAPTER, read_json
+from cfaug.core.types import ENTAILMENT
+from cfaug.models.lora import BASE
 from cfaug.report.forgetting import Change, sentences
 from cfaug.report.numbers import Measure
 from cfaug.report.records import read_config, read_run
 from cfaug.report.results import RESULTS, Result, read_results
-from cfaug.types import ENTAILMENT
-from cfaug.untrusted import ADAPTER, read_json
 
 TEMPLATES = Path(__file__).parent / "templates"
 OPEN_CLIP = "open_clip_config.json"

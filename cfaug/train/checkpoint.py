@@ -11,8 +11,8 @@ from typing import IO, Any, cast
 import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
-from cfaug.errors import UserError
-from cfaug.files import replace_file, require_regular
+from cfaug.core.errors import UserError
+from cfaug.core.files import replace_file, require_regular
 
 LIGHTNINGS = ("state_dict", "optimizer_states", "lr_schedulers", "callbacks", "loops")
 """The keys, besides ``global_step``, of a checkpoint that a run wrote."""

@@ -14,9 +14,9 @@ import lightning.pytorch as pl
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 from torch import Tensor
 
-from cfaug.errors import UserError
-from cfaug.progress import Progress
-from cfaug.signals import StopRequest
+from cfaug.core.errors import UserError
+from cfaug.core.progress import Progress
+from cfaug.core.signals import StopRequest
 from cfaug.train.averaging import AveragedWeights
 from cfaug.train.checkpoint import WAY_OUT
 from cfaug.train.module import Batch, TrainingModule

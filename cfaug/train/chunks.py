@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 
 Features = tuple[Tensor, ...]
 

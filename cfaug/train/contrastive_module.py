@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cfaug.data.feeding.order import rank_share
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.data.mixture.order import rank_share
 from cfaug.models.encoder import Encoder
 from cfaug.models.invariance import set_invariance
 from cfaug.models.negatives import Negatives, log_negative_weights, log_owner_weights

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cfaug.data.planning.records import COUNTERFACTUAL
-from cfaug.protocols import DualEncoder
+from cfaug.core.protocols import DualEncoder
+from cfaug.data.mixture.records import COUNTERFACTUAL
 from cfaug.train.mixture_task import MixtureTask
 
 if TYPE_CHECKING:
-    from cfaug.data.feeding.loader import Examples
-    from cfaug.data.feeding.pair_negatives import PairNegatives
-    from cfaug.data.feeding.pixel_cache import KeptPixels
+    from cfaug.data.mixture.loader import Examples
+    from cfaug.data.mixture.pair_negatives import PairNegatives
+    from cfaug.data.mixture.pixel_cache import KeptPixels
     from cfaug.models.encoder import Encoder
     from cfaug.train.contrastive_module import ContrastiveModule
     from cfaug.train.settings import LossSettings
@@ -58,7 +58,7 @@ class ContrastiveTask(MixtureTask):
 
     def make_examples(self, trained: Encoder, rows: int, kept: KeptPixels | None) -> Examples:
         """Return the dataset of images with their captions."""
-        from cfaug.data.feeding.loader import Examples
+        from cfaug.data.mixture.loader import Examples
 
         neutral = self.loss is not None and self.loss.set_invariance > 0
         return Examples(
@@ -68,7 +68,7 @@ class ContrastiveTask(MixtureTask):
     @property
     def pairs(self) -> PairNegatives | None:
         """The counterfactuals' wrong answers; ``None`` if ``data.negatives`` is."""
-        from cfaug.data.feeding.pair_negatives import PairNegatives
+        from cfaug.data.mixture.pair_negatives import PairNegatives
 
         index, kind = self.indexes[COUNTERFACTUAL], self.data.negatives
         if index is None or kind is None or index.has_negatives:  # then a batch has them anyway
@@ -87,7 +87,7 @@ class ContrastiveTask(MixtureTask):
 
     def save(self, trained: Encoder, folder: Path) -> None:
         """Write the folder that the model's own library loads, adapters merged."""
-        from cfaug.adapters import merge
+        from cfaug.models.lora import merge
 
         merge(trained.model)
         trained.save(folder)

@@ -8,11 +8,11 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge
 
-from cfaug.data.planning.settings import data_seed
-from cfaug.errors import UserError
-from cfaug.text.edit_format import FILE, EditFormat
-from cfaug.text.edit_prompts import read_prompts
-from cfaug.validation import PartialShare, Positive, Seed, check_fields
+from cfaug.core.errors import UserError
+from cfaug.core.validation import PartialShare, Positive, Seed, check_fields
+from cfaug.data.mixture.settings import data_seed
+from cfaug.editing.edit_format import FILE, EditFormat
+from cfaug.editing.edit_prompts import read_prompts
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class EditData:
 
     Args:
         edits: the JSON Lines file, with ``caption``, ``kind`` and ``edit``, one edited caption, on
-            each line; see ``cfaug.text.edit_rows``.
+            each line; see ``cfaug.editing.edit_rows``.
         format: ``alpaca``, an instruction with a preamble; ``short``, the prompt's name, for tiny
             models; ``None`` is the model's own if it was trained for edits before, else ``alpaca``.
         prompts: the instructions: ``plain``, LANCE's without examples (Table 5), ``examples``, or
@@ -57,7 +57,7 @@ class EditData:
         if self.edits is None:
             raise UserError(
                 "data.edits=FILE.jsonl is missing: edited captions, one JSON object a line with "
-                "caption, kind and edit; `python -m cfaug.zoo.perturber.rows out=FILE.jsonl` "
+                "caption, kind and edit; `python -m cfaug zoo perturber_rows out=FILE.jsonl` "
                 "writes some of the embedded world"
             )
         file = Path(self.edits).expanduser()

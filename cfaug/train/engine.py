@@ -20,8 +20,8 @@ import torch
 from lightning.pytorch.plugins.precision import MixedPrecision, Precision
 from lightning.pytorch.strategies import DDPStrategy
 
-from cfaug.devices import check_accelerator, choose_device
-from cfaug.errors import UserError
+from cfaug.core.devices import check_accelerator, choose_device
+from cfaug.core.errors import UserError
 from cfaug.train.checkpoint import (
     WAY_OUT,
     AtomicCheckpointIO,

@@ -18,7 +18,7 @@ class EntailmentModule(TrainingModule):
     """Fine-tuning of an entailer on labelled pairs of an image and a hypothesis.
 
     A batch has ``pixels`` uint8 (local, 3, size, size), ``texts`` and ``labels`` int64 (local,),
-    indices in ``cfaug.types.ENTAILMENT``; ``global_size`` counts the whole batch.
+    indices in ``cfaug.core.types.ENTAILMENT``; ``global_size`` counts the whole batch.
 
     Args:
         entailer: the entailer to train.

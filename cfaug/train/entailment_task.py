@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from cfaug.core.types import ENTAILMENT
+from cfaug.editing.protocols import round_digits
 from cfaug.models.specs import EntailmentLearner
-from cfaug.text.protocols import round_digits
 from cfaug.train.mixture_task import MixtureTask
-from cfaug.types import ENTAILMENT
 
 if TYPE_CHECKING:
-    from cfaug.data.feeding.loader import Examples
-    from cfaug.data.feeding.pixel_cache import KeptPixels
+    from cfaug.data.mixture.loader import Examples
+    from cfaug.data.mixture.pixel_cache import KeptPixels
     from cfaug.models.fusion import FusionEntailer
     from cfaug.train.entailment_module import EntailmentModule
 
@@ -55,13 +55,13 @@ class EntailmentTask(MixtureTask):
         self, trained: FusionEntailer, rows: int, kept: KeptPixels | None
     ) -> Examples:
         """Return the dataset of images with their hypotheses and labels."""
-        from cfaug.data.feeding.loader import Examples
+        from cfaug.data.mixture.loader import Examples
 
         return Examples(self.indexes, trained.transform, rows, kept, classes=ENTAILMENT)
 
     def save(self, trained: FusionEntailer, folder: Path) -> None:
         """Write the encoder, adapters merged, with its head and its processor."""
-        from cfaug.adapters import merge
+        from cfaug.models.lora import merge
 
         merge(trained.model)
         trained.save(folder)
@@ -78,7 +78,7 @@ class EntailmentTask(MixtureTask):
         """Return the accuracy, macro scores and confusion matrix on the validation split."""
         import torch
 
-        from cfaug.metrics.confusion import confusion_matrix, macro_scores
+        from cfaug.stats.confusion import confusion_matrix, macro_scores
         from cfaug.train.engine import device_of
 
         if not len(self.mixture.validation):

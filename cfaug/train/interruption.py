@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
-from cfaug.signals import StopRequest, keep_handlers
+from cfaug.core.signals import StopRequest, keep_handlers
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cfaug.train.task import Started, Task
 
 if TYPE_CHECKING:
-    from cfaug.data.feeding.pixel_cache import KeptPixels
+    from cfaug.data.mixture.pixel_cache import KeptPixels
 
 
 @dataclass(frozen=True)

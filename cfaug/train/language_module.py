@@ -15,13 +15,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cfaug import adapters
-from cfaug.data.feeding.order import rank_share
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.data.mixture.order import rank_share
+from cfaug.editing.edit_format import EditFormat
+from cfaug.editing.edit_rows import EditAnswer
+from cfaug.models import lora as adapters
+from cfaug.models.checkpoints import longest_text, quiet
 from cfaug.models.files import replace_checkpoint
-from cfaug.pretrained import longest_text, quiet
-from cfaug.text.edit_format import EditFormat
-from cfaug.text.edit_rows import EditAnswer
 from cfaug.train.loss import gather_all
 from cfaug.train.module import Batch, Steps, TrainingModule
 from cfaug.train.trained_weights import KeepsTrained

@@ -9,20 +9,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cfaug.adapters import BaseModel
-from cfaug.protocols import LanguageModel
-from cfaug.rng import generator
-from cfaug.text.edit_format import EditFormat
-from cfaug.text.edit_rows import EditAnswer
-from cfaug.text.protocols import round_digits
+from cfaug.core.protocols import LanguageModel
+from cfaug.core.rng import generator
+from cfaug.editing.edit_format import EditFormat
+from cfaug.editing.edit_rows import EditAnswer
+from cfaug.editing.protocols import round_digits
+from cfaug.models.lora import BaseModel
 from cfaug.train.edit_data import EditData
 from cfaug.train.task import Task
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from cfaug.data.feeding.pixel_cache import KeptPixels
-    from cfaug.text.models import CausalLM
+    from cfaug.data.mixture.pixel_cache import KeptPixels
+    from cfaug.editing.models import CausalLM
     from cfaug.train.engine import Plan
     from cfaug.train.language_module import LanguageModule, TunedLanguageModel
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from lightning.pytorch.loggers import Logger
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.train.settings import LoggerSettings
 from cfaug.train.tracking import connection, wandb_identity
 

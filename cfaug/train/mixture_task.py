@@ -11,16 +11,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cfaug.data.planning.records import COUNTERFACTUAL
+from cfaug.data.mixture.records import COUNTERFACTUAL
 from cfaug.train.task import Task
 
 if TYPE_CHECKING:
-    from cfaug.data.feeding.loader import Examples
-    from cfaug.data.feeding.pixel_cache import KeptPixels
-    from cfaug.data.feeding.set_captions import SetCaptions
     from cfaug.data.index import Index
-    from cfaug.data.planning.records import Mixture
-    from cfaug.data.planning.settings import DataSettings
+    from cfaug.data.mixture.loader import Examples
+    from cfaug.data.mixture.pixel_cache import KeptPixels
+    from cfaug.data.mixture.records import Mixture
+    from cfaug.data.mixture.set_captions import SetCaptions
+    from cfaug.data.mixture.settings import DataSettings
     from cfaug.train.engine import Plan
 
 ORDER_HASH_EXAMPLES = 1000
@@ -69,7 +69,7 @@ class MixtureTask(Task):
     @property
     def captions(self) -> SetCaptions | None:
         """The captions of the counterfactual source's images; ``None`` without such a source."""
-        from cfaug.data.feeding.set_captions import SetCaptions
+        from cfaug.data.mixture.set_captions import SetCaptions
 
         index = self.indexes[COUNTERFACTUAL]
         if index is None:
@@ -95,7 +95,7 @@ class MixtureTask(Task):
 
     def make_plan(self, trained: Any, total_steps: int, kept: KeptPixels | None) -> Plan:
         """Return the batches of every step, read and decoded."""
-        from cfaug.data.feeding.loader import TrainingShares, make_loader
+        from cfaug.data.mixture.loader import TrainingShares, make_loader
         from cfaug.train.engine import Plan
 
         data, mixture = self.data, self.mixture
@@ -123,7 +123,7 @@ class MixtureTask(Task):
         self, trained: Any, kept: KeptPixels | None, rank: int, world: int
     ) -> Iterable[Any]:
         """Return a process's shares of the validation split, in a fixed order."""
-        from cfaug.data.feeding.loader import ValidationShares, make_loader
+        from cfaug.data.mixture.loader import ValidationShares, make_loader
 
         shares = ValidationShares(self.mixture, self.data.batch_size, rank=rank, world=world)
         examples = self.make_examples(trained, len(self.mixture.validation), kept)
@@ -135,8 +135,8 @@ class MixtureTask(Task):
 
     def describe(self) -> dict[str, Any]:
         """Return the sources' sizes, a hash of the order, and the held-out and joined rows."""
-        from cfaug.data.feeding.order import epoch_order, split_sets
-        from cfaug.data.planning.duplicates import count_joined_groups
+        from cfaug.data.mixture.duplicates import count_joined_groups
+        from cfaug.data.mixture.order import epoch_order, split_sets
 
         data, mixture = self.data, self.mixture
         order = epoch_order(

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
-from cfaug.errors import UserError
-from cfaug.rng import derive
+from cfaug.core.errors import UserError
+from cfaug.core.rng import derive
 from cfaug.train.chunks import average_gradients
 from cfaug.train.param_groups import parameter_groups
 from cfaug.train.settings import OptimSettings

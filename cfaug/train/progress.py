@@ -7,7 +7,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 
-from cfaug.progress import Progress
+from cfaug.core.progress import Progress
 
 
 class ProgressBar(pl.Callback):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from cfaug.data.planning.question_rows import QuestionRows
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.pixels import decode_image
+from cfaug.data.mixture.question_rows import QuestionRows
+from cfaug.editing.question_wording import Wording, read_wording
 from cfaug.models.option_scores import Asked
-from cfaug.pixels import decode_image
-from cfaug.text.question_wording import Wording, read_wording
 from cfaug.train.answer_examples import put
 
 if TYPE_CHECKING:

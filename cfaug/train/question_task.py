@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from cfaug.data.planning.question_rows import QuestionRows
-from cfaug.data.planning.settings import QuestionData
-from cfaug.errors import UserError
-from cfaug.metrics.option_choice import choose, reduce_scores
-from cfaug.pixels import decode_image
-from cfaug.text.protocols import round_digits
-from cfaug.text.question_wording import read_wording
+from cfaug.core.errors import UserError
+from cfaug.core.pixels import decode_image
+from cfaug.data.mixture.question_rows import QuestionRows
+from cfaug.data.mixture.settings import QuestionData
+from cfaug.editing.protocols import round_digits
+from cfaug.editing.question_wording import read_wording
+from cfaug.stats.option_choice import choose, reduce_scores
 from cfaug.train.mixture_task import MixtureTask
 from cfaug.train.settings import AnswerLoss
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from cfaug.data.feeding.pixel_cache import KeptPixels
+    from cfaug.data.mixture.pixel_cache import KeptPixels
     from cfaug.models.vision_language_specs import VisionLanguage
     from cfaug.train.answer_examples import AnswerExamples
     from cfaug.train.answer_module import AnswerModule, TunedAnswerer
@@ -36,7 +36,7 @@ class QuestionTask(MixtureTask):
     """Basic and counterfactual questions, each with its right option.
 
     Attributes: those of :class:`cfaug.train.mixture_task.MixtureTask`, with ``indexes`` of
-        :class:`cfaug.data.planning.question_rows.QuestionRows`, and
+        :class:`cfaug.data.mixture.question_rows.QuestionRows`, and
         loss: the settings of the loss over the options.
     """
 

@@ -9,10 +9,10 @@ from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Interval
 
-from cfaug.devices import check_device
-from cfaug.errors import UserError
-from cfaug.read_with import GIVEN, ReadWith
-from cfaug.validation import (
+from cfaug.core.devices import check_device
+from cfaug.core.errors import UserError
+from cfaug.core.read_with import GIVEN, ReadWith
+from cfaug.core.validation import (
     Count,
     PartialShare,
     Positive,

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 
 if TYPE_CHECKING:
-    from cfaug.data.feeding.pixel_cache import KeptPixels
+    from cfaug.data.mixture.pixel_cache import KeptPixels
     from cfaug.models.specs import ModelSpec
     from cfaug.train.engine import Plan
     from cfaug.train.module import Steps, TrainingModule

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cfaug.data.planning.records import COUNTERFACTUAL
-from cfaug.errors import UserError
-from cfaug.files import write_file
-from cfaug.messages import say
+from cfaug.core.errors import UserError
+from cfaug.core.files import write_file
+from cfaug.core.messages import say
+from cfaug.data.mixture.records import COUNTERFACTUAL
 from cfaug.report.results import RESULTS, Result, read_results
 
 if TYPE_CHECKING:
-    from cfaug.data.feeding.set_captions import SetCaptions
-    from cfaug.data.planning.records import Mixture
+    from cfaug.data.mixture.records import Mixture
+    from cfaug.data.mixture.set_captions import SetCaptions
     from cfaug.train.settings import LoggerSettings
 
 SETS = 16
@@ -127,7 +127,7 @@ def log_pairs(
     index = captions.index
     import wandb
 
-    from cfaug.pixels import decode_image
+    from cfaug.core.pixels import decode_image
 
     table = wandb.Table(columns=list(PAIR_COLUMNS))
     for row in _first_sets(rows, np.asarray(index.sets), SETS):

@@ -13,9 +13,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from cfaug.errors import UserError
-from cfaug.read_with import GIVEN, ReadWith
-from cfaug.validation import PartialShare, Positive, PositiveNumber, check_fields
+from cfaug.core.errors import UserError
+from cfaug.core.read_with import GIVEN, ReadWith
+from cfaug.core.validation import PartialShare, Positive, PositiveNumber, check_fields
 
 if TYPE_CHECKING:
     from torch import nn
@@ -143,8 +143,8 @@ def _near(pattern: str, names: Collection[str]) -> list[str]:
 
 
 def _adapt(model: nn.Module, lora: Lora, seed: int) -> None:
-    from cfaug.adapters import inject
-    from cfaug.rng import derive
+    from cfaug.core.rng import derive
+    from cfaug.models.lora import inject
 
     modules = {name: module for name, module in model.named_modules() if name}
     targets = matching("tuning.lora.targets", lora.targets, modules)

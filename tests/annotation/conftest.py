@@ -6,7 +6,7 @@ import pytest
 
 from cfaug.annotation.assignment import items_of
 from cfaug.data.index import open_index
-from cfaug.data.storage.shards import write_shards
+from cfaug.data.shards.shards import write_shards
 from tests.annotation.making import WHICH, pairs
 
 

@@ -9,7 +9,7 @@ import yaml
 
 from cfaug.annotation.answers import Answer, read_answers
 from cfaug.annotation.question import Question
-from cfaug.types import CounterfactualSet, Edit, Member
+from cfaug.core.types import CounterfactualSet, Edit, Member
 from tests.report.example import picture
 
 ROOT = Path(__file__).parents[2]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cfaug.annotation.answers import Answer, read_answers
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from tests.annotation.making import WHICH, line, read, write_answers
 
 

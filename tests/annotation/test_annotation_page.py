@@ -19,9 +19,9 @@ from PIL import Image
 from benchmarks.browser import Browser, find
 from cfaug.annotation.assignment import Assignment, items_of
 from cfaug.annotation.page import MAX_PAGE, Questionnaire, Task, ask_one, share_out, write_questions
+from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
-from cfaug.data.storage.shards import write_shards
-from cfaug.errors import UserError
+from cfaug.data.shards.shards import write_shards
 from tests import skips
 from tests.annotation.making import (
     HOSTILE,

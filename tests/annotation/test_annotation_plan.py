@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cfaug.annotation.assignment import Assignment
 from cfaug.annotation.question import Item
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 
 
 def items_of(pairs: int) -> list[Item]:

@@ -18,11 +18,11 @@ from cfaug.annotation.question import Item
 from cfaug.annotation.record import Sorting, are_simulated, read_record, record_of, write_record
 from cfaug.annotation.report import sentences, write_report
 from cfaug.annotation.simulate import Mistakes, simulate_answers
-from cfaug.data.planning.human_labels import read_labels
-from cfaug.errors import UserError
-from cfaug.papers.coco_cf import annotation_tables as tables
-from cfaug.papers.coco_cf.altered_subjects import AlteredSubjects, Subjects
-from cfaug.papers.coco_cf.annotation_tables import AnnotationTable
+from cfaug.coco_cf.tables import annotation_tables as tables
+from cfaug.coco_cf.tables.altered_subjects import AlteredSubjects, Subjects
+from cfaug.coco_cf.tables.annotation_tables import AnnotationTable
+from cfaug.core.errors import UserError
+from cfaug.data.mixture.human_labels import read_labels
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.latex import to_latex
 from cfaug.report.markdown import to_markdown
@@ -51,7 +51,7 @@ def sorting():
 @pytest.fixture
 def sections(findings, monkeypatch):
     monkeypatch.setattr(
-        "cfaug.text.wordnet.Hyponymy",
+        "cfaug.editing.wordnet.Hyponymy",
         lambda senses: SimpleNamespace(related=lambda a, b: a == "man"),
     )
     return [AlteredSubjects(at_least=1, wordnet_senses=2).analyse(findings, simulated=False)]

@@ -27,12 +27,12 @@ from cfaug.annotation.ratings import (
     write_ratings,
 )
 from cfaug.annotation.ratings_report import ratings_part, write_ratings_page
+from cfaug.core.errors import UserError
+from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.data.index import open_index
-from cfaug.data.storage.shards import write_shards
-from cfaug.errors import UserError
-from cfaug.metrics.agreement import krippendorff_alpha
+from cfaug.data.shards.shards import write_shards
 from cfaug.run.build import build
-from cfaug.types import CounterfactualSet, Edit, Member
+from cfaug.stats.agreement import krippendorff_alpha
 from tests import skips
 from tests.annotation.making import HOSTILE, ROOT, write_answers
 from tests.annotation.test_annotation_page import data_of

@@ -15,10 +15,10 @@ from cfaug.annotation.attention import draw_check, split_checks, who_failed
 from cfaug.annotation.findings import Findings
 from cfaug.annotation.page import share_out, write_questions
 from cfaug.annotation.preference import Preference
-from cfaug.data.storage.shards import read_scores
-from cfaug.errors import UserError
-from cfaug.metrics.item_tests import mcnemar
+from cfaug.core.errors import UserError
+from cfaug.data.shards.shards import read_scores
 from cfaug.run.build import build
+from cfaug.stats.item_tests import mcnemar
 from tests.annotation.making import HOSTILE, ROOT, pairs, write_answers
 from tests.annotation.test_annotation_page import data_of
 from tests.annotation.text_sets import write_text_sets
@@ -135,7 +135,7 @@ def test_the_oracle_prefers_the_true_caption(folders):
 
 def test_folders_that_cannot_be_compared_are_refused(folders, tmp_path):
     from cfaug.data.index import open_index
-    from cfaug.data.storage.shards import write_shards
+    from cfaug.data.shards.shards import write_shards
 
     write_shards(pairs(), tmp_path / "pairs")
     other = open_index(tmp_path / "pairs", tmp_path / "cache")

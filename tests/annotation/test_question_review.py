@@ -9,13 +9,13 @@ import pytest
 import yaml
 
 from cfaug.annotation.question_review import QuestionReview
-from cfaug.data.exporters import export_questions
+from cfaug.core.errors import UserError
+from cfaug.core.question_sets import CATEGORY, QUESTION, AskedQuestion, details_of
+from cfaug.core.types import CounterfactualSet, Member
+from cfaug.data.export import export_questions
 from cfaug.data.index import Index, open_index
+from cfaug.data.shards.shards import read_sets, write_shards
 from cfaug.data.sources.question_sets import read_questions
-from cfaug.data.storage.shards import read_sets, write_shards
-from cfaug.errors import UserError
-from cfaug.question_sets import CATEGORY, QUESTION, AskedQuestion, details_of
-from cfaug.types import CounterfactualSet, Member
 from tests.annotation.making import pairs
 from tests.data.question_files import encode_image
 

@@ -17,14 +17,14 @@ from cfaug.annotation.record import Sorting, read_record, record_of, write_recor
 from cfaug.annotation.report import sentences, write_report
 from cfaug.annotation.screening import Screening, read_known
 from cfaug.annotation.simulate import read_truth
+from cfaug.coco_cf.tables import annotation_tables as tables
+from cfaug.coco_cf.tables.altered_subjects import AlteredSubjects
+from cfaug.coco_cf.tables.annotation_tables import AnnotationTable
+from cfaug.core.errors import UserError
+from cfaug.core.types import CounterfactualSet, Member
 from cfaug.data.index import open_index
-from cfaug.data.storage.shards import write_shards
-from cfaug.errors import UserError
-from cfaug.papers.coco_cf import annotation_tables as tables
-from cfaug.papers.coco_cf.altered_subjects import AlteredSubjects
-from cfaug.papers.coco_cf.annotation_tables import AnnotationTable
+from cfaug.data.shards.shards import write_shards
 from cfaug.report.arm_results import MissingError, Runs
-from cfaug.types import CounterfactualSet, Member
 from tests.annotation.making import WHICH, WHY, answered, question, write_answers
 from tests.annotation.test_annotation_page import data_of
 from tests.report.example import picture

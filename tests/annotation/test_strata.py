@@ -19,9 +19,9 @@ from cfaug.annotation.page import share_out, write_questions
 from cfaug.annotation.question import Item, Question
 from cfaug.annotation.record import Sorting, read_record, record_of, write_record
 from cfaug.annotation.strata import ILLUSTRATIONS, STRATA, Strata, count_strata, illustrate
+from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
-from cfaug.data.storage.shards import write_shards
-from cfaug.errors import UserError
+from cfaug.data.shards.shards import write_shards
 from cfaug.run.build import build
 from tests import skips
 from tests.annotation.making import ROOT, WHY, write_answers

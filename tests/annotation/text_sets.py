@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.data.index import Index, open_index
-from cfaug.data.storage.shards import write_shards
-from cfaug.types import CounterfactualSet, Edit, Member
+from cfaug.data.shards.shards import write_shards
 from tests.annotation.making import HOSTILE
 from tests.report.example import picture
 

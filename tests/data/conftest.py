@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cfaug.data.index import Index, open_index
-from cfaug.data.storage.shards import write_shards
+from cfaug.data.shards.shards import write_shards
 from tests.data.making import noise_image, pair, write_tar
 
 

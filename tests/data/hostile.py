@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
-from cfaug.errors import UserError
 
 
 def refused(folder: Path, *named: str) -> str:

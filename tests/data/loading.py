@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from cfaug.data.feeding.loader import Examples, TrainingShares, make_loader
-from cfaug.data.feeding.order import epoch_order
+from cfaug.core.pixels import ImageTransform, decode_image
 from cfaug.data.index import Index
-from cfaug.data.planning.mixture import plan_mixture
-from cfaug.data.planning.records import Mixture
-from cfaug.data.planning.settings import DataSettings
-from cfaug.pixels import ImageTransform, decode_image
+from cfaug.data.mixture.loader import Examples, TrainingShares, make_loader
+from cfaug.data.mixture.mixture import plan_mixture
+from cfaug.data.mixture.order import epoch_order
+from cfaug.data.mixture.records import Mixture
+from cfaug.data.mixture.settings import DataSettings
 from tests.data.making import noise_image
 
 TRANSFORM = ImageTransform(8, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))

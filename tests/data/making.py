@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from cfaug.types import CounterfactualSet, Edit, Member
+from cfaug.core.types import CounterfactualSet, Edit, Member
 
 PHOTOS = {
     "astronaut.png": ["a smiling astronaut in an orange suit", "a woman before a flag"],

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from cfaug.core.errors import UserError
+from cfaug.core.types import Edit
 from cfaug.data.index import open_index
 from cfaug.data.sources.importing import import_sets
-from cfaug.errors import UserError
-from cfaug.types import Edit
 from tests.data.making import noise_image
 
 PAIRS = [

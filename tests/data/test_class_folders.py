@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from cfaug.core.errors import UserError
+from cfaug.core.pixels import decode_image
 from cfaug.data.index import open_index
-from cfaug.errors import UserError
-from cfaug.pixels import decode_image
 from tests.data.making import noise_image
 
 

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cfaug.core.errors import UserError
+from cfaug.core.pixels import decode_image
 from cfaug.data.index import Index, open_index
 from cfaug.data.index.table import group_code
-from cfaug.data.planning.coco_ids import coco_ids
-from cfaug.data.planning.leakage import find_leaks
-from cfaug.data.storage.shards import write_shards
-from cfaug.errors import UserError
-from cfaug.pixels import decode_image
+from cfaug.data.mixture.coco_ids import coco_ids
+from cfaug.data.mixture.leakage import find_leaks
+from cfaug.data.shards.shards import write_shards
 from tests.data.making import PHOTOS, pair, photo_folder
 
 NAMES = ["chelsea.png", "coffee.png", "rocket.jpg"]

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.data.storage.codec import decode_set, encode_set, image_extension
-from cfaug.errors import UserError
-from cfaug.types import CounterfactualSet, Edit, Member
+from cfaug.core.errors import UserError
+from cfaug.core.types import CounterfactualSet, Edit, Member
+from cfaug.data.shards.codec import decode_set, encode_set, image_extension
 from tests.data.making import noise_image, pair, photo_bytes
 from tests.properties import examples
 

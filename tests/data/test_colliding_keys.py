@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.data.planning import holdout, keys, pool
-from cfaug.data.planning.keys import is_among, random_keys
-from cfaug.data.planning.mixture import plan_mixture
+from cfaug.data.mixture import holdout, keys, pool
+from cfaug.data.mixture.keys import is_among, random_keys
+from cfaug.data.mixture.mixture import plan_mixture
 from tests.data.making import Columns
 from tests.properties import examples
 

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from cfaug.core.errors import UserError
+from cfaug.core.pixels import decode_image
 from cfaug.data.index import open_index
 from cfaug.data.index.index import Index
-from cfaug.data.planning.coco_ids import coco_ids
+from cfaug.data.mixture.coco_ids import coco_ids
+from cfaug.data.shards.shards import write_shards
 from cfaug.data.sources.compositional import ITEM_LISTS, ItemList
 from cfaug.data.sources.hub_sets import HUB_SETS
-from cfaug.data.storage.shards import write_shards
-from cfaug.errors import UserError
-from cfaug.pixels import decode_image
 from tests.data.compositional import (
     BOXES,
     CAPTIONS,

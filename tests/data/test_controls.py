@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cfaug.data.planning.mixture import mix
-from cfaug.data.planning.records import COUNTERFACTUAL, REAL
-from cfaug.data.planning.settings import DataSettings
-from cfaug.data.planning.sources import Sources
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.data.mixture.mixture import mix
+from cfaug.data.mixture.records import COUNTERFACTUAL, REAL
+from cfaug.data.mixture.settings import DataSettings
+from cfaug.data.mixture.sources import Sources
 from tests.data.making import Columns
 from tests.data.planned import (
     PAIRS,

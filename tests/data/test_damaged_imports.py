@@ -17,10 +17,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
+from cfaug.data.shards.shards import read_sets, write_shards
 from cfaug.data.sources import importer_of
-from cfaug.data.storage.shards import read_sets, write_shards
-from cfaug.errors import UserError
 from tests.data.making import noise_image, pair
 from tests.data.released import coco_counterfactuals, edit_lines, image, refused
 from tests.properties import examples

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.data.index import open_index
-from cfaug.data.planning.duplicates import count_joined_groups, join_groups
-from cfaug.data.planning.mixture import mix, plan_mixture
-from cfaug.data.planning.settings import DataSettings
-from cfaug.data.planning.sources import Sources
+from cfaug.data.mixture.duplicates import count_joined_groups, join_groups
+from cfaug.data.mixture.mixture import mix, plan_mixture
+from cfaug.data.mixture.settings import DataSettings
+from cfaug.data.mixture.sources import Sources
 from tests.data.making import Columns, noise_image
 from tests.properties import examples
 
@@ -76,9 +76,9 @@ def test_no_image_is_on_both_sides_of_the_split():
 
 def test_a_photo_of_a_withheld_set_is_not_trained_on_under_another_name(tmp_path: Path) -> None:
     """The sets show the photos themselves; only their bytes tell."""
-    from cfaug.data.planning.holdout import withhold
-    from cfaug.data.storage.shards import write_shards
-    from cfaug.types import CounterfactualSet, Member
+    from cfaug.core.types import CounterfactualSet, Member
+    from cfaug.data.mixture.holdout import withhold
+    from cfaug.data.shards.shards import write_shards
 
     sets = []
     (tmp_path / "real").mkdir()

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfaug.data.feeding.loader import Examples, Share
+from cfaug.core.errors import UserError
+from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.data.index import Index, open_index
-from cfaug.data.planning.edited_members import count_unchanged, find_edited, find_unchanged
-from cfaug.data.planning.mixture import mix
-from cfaug.data.planning.records import COUNTERFACTUAL, REAL, Mixture
-from cfaug.data.planning.settings import DataSettings
-from cfaug.data.planning.sources import Sources
-from cfaug.data.storage.shards import write_shards
-from cfaug.errors import UserError
+from cfaug.data.mixture.edited_members import count_unchanged, find_edited, find_unchanged
+from cfaug.data.mixture.loader import Examples, Share
+from cfaug.data.mixture.mixture import mix
+from cfaug.data.mixture.records import COUNTERFACTUAL, REAL, Mixture
+from cfaug.data.mixture.settings import DataSettings
+from cfaug.data.mixture.sources import Sources
+from cfaug.data.shards.shards import write_shards
 from cfaug.models.negatives import log_negative_weights
-from cfaug.types import CounterfactualSet, Edit, Member
 from tests.data.loading import TRANSFORM
 from tests.data.making import Columns, noise_image, write_tar
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
-from cfaug.errors import UserError
 from tests.data.making import noise_image
 
 NAMES = ["entailment", "neutral", "contradiction"]

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from cfaug.core.errors import UserError
+from cfaug.core.types import CounterfactualSet, Example, Member
 from cfaug.data.index import open_index
 from cfaug.data.index.examples import examples
 from cfaug.data.index.table import group_code
-from cfaug.data.storage.shards import write_shards
-from cfaug.errors import UserError
-from cfaug.types import CounterfactualSet, Example, Member
+from cfaug.data.shards.shards import write_shards
 from tests.data.making import noise_image, pair
 
 PHOTO = CounterfactualSet(

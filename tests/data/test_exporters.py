@@ -15,15 +15,16 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from cfaug.data.exporters import About, export_clip_benchmark, export_hub
 from PIL import Image
 
-from cfaug import cards
-from cfaug.data.exporters import About, export_clip_benchmark, export_hub, hub
+from cfaug.core import cards
+from cfaug.core.errors import UserError
+from cfaug.core.types import CounterfactualSet, Edit, Member
+from cfaug.data.export import hub
 from cfaug.data.index import open_index
+from cfaug.data.shards.shards import write_shards
 from cfaug.data.sources.importing import import_sets
-from cfaug.data.storage.shards import write_shards
-from cfaug.errors import UserError
-from cfaug.types import CounterfactualSet, Edit, Member
 from tests.data.making import noise_image, pair
 
 ABOUT = About("Cats into dogs", license="cc-by-4.0", description="Pairs for a test.")
@@ -249,7 +250,7 @@ def test_every_name_of_a_template_is_given(tmp_path: Path, monkeypatch) -> None:
     import jinja2
     from jinja2 import meta
 
-    from cfaug.data.exporters import card
+    from cfaug.data.export import card
 
     given = {}
     render = jinja2.Template.render
@@ -287,7 +288,7 @@ def test_what_cannot_be_exported(tmp_path: Path) -> None:
 def test_clip_benchmark_reads_its_folder(tmp_path: Path, monkeypatch) -> None:
     from clip_benchmark.datasets import builder
 
-    from cfaug.data.exporters import clip_benchmark
+    from cfaug.data.export import clip_benchmark
 
     monkeypatch.setattr(clip_benchmark, "IMAGES_PER_SHARD", 5)
     sets = [generated(n, 3) for n in range(3)] + [shared(n) for n in range(2)]

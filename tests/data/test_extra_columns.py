@@ -14,6 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cfaug.core.errors import UserError
+from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.data.index import Index, open_index
 from cfaug.data.index.extra_columns import (
     EXTRA,
@@ -21,9 +23,7 @@ from cfaug.data.index.extra_columns import (
     ExtraColumns,
     GrowingExtra,
 )
-from cfaug.data.storage.shards import write_shards
-from cfaug.errors import UserError
-from cfaug.types import CounterfactualSet, Edit, Member
+from cfaug.data.shards.shards import write_shards
 from tests.data.making import noise_image, pair
 from tests.properties import examples
 

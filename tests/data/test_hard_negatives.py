@@ -12,18 +12,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.data.feeding.loader import Examples, Share, TrainingShares, ValidationShares
-from cfaug.data.feeding.order import epoch_order
-from cfaug.data.feeding.pair_negatives import PairNegatives
+from cfaug.coco_cf.tables.mixtures import PaperMixture
+from cfaug.core.errors import UserError
 from cfaug.data.index import Index, open_index
-from cfaug.data.planning.hard_negatives import find_pairs, keep_whole_sets
-from cfaug.data.planning.mixture import mix
-from cfaug.data.planning.records import COUNTERFACTUAL, Mixture
-from cfaug.data.planning.settings import DataSettings, EntailmentData
-from cfaug.data.planning.sources import Sources
-from cfaug.data.storage.shards import write_shards
-from cfaug.errors import UserError
-from cfaug.papers.coco_cf.mixtures import PaperMixture
+from cfaug.data.mixture.hard_negatives import find_pairs, keep_whole_sets
+from cfaug.data.mixture.loader import Examples, Share, TrainingShares, ValidationShares
+from cfaug.data.mixture.mixture import mix
+from cfaug.data.mixture.order import epoch_order
+from cfaug.data.mixture.pair_negatives import PairNegatives
+from cfaug.data.mixture.records import COUNTERFACTUAL, Mixture
+from cfaug.data.mixture.settings import DataSettings, EntailmentData
+from cfaug.data.mixture.sources import Sources
+from cfaug.data.shards.shards import write_shards
 from tests.data.layouts import NEGATIVES, negclip
 from tests.data.loading import TRANSFORM, pixels_of
 from tests.data.making import pair

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cfaug.bench import classes
+from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
 from cfaug.data.sources.question_sets import read_questions
-from cfaug.errors import UserError
+from cfaug.evaluate import classes
 from tests.data.layouts import TEXTS, captions_csv, images, jsonl, parquet, sidecars, sides, table
 from tests.data.making import noise_image, write_tar
 from tests.data.question_files import own_record, write_own

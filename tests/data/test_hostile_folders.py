@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cfaug.data.storage.shards import write_shards
+from cfaug.data.shards.shards import write_shards
 from tests.data.hostile import huge_png, refused
 from tests.data.making import PHOTOS, noise_image, pair, photo_folder, write_tar
 
@@ -75,7 +75,7 @@ AS_NOBODY = textwrap.dedent("""
     from pathlib import Path
     from PIL import Image
     from cfaug.data.index import open_index
-    from cfaug.errors import UserError
+    from cfaug.core.errors import UserError
     Image.init(), "".encode("utf-8-sig")  # nobody may not even read Python's own files later on
     if os.geteuid() == 0:
         os.setgroups([])

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
-from cfaug.data.storage.shards import read_sets, write_shards
-from cfaug.errors import UserError
+from cfaug.data.shards.shards import read_sets, write_shards
 from tests.data.hostile import huge_png, refused
 from tests.data.making import pair, photo_bytes, write_tar
 

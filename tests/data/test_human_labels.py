@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cfaug.core.errors import UserError
 from cfaug.data.index import Index, open_index
-from cfaug.data.planning.human_labels import CHOICES, read_labels
-from cfaug.data.storage.shards import write_shards
-from cfaug.errors import UserError
+from cfaug.data.mixture.human_labels import CHOICES, read_labels
+from cfaug.data.shards.shards import write_shards
 from tests.data.making import pair
 
 

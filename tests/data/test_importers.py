@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
+from cfaug.data.shards.shards import read_sets, write_shards
 from cfaug.data.sources.importing import import_sets
-from cfaug.data.storage.shards import read_sets, write_shards
-from cfaug.errors import UserError
 from tests.data.released import (
     PAIRS,
     coco_counterfactuals,
@@ -55,7 +55,7 @@ def test_a_killed_import_leaves_nothing_that_counts(tmp_path: Path, monkeypatch)
     whole = open_index(folder, tmp_path / "other").hash
     with monkeypatch.context() as patch:
         # As a kill would leave it.
-        patch.setattr("cfaug.files.shutil.rmtree", lambda *_, **__: None)
+        patch.setattr("cfaug.core.files.shutil.rmtree", lambda *_, **__: None)
         patch.setattr(Path, "rename", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             open_index(folder, cache)

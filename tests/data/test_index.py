@@ -17,12 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from cfaug.core.errors import UserError
+from cfaug.core.types import CounterfactualSet, Member
 from cfaug.data.index import Index, open_index
 from cfaug.data.index.string_column import Strings
 from cfaug.data.index.table import group_code
-from cfaug.data.storage.shards import write_shards
-from cfaug.errors import UserError
-from cfaug.types import CounterfactualSet, Member
+from cfaug.data.shards.shards import write_shards
 from tests.data.making import noise_image, pair, write_tar
 
 CAPTIONED = CounterfactualSet(
@@ -159,9 +159,9 @@ def test_a_long_scan_shows_a_bar_and_a_short_one_does_not(
 ) -> None:
     open_index(shards, tmp_path / "short")
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr("cfaug.progress.QUIET_SECONDS", -1)
+    monkeypatch.setattr("cfaug.core.progress.QUIET_SECONDS", -1)
     monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal
-    monkeypatch.setattr("cfaug.progress.on_terminal", lambda: True)
+    monkeypatch.setattr("cfaug.core.progress.on_terminal", lambda: True)
     open_index(shards, tmp_path / "long")
     assert "indexing" in capsys.readouterr().err
 

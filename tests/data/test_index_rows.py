@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
-from cfaug.errors import UserError
 
 ROWS = 5
 

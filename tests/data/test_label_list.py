@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from cfaug.bench.classification import Classification
-from cfaug.bench.context import EvaluationContext
+from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
-from cfaug.errors import UserError
+from cfaug.evaluate.classification import Classification
+from cfaug.evaluate.context import EvaluationContext
 from tests.data.making import noise_image
 
 

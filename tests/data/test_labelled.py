@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from cfaug.core.errors import UserError
+from cfaug.core.pixels import decode_image
 from cfaug.data.index import open_index
 from cfaug.data.sources import importer_of
-from cfaug.errors import UserError
-from cfaug.pixels import decode_image
 from tests.data.making import noise_image
 
 

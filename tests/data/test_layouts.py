@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from cfaug.core.errors import UserError
 from cfaug.data.index import Index, open_index
-from cfaug.errors import UserError
 from tests.data.layouts import (
     TEXTS,
     captions_csv,

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from cfaug.data.index import open_index
 from cfaug.data.index.table import group_code
-from cfaug.data.planning.coco_ids import LARGEST_ID, coco_ids
-from cfaug.data.planning.leakage import find_equal_images, find_leaks
-from cfaug.data.storage.shards import write_shards
+from cfaug.data.mixture.coco_ids import LARGEST_ID, coco_ids
+from cfaug.data.mixture.leakage import find_equal_images, find_leaks
+from cfaug.data.shards.shards import write_shards
 from tests.data.making import pair, photo_folder
 from tests.properties import examples
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cfaug.core.errors import UserError
 from cfaug.data.sources.lists import list_records
-from cfaug.errors import UserError
 
 
 def read(file: Path) -> list[dict[str, object]]:

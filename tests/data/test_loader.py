@@ -6,14 +6,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cfaug.data.feeding.loader import (
+from cfaug.core.types import CounterfactualSet, Member
+from cfaug.data.index import Index, open_index
+from cfaug.data.mixture.loader import (
     Examples,
     ValidationShares,
     make_loader,
 )
-from cfaug.data.index import Index, open_index
-from cfaug.data.storage.shards import write_shards
-from cfaug.types import CounterfactualSet, Member
+from cfaug.data.shards.shards import write_shards
 from tests.data.loading import TRANSFORM, loader, mixture_of, planned, seen
 from tests.data.making import noise_image, pair
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.data.planning.mixture import Sources, largest_size, mix, plan_mixture
-from cfaug.data.planning.pool import first_members
-from cfaug.data.planning.records import COUNTERFACTUAL, REAL
-from cfaug.data.planning.settings import DataSettings
-from cfaug.errors import UserError
-from cfaug.rng import derive
+from cfaug.core.errors import UserError
+from cfaug.core.rng import derive
+from cfaug.data.mixture.mixture import Sources, largest_size, mix, plan_mixture
+from cfaug.data.mixture.pool import first_members
+from cfaug.data.mixture.records import COUNTERFACTUAL, REAL
+from cfaug.data.mixture.settings import DataSettings
 from tests.data.making import Columns
 from tests.properties import examples
 

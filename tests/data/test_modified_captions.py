@@ -6,8 +6,8 @@ import csv
 
 import pytest
 
+from cfaug.core.errors import UserError
 from cfaug.data.sources.modified_captions import read_modified_captions
-from cfaug.errors import UserError
 
 SERIES = "{}    {}\nName: id, dtype: int64"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from cfaug.data.index import Index, open_index
-from cfaug.data.planning.mixture import plan_mixture
+from cfaug.data.mixture.mixture import plan_mixture
 from tests.data.layouts import NEGATIVES, TEXTS, cells, images, jsonl, negclip, parquet, table
 
 
@@ -80,7 +80,7 @@ def test_a_damaged_column_is_noticed(tmp_path: Path) -> None:
 
 
 def test_a_batch_has_the_negatives_of_all_its_rows(tmp_path: Path) -> None:
-    from cfaug.data.feeding.loader import Examples, Share
+    from cfaug.data.mixture.loader import Examples, Share
     from tests.data.loading import TRANSFORM
 
     negclip(tmp_path / "x")

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from cfaug.core.pixels import ORIENTATION, is_turned, open_image
 from cfaug.data.index import open_index
 from cfaug.data.index.reading import Reading
-from cfaug.data.storage.shards import write_shards
-from cfaug.pixels import ORIENTATION, is_turned, open_image
+from cfaug.data.shards.shards import write_shards
 from tests.data.layouts import TEXTS, edited, images, sides, table
 from tests.data.making import noise_image, pair
 from tests.properties import examples

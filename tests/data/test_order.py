@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.data.feeding.order import epoch_order, rank_share, split_sets
-from cfaug.data.planning.bin_packing import MANY, pack
-from cfaug.data.planning.mixture import plan_mixture
-from cfaug.data.planning.records import REAL
-from cfaug.data.planning.settings import DataSettings
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.data.mixture.bin_packing import MANY, pack
+from cfaug.data.mixture.mixture import plan_mixture
+from cfaug.data.mixture.order import epoch_order, rank_share, split_sets
+from cfaug.data.mixture.records import REAL
+from cfaug.data.mixture.settings import DataSettings
 from tests.data.making import Columns
 from tests.properties import examples
 

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from cfaug.core.errors import UserError
+from cfaug.core.files import checksum, require_regular
+from cfaug.core.weights import sha256
 from cfaug.data.index import open_index
-from cfaug.data.storage.shards import write_shards
-from cfaug.errors import UserError
-from cfaug.files import checksum, require_regular
+from cfaug.data.shards.shards import write_shards
 from cfaug.generate.folder import RECORD
 from cfaug.generate.folder import read_record as read_made
 from cfaug.report.records import read_config
 from cfaug.report.results import read_record, read_results
-from cfaug.weights import sha256
 from tests.data.making import noise_image, pair
 
 

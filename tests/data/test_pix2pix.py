@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from cfaug.core.types import Edit
 from cfaug.data.index import open_index
 from cfaug.data.sources.importing import import_sets
-from cfaug.types import Edit
 from tests.data.released import (
     GENDERS,
     RACES,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfaug.data.feeding.pixel_cache import KeptPixels, Slab, place_bytes
-from cfaug.pixels import ImageTransform
+from cfaug.core.pixels import ImageTransform
+from cfaug.data.mixture.pixel_cache import KeptPixels, Slab, place_bytes
 
 SIZE = 4
 TRANSFORM = ImageTransform(SIZE, (0.5,) * 3, (0.5,) * 3)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.data.feeding.loader import TrainingShares
-from cfaug.data.feeding.order import epoch_order, split_sets
-from cfaug.data.planning.records import COUNTERFACTUAL
+from cfaug.data.mixture.loader import TrainingShares
+from cfaug.data.mixture.order import epoch_order, split_sets
+from cfaug.data.mixture.records import COUNTERFACTUAL
 from tests.data.making import Columns
 from tests.data.planned import (
     Validated,

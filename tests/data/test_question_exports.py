@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cfaug.data.exporters import export_questions, write_questions
-from cfaug.data.sources.question_sets import read_questions
-from cfaug.errors import UserError
-from cfaug.question_sets import (
+from cfaug.core.errors import UserError
+from cfaug.core.question_sets import (
     CATEGORY,
     QUESTION,
     AskedImage,
@@ -18,7 +16,9 @@ from cfaug.question_sets import (
     question_of,
     questions_of,
 )
-from cfaug.types import CounterfactualSet, Member
+from cfaug.core.types import CounterfactualSet, Member
+from cfaug.data.export import export_questions, write_questions
+from cfaug.data.sources.question_sets import read_questions
 from tests.data.question_files import encode_image, own_record, write_own
 
 

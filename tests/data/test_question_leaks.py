@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cfaug.bench.capabilities import LeakAware
-from cfaug.data.planning.question_leaks import find_question_leaks
+from cfaug.core.errors import UserError
+from cfaug.core.question_sets import AskedQuestion
+from cfaug.data.mixture.question_leaks import find_question_leaks
 from cfaug.data.sources.question_sets import read_questions
 from cfaug.data.sources.question_sets.images import EmbeddedImage, FileImage
-from cfaug.errors import UserError
-from cfaug.question_sets import AskedQuestion
-from tests.bench.questions import Drawn, Picture, context, image, opened
+from cfaug.evaluate.benchmark_protocols import LeakAware
 from tests.data.question_files import own_record, write_own
+from tests.evaluate.questions import Drawn, Picture, context, image, opened
 
 IMAGES = [image(n) for n in range(8)]
 
@@ -86,7 +86,7 @@ def asking(trained):
 
 
 def test_the_benchmark_reports_leaks_or_leaves_them_out():
-    from cfaug.bench.vqa import VisualQuestions
+    from cfaug.cfmm.vqa import VisualQuestions
 
     plain = opened(IMAGES)
     assert isinstance(plain, LeakAware)

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cfaug.core.errors import UserError
+from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.data.index import open_index
 from cfaug.data.index.reading import Reading
+from cfaug.data.shards.shards import read_sets, write_shards
 from cfaug.data.sources.importing import import_sets
-from cfaug.data.storage.shards import read_sets, write_shards
-from cfaug.errors import UserError
-from cfaug.types import CounterfactualSet, Edit, Member
 from tests.data.layouts import TEXTS, cells, edited, images, parquet, sides, table
 from tests.data.making import noise_image, pair, write_tar
 from tests.data.released import coco_counterfactuals, edit_lines

@@ -19,10 +19,10 @@ import psutil
 import pytest
 
 import cfaug
+from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
 from cfaug.data.sources import remote
 from cfaug.data.sources.remote import fetch_shards, find_copies
-from cfaug.errors import UserError
 from cfaug.run.sources import open_source
 from tests.data.test_sources import img2dataset
 

@@ -18,8 +18,8 @@ import json, sys, time
 import numpy as np
 from pathlib import Path
 from cfaug.data.index import Index
-from cfaug.data.planning.mixture import plan_mixture
-from cfaug.data.feeding.order import epoch_order
+from cfaug.data.mixture.mixture import plan_mixture
+from cfaug.data.mixture.order import epoch_order
 from cfaug.run.provenance import peak_rss_mib
 
 indexes = [Index(Path(folder), folder, "synthetic", folder) for folder in sys.argv[1:3]]

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cfaug.data.feeding.loader import Examples, Share
-from cfaug.data.feeding.set_captions import SetCaptions
+from cfaug.core.errors import UserError
+from cfaug.core.types import CounterfactualSet
 from cfaug.data.index import Index, open_index
-from cfaug.data.storage.shards import write_shards
-from cfaug.errors import UserError
-from cfaug.types import CounterfactualSet
+from cfaug.data.mixture.loader import Examples, Share
+from cfaug.data.mixture.set_captions import SetCaptions
+from cfaug.data.shards.shards import write_shards
 from tests.data.loading import TRANSFORM
 from tests.data.making import pair
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cfaug.data.planning.settings import DataSettings
-from cfaug.errors import UserError
-from cfaug.papers.coco_cf.mixtures import PaperMixture
+from cfaug.coco_cf.tables.mixtures import PaperMixture
+from cfaug.core.errors import UserError
+from cfaug.data.mixture.settings import DataSettings
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
-from cfaug.errors import UserError
 from tests.data.layouts import TEXTS, images, jsonl, parquet, sides, table
 
 WRITERS = {

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cfaug.data.storage.shards import list_committed, read_sets, write_card, write_shards
-from cfaug.errors import UserError
-from cfaug.types import CounterfactualSet
+from cfaug.core.errors import UserError
+from cfaug.core.types import CounterfactualSet
+from cfaug.data.shards.shards import list_committed, read_sets, write_card, write_shards
 from tests.data.making import pair, write_tar
 
 PAIRS = [pair(number, members=2 + number % 2) for number in range(7)]

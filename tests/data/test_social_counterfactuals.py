@@ -12,14 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cfaug.bench.grid_sets import read_grid_sets
-from cfaug.data.exporters import About, export_clip_benchmark, export_hub
+from cfaug.core.errors import UserError
+from cfaug.core.types import Edit
+from cfaug.data.export import About, export_clip_benchmark, export_hub
 from cfaug.data.index import open_index
+from cfaug.data.shards.shards import write_shards
 from cfaug.data.sources import parquet, released, social_counterfactuals
 from cfaug.data.sources.importing import import_sets
-from cfaug.data.storage.shards import write_shards
-from cfaug.errors import UserError
-from cfaug.types import Edit
+from cfaug.social.grid_sets import read_grid_sets
 from tests.data.released import (
     GENDERS,
     RACES,

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from cfaug.core.errors import UserError
+from cfaug.core.pixels import decode_image
 from cfaug.data.index import Index, open_index
 from cfaug.data.sources import READERS
-from cfaug.errors import UserError
-from cfaug.pixels import decode_image
 from tests.data.making import PHOTOS, photo_bytes, photo_folder, write_tar
 
 Rows = list[tuple[str, str | None]]
@@ -216,7 +216,7 @@ def test_names_that_look_alike_stay_two(tmp_path: Path) -> None:
 
 def test_groups_join_both_sources(tmp_path: Path) -> None:
     """A photo listed by the real source and edited by the other is one group."""
-    from cfaug.data.storage.shards import write_shards
+    from cfaug.data.shards.shards import write_shards
     from tests.data.making import pair
 
     copy_photos(tmp_path / "photos")

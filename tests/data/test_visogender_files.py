@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
 from cfaug.data.sources import lists, visogender
 from cfaug.data.sources.visogender import VisoGenderPhotos, read_annotations
-from cfaug.errors import UserError
 from tests.visogender import lay_photos, oo_rows, op_rows, write_tsv
 
 

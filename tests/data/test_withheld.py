@@ -7,9 +7,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from cfaug.data.planning.holdout import withhold
-from cfaug.errors import UserError
-from cfaug.rng import derive
+from cfaug.core.errors import UserError
+from cfaug.core.rng import derive
+from cfaug.data.mixture.holdout import withhold
 from tests.data.making import Columns
 from tests.properties import examples
 

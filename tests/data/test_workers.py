@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import torch
 
-from cfaug.data.feeding.loader import Examples, TrainingShares, make_loader
+from cfaug.core.errors import UserError
 from cfaug.data.index import Index, open_index
-from cfaug.data.planning.mixture import plan_mixture
-from cfaug.data.planning.settings import DataSettings
-from cfaug.data.storage.shards import write_shards
-from cfaug.errors import UserError
+from cfaug.data.mixture.loader import Examples, TrainingShares, make_loader
+from cfaug.data.mixture.mixture import plan_mixture
+from cfaug.data.mixture.settings import DataSettings
+from cfaug.data.shards.shards import write_shards
 from tests.data.loading import TRANSFORM, loader, mixture_of, planned, seen
 from tests.data.making import pair
 

@@ -14,11 +14,11 @@ from shutil import rmtree
 
 import numpy as np
 
+from cfaug.core.types import Example
 from cfaug.generate import annotation
 from cfaug.generate.annotation import AnnotationStage
 from cfaug.generate.annotators import CaptionImages, DetectObjects
 from cfaug.models.task_specs import ImageCaptioning, ObjectDetection
-from cfaug.types import Example
 from tests.generate.killing import count_events, in_child
 from tests.generate.photos import photo
 from tests.models import tiny

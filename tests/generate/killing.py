@@ -22,13 +22,13 @@ import numpy as np
 import pyarrow.parquet  # noqa: F401
 import torch
 
+from cfaug.editing.caption_grids import read_grid
+from cfaug.editing.templates import AttributeGrid
 from cfaug.generate.job import Job
 from cfaug.generate.run import generate
 from cfaug.generate.sampling import Draws
 from cfaug.generate.settings import ShardSettings
-from cfaug.score.cosines import clip_selection
-from cfaug.text.caption_grids import read_grid
-from cfaug.text.templates import AttributeGrid
+from cfaug.imaging.cosines import clip_selection
 from tests.generate import tiny
 
 T = TypeVar("T")

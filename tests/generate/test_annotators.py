@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from cfaug.data.storage.shards import read_sets
-from cfaug.errors import RejectedError, UserError
+from cfaug.core.errors import RejectedError, UserError
+from cfaug.core.protocols import Annotator
+from cfaug.core.types import Example
+from cfaug.data.shards.shards import read_sets
 from cfaug.generate.annotation import AnnotationStage, content_key
 from cfaug.generate.annotators import CaptionImages, CaptionsFromFile, DetectObjects
 from cfaug.generate.failures import Rejection
 from cfaug.generate.run import generate
 from cfaug.models.task_specs import ImageCaptioning, ObjectDetection
-from cfaug.protocols import Annotator
-from cfaug.types import Example
 from tests.generate.photos import photo
 from tests.generate.tiny import contents
 from tests.generate.tiny import job as small_job
@@ -78,7 +78,7 @@ def test_captions_and_objects_are_the_models_and_reach_the_examples(models):
     for n, one in found.done.items():
         assert list(one.extra) == ["file", "captions", "detections"]
         assert one.texts == tuple(one.extra["captions"])
-        from cfaug.pixels import decode_image
+        from cfaug.core.pixels import decode_image
 
         [alone] = detector.detect([decode_image(given[n].image.read(), "it")])
         assert one.extra["detections"] == alone

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.types import Draw, Images
 from cfaug.generate.batch_checkpoints import Journal
 from cfaug.generate.candidate_scoring import ScoredCandidate, ScoredSlice
-from cfaug.types import Draw, Images
 from tests.properties import examples
 
 COSINES = st.floats(-1, 1, width=32)

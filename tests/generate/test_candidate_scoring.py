@@ -11,6 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
+from cfaug.core.types import Edit, ImageJob
 from cfaug.generate.batch_checkpoints import Journal
 from cfaug.generate.candidate_scoring import ShardScorer
 from cfaug.generate.images import choose_winners, draw_shard, merge
@@ -19,8 +20,7 @@ from cfaug.generate.pipeline import encode_image
 from cfaug.generate.plan import ShardPlan
 from cfaug.generate.progress import ProgressReporter
 from cfaug.generate.sampling import Draws
-from cfaug.score.cosines import clip_selection
-from cfaug.types import Edit, ImageJob
+from cfaug.imaging.cosines import clip_selection
 from tests.generate import tiny
 from tests.records import image_job, proposal
 

@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from cfaug.data.storage.edits import read_edits, read_proposals
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.types import Edit, Edited, Example, Proposal, Rejected
+from cfaug.data.shards.edits import read_edits, read_proposals
 from cfaug.generate.captions import write_captions
 from cfaug.generate.card import write_card
 from cfaug.generate.editing import edit_captions
 from cfaug.generate.failures import Attempt
-from cfaug.types import Edit, Edited, Example, Proposal, Rejected
 from tests.records import Photo
 
 EDIT = Edit("noun", "cat", "dog")

@@ -8,16 +8,16 @@ from dataclasses import replace
 
 import pytest
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.editing.edit_prompts import read_prompts
+from cfaug.editing.instructed_edit import InstructedEdit
+from cfaug.editing.variations import VariationModel, VariationRequest
 from cfaug.generate.chat_protocol import ChatSettings
 from cfaug.generate.chat_server import ChatServer
 from cfaug.generate.editing import edit_captions
 from cfaug.generate.failures import Attempt
-from cfaug.text.edit_prompts import read_prompts
-from cfaug.text.instructed_edit import InstructedEdit
-from cfaug.text.variations import VariationModel, VariationRequest
+from tests.editing.perturbing import photo_of
 from tests.generate.chatting import caption_of, says, serving, variations
-from tests.text.perturbing import photo_of
 
 [ADJECTIVE] = read_prompts("examples", ["adjective"])
 QUICK = ChatSettings(retries=2, backoff=0.001, timeout=60)

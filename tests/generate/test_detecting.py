@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from cfaug.detections import Detection, detections_of
-from cfaug.errors import UserError
+from cfaug.core.detections import Detection, detections_of
+from cfaug.core.errors import UserError
+from cfaug.core.pixels import decode_image
+from cfaug.core.protocols import Annotator, DualEncoder
+from cfaug.core.types import Example
 from cfaug.generate.annotation import AnnotationStage
 from cfaug.generate.annotators import DetectObjects
 from cfaug.generate.crop_attributes import CropAttributes
@@ -19,12 +22,9 @@ from cfaug.generate.detecting import DetectionsFromFile, DetectMentioned
 from cfaug.generate.failures import Rejection
 from cfaug.models.specs import HFClip
 from cfaug.models.task_specs import ZeroShotDetection
-from cfaug.pixels import decode_image
-from cfaug.protocols import Annotator, DualEncoder
 from cfaug.shapescapes import WorldSettings
 from cfaug.shapescapes.scene import Scene, render
 from cfaug.shapescapes.vocabulary import COLOURS, SUBJECTS, Factors
-from cfaug.types import Example
 from tests.generate.photos import photo
 from tests.models import tiny
 

@@ -8,10 +8,10 @@ import signal
 import pytest
 from PIL import Image
 
-from cfaug.data.storage.shards import read_sets
-from cfaug.errors import RejectedError, UserError
+from cfaug.core.errors import RejectedError, UserError
+from cfaug.core.types import ImageJob
+from cfaug.data.shards.shards import read_sets
 from cfaug.generate.run import generate
-from cfaug.types import ImageJob
 from tests.generate import tiny
 from tests.generate.tiny import card, contents, job, log
 

@@ -7,8 +7,8 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from cfaug.errors import UserError
-from cfaug.files import write_json
+from cfaug.core.errors import UserError
+from cfaug.core.files import write_json
 from cfaug.generate.folder import read_record
 from cfaug.generate.run import generate
 from cfaug.generate.sampling import Draws

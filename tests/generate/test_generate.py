@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from cfaug.core.types import Edit, Example
 from cfaug.data.index import open_index
-from cfaug.data.storage.shards import read_sets
+from cfaug.data.shards.shards import read_sets
 from cfaug.generate.card import write_card
 from cfaug.generate.job import Job
 from cfaug.generate.run import generate
 from cfaug.generate.sampling import Draws
-from cfaug.score.cosines import clip_selection
-from cfaug.types import Edit, Example
+from cfaug.imaging.cosines import clip_selection
 from tests.generate import tiny
 from tests.generate.tiny import card, contents, job, log
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfaug.data.storage.shards import read_sets
+from cfaug.data.shards.shards import read_sets
 from cfaug.generate.candidate_scoring import ShardScorer, better_half
 from cfaug.generate.plan import ShardPlan
 from cfaug.generate.run import generate
 from cfaug.generate.sampling import Draws
-from cfaug.score.cosines import clip_selection
+from cfaug.imaging.cosines import clip_selection
 from tests.generate import tiny
 from tests.generate.test_candidate_scoring import caption_sets, slow_scores
 from tests.generate.tiny import card, contents, job, log

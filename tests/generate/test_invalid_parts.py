@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cfaug.data.storage.shards import read_sets
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.types import Edit, Edited, Example, Proposal
+from cfaug.data.shards.shards import read_sets
 from cfaug.generate.annotation import AnnotationStage
 from cfaug.generate.pipeline import Pipeline
 from cfaug.generate.recipe import Recipe
 from cfaug.generate.run import generate
 from cfaug.generate.sampling import Draws
 from cfaug.generate.settings import ShardSettings
-from cfaug.score.select import Selection
-from cfaug.types import Edit, Edited, Example, Proposal
+from cfaug.imaging.select import Selection
 from tests.generate.tiny import Copyist, WordSwap, captions, job, studio
 
 
@@ -64,7 +64,10 @@ def replaced(**changes):
         (lambda found: found[1:], "one result for each of 4 items; it returned 3"),
         (lambda found: [], "one result for each of 4 items; it returned 0"),
         (lambda found: [*found, found[0]], "one result for each of 4 items; it returned 5"),
-        (lambda found: [{} for _ in found], "'photo0-0': should be a cfaug.types.Edited, not dict"),
+        (
+            lambda found: [{} for _ in found],
+            "'photo0-0': should be a cfaug.core.types.Edited, not dict",
+        ),
         (replaced(example=OTHER), "'photo0-0': the proposal 'other' is of example 'other'"),
         (lambda found: [Edited((), {"x": "many"}) for _ in found], "survivors['x'] should be"),
         (replaced(extra={"a": {1, 2}}), "known of the proposal 'photo0-0' is not JSON"),

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from cfaug.data.storage.shards import read_sets
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.pixels import decode_image
+from cfaug.core.types import Edit, Edited, Example, ImageJob, Images, Proposal
+from cfaug.data.shards.shards import read_sets
+from cfaug.editing.reconstruction import AddReconstruction
 from cfaug.generate.plan import ShardPlan
 from cfaug.generate.recipe import Recipe
 from cfaug.generate.run import generate
 from cfaug.generate.sampling import GridDraws
-from cfaug.pixels import decode_image
-from cfaug.score.cosines import CONSISTENCY, DIRECTION, REASONS
-from cfaug.score.select import Selection
-from cfaug.text.reconstruction import AddReconstruction
-from cfaug.types import Edit, Edited, Example, ImageJob, Images, Proposal
+from cfaug.imaging.cosines import CONSISTENCY, DIRECTION, REASONS
+from cfaug.imaging.select import Selection
 from tests.generate.photos import photo
 from tests.generate.tiny import SIDE, Eye, card, colours, contents, job, log
 
@@ -201,7 +201,7 @@ def test_a_set_of_single_edited_texts_keeps_all_of_them(tmp_path):
                 ),
             )
 
-    from cfaug.image.same_image import SameImage
+    from cfaug.imaging.same_image import SameImage
 
     base = job(tmp_path, captions=EXAMPLES)
     recipe = Recipe(

@@ -10,8 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from cfaug.data.storage.shards import read_commit, read_sets
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.protocols import EmbeddingScorer, ImageEditor, Progressive, Scorer
+from cfaug.core.types import Edit, Example, Images, Proposal
+from cfaug.data.shards.shards import read_commit, read_sets
 from cfaug.generate.batch_checkpoints import Journal
 from cfaug.generate.candidate_scoring import ShardScorer
 from cfaug.generate.images import Provenance, draw_shard, publish
@@ -19,12 +21,10 @@ from cfaug.generate.pipeline import Pipeline
 from cfaug.generate.plan import ShardPlan, check_groups, digest
 from cfaug.generate.progress import ProgressReporter
 from cfaug.generate.sampling import Draws
-from cfaug.image.same_image import SameImage
-from cfaug.protocols import EmbeddingScorer, ImageEditor, Progressive, Scorer
-from cfaug.score.select import Selection
-from cfaug.types import Edit, Example, Images, Proposal
+from cfaug.imaging.same_image import SameImage
+from cfaug.imaging.select import Selection
 from tests.generate import tiny
-from tests.image.test_same_image import Photo, encoded
+from tests.imaging.test_same_image import Photo, encoded
 
 
 @dataclass

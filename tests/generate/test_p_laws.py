@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.types import Edit
 from cfaug.generate.p_laws import STRATA, Law, LawLearner, count_rounds
 from cfaug.generate.plan import ShardPlan
 from cfaug.generate.run import generate
 from cfaug.generate.sampling import Draws
-from cfaug.score.cosines import clip_selection
-from cfaug.types import Edit
+from cfaug.imaging.cosines import clip_selection
 from tests.generate import tiny
 from tests.properties import examples
 from tests.records import proposal

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cfaug.data.storage.shards import read_sets
+from cfaug.data.shards.shards import read_sets
 from cfaug.report.items import read_items
 from cfaug.report.results import read_results
 from cfaug.run.scripts import generate
 from tests import children
-from tests.image.tiny import save_pipeline
+from tests.imaging.tiny import save_pipeline
 from tests.models import tiny
 
 ROOT = Path(__file__).parents[2]
@@ -26,15 +26,15 @@ ZOO = """
 name: mine
 captioner: {{_target_: cfaug.models.task_specs.ImageCaptioning, name_or_path: {root}/blip,
             prefix: "A photo of a", max_new_tokens: 6}}
-perturber: {{_target_: cfaug.text.rule_edits.RuleEdits,
-             tagger: {{_target_: cfaug.text.taggers.TextBlobTagger}}}}
-class_words: {{_target_: cfaug.text.class_words.ClassWords}}
+perturber: {{_target_: cfaug.editing.rule_edits.RuleEdits,
+             tagger: {{_target_: cfaug.editing.taggers.TextBlobTagger}}}}
+class_words: {{_target_: cfaug.editing.class_words.ClassWords}}
 label_encoder: null
 sentence_encoder: null
-edit_check: {{_target_: cfaug.text.edit_checks.StructureCheck,
-              tagger: {{_target_: cfaug.text.taggers.TextBlobTagger}}}}
+edit_check: {{_target_: cfaug.editing.edit_checks.StructureCheck,
+              tagger: {{_target_: cfaug.editing.taggers.TextBlobTagger}}}}
 word_filler: null
-photo_diffusion: {{_target_: cfaug.image.model.DiffusionWeights, weights: {root}/diffusion,
+photo_diffusion: {{_target_: cfaug.imaging.model.DiffusionWeights, weights: {root}/diffusion,
                    device: cpu}}
 clip: {{_target_: cfaug.models.specs.HFClip, name_or_path: {root}/clip}}
 """

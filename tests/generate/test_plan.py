@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.types import Edit
+from cfaug.core.validation import check_part
 from cfaug.generate.plan import (
     ShardPlan,
     digest,
@@ -16,8 +18,6 @@ from cfaug.generate.plan import (
     shards_of,
 )
 from cfaug.generate.sampling import Draws
-from cfaug.types import Edit
-from cfaug.validation import check_part
 from tests.properties import examples
 from tests.records import proposal
 

@@ -2,15 +2,15 @@ from __future__ import annotations
 
 import pytest
 
+from cfaug.cfmm.question_expansion import QuestionJudge
+from cfaug.cfmm.question_judge import NO_ANSWER, OTHERWISE, AnswererJudge
+from cfaug.core.errors import RejectedError
+from cfaug.core.pixels import decode_image
+from cfaug.core.protocols import Answerer
+from cfaug.core.question_sets import AskedQuestion
+from cfaug.core.questions import Question
 from cfaug.data.sources.question_sets.images import EmbeddedImage
-from cfaug.errors import RejectedError
-from cfaug.generate.question_judge import NO_ANSWER, OTHERWISE, AnswererJudge
 from cfaug.models.vision_language_specs import VisionLanguage
-from cfaug.pixels import decode_image
-from cfaug.protocols import Answerer
-from cfaug.question_sets import AskedQuestion
-from cfaug.questions import Question
-from cfaug.text.question_expansion import QuestionJudge
 from tests.data.question_files import encode_image
 from tests.models.tiny_vlm import save_llava
 

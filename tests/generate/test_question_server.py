@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from cfaug.cfmm.question_checks import validate
+from cfaug.cfmm.question_expansion import QuestionRequest, QuestionWriter, WrittenQuestion
+from cfaug.cfmm.question_server import QuestionServer
+from cfaug.core.errors import RejectedError, UserError
 from cfaug.data.sources.question_sets import read_questions
 from cfaug.data.sources.question_sets.images import EmbeddedImage, FileImage
-from cfaug.errors import RejectedError, UserError
 from cfaug.generate.chat_protocol import ChatSettings
-from cfaug.generate.question_server import QuestionServer
-from cfaug.text.question_checks import validate
-from cfaug.text.question_expansion import QuestionRequest, QuestionWriter, WrittenQuestion
-from cfaug.zoo.command import read
-from cfaug.zoo.questions import QuestionSettings
+from cfaug.shapescapes.zoo.command import read
+from cfaug.shapescapes.zoo.questions import QuestionSettings
 from tests.data.question_files import encode_image, own_record, put_image, write_own
 from tests.generate.chatting import says, serving
 from tests.test_conf import _compose
@@ -204,7 +204,7 @@ def test_questions_of_the_world_are_there_already(script, tmp_path, capsys, sour
     asked = re.search(r"asked by python evaluate.py (.*), and python -m", said)[1]
     [(config, _)] = _compose("evaluate", *asked.split())
     assert config["benchmark"]["data"] == "shapescapes_vqa:test"
-    out = re.search(r"cfaug.zoo.questions (.*) writes them", said)[1].split()
+    out = re.search(r"cfaug zoo questions (.*) writes them", said)[1].split()
     assert read(QuestionSettings, out) == QuestionSettings(out="FOLDER", part="train")
 
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.generate.sampling import Draws, mersenne
 
 KEYS = st.text("abc123-", min_size=1, max_size=8)

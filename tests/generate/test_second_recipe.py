@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cfaug.data.index import open_index
-from cfaug.data.storage.shards import read_sets
+from cfaug.data.shards.shards import read_sets
 from cfaug.report.items import read_items
 from cfaug.report.results import read_results
 from tests.data.making import noise_image

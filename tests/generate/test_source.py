@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.generate.source import digest_of, group_by_image, read_captions
 
 

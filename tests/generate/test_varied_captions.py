@@ -9,21 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from cfaug.data.storage.edits import read_edits
-from cfaug.data.storage.shards import read_sets
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.data.shards.edits import read_edits
+from cfaug.data.shards.shards import read_sets
+from cfaug.editing.instructed_edit import InstructedEdit
+from cfaug.editing.label_guard import LabelGuard
 from cfaug.generate.chat_protocol import ChatSettings
 from cfaug.generate.chat_server import ChatServer
 from cfaug.generate.job import Job
 from cfaug.generate.recipe import Recipe
 from cfaug.generate.run import generate
 from cfaug.generate.settings import RunSettings, ShardSettings
-from cfaug.text.instructed_edit import InstructedEdit
-from cfaug.text.label_guard import LabelGuard
 from tests.data.making import noise_image
+from tests.editing.perturbing import photo_of
 from tests.generate.chatting import caption_of, serving, variations
 from tests.run.conftest import files
-from tests.text.perturbing import photo_of
 
 OWN = Path(__file__).parent / "own_recipe"
 CAPTIONS = {

@@ -5,7 +5,7 @@ from dataclasses import replace
 from cfaug.generate.run import generate
 from cfaug.generate.sampling import Draws
 from cfaug.generate.yields import COUNTS, add_yields, yield_lines
-from cfaug.score.cosines import clip_selection
+from cfaug.imaging.cosines import clip_selection
 from tests.generate import tiny
 
 

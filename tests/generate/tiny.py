@@ -19,15 +19,15 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
+from cfaug.core.rng import generator
+from cfaug.core.types import Edit, Edited, Example, ImageJob, Images, Proposal
 from cfaug.generate.job import About, Job
 from cfaug.generate.pipeline import Pipeline
 from cfaug.generate.recipe import Recipe
 from cfaug.generate.sampling import Draws
 from cfaug.generate.settings import RunSettings, ShardSettings
-from cfaug.image.progressive import edit_at_once
-from cfaug.rng import generator
-from cfaug.score.cosines import CosineScorer, clip_selection
-from cfaug.types import Edit, Edited, Example, ImageJob, Images, Proposal
+from cfaug.imaging.cosines import CosineScorer, clip_selection
+from cfaug.imaging.progressive import edit_at_once
 
 SIDE = 4
 WORDS = ["cat", "dog", "ball", "tree", "house", "star"]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.models.specs import OpenClip
 from tests.models import tiny
 

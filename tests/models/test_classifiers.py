@@ -13,13 +13,13 @@ import torchvision
 from PIL import Image
 from safetensors.torch import save_file
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.protocols import Classifier, FeatureExtractor
 from cfaug.models.classifier_specs import TimmClassification, TorchvisionClassification
 from cfaug.models.state import read_state
 from cfaug.models.task_specs import ImageClassification
 from cfaug.models.timm_classifier import default_weights, image_transform
 from cfaug.models.torchvision_classifier import FROM_TENSORFLOW, _build
-from cfaug.protocols import Classifier, FeatureExtractor
 from tests.models import tiny
 
 NAMES = ["ball", "cube", "star", "ring", "cone"]

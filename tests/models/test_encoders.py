@@ -9,9 +9,9 @@ import pytest
 import torch
 from PIL import Image
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.protocols import DualEncoder, Matcher
 from cfaug.models.specs import HFClip, OpenClip
-from cfaug.protocols import DualEncoder, Matcher
 from tests.models import tiny
 from tests.models.tiny import name_encoder as spec
 

@@ -8,8 +8,10 @@ import pytest
 import torch
 from PIL import Image
 
-from cfaug import protocols
-from cfaug.errors import UserError
+from cfaug.core import protocols
+from cfaug.core.errors import UserError
+from cfaug.core.questions import Question
+from cfaug.core.types import ENTAILMENT
 from cfaug.models.entailment_prompt import read_prompt
 from cfaug.models.entailment_specs import (
     AskedEntailment,
@@ -20,8 +22,6 @@ from cfaug.models.entailment_specs import (
 from cfaug.models.specs import EntailmentLearner
 from cfaug.models.task_specs import TextEntailment
 from cfaug.models.vision_language_specs import VisionLanguage
-from cfaug.questions import Question
-from cfaug.types import ENTAILMENT
 from tests.models import tiny
 
 FAMILIES = {

@@ -10,11 +10,11 @@ import pytest
 import torch
 from PIL import Image
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.protocols import DualEncoder, Matcher
 from cfaug.models.specs import BridgeTower, BridgeTowerMatching, HFClip, ViltMatching
-from cfaug.protocols import DualEncoder, Matcher
+from tests.editing.tiny import roberta_tokenizer
 from tests.models import tiny
-from tests.text.tiny import roberta_tokenizer
 
 BOUNDS = {"logit_scale_min": 0.0, "logit_scale_max": 4.6052}
 

@@ -8,9 +8,9 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.protocols import FeatureExtractor
 from cfaug.models.classifier_specs import InceptionFeatures
-from cfaug.protocols import FeatureExtractor
 from tests import skips
 
 HERE = find_spec("torch_fidelity") is not None

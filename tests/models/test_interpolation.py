@@ -6,10 +6,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.protocols import DualEncoder, Matcher
 from cfaug.models.interpolation import Ends, Interpolated, interpolate
 from cfaug.models.specs import HFClip
-from cfaug.protocols import DualEncoder, Matcher
 from tests.models import tiny
 
 

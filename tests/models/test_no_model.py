@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from cfaug.bench.adapters import loadable_as
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.protocols import Classifier, DualEncoder, NoModel
+from cfaug.evaluate.model_adapters import loadable_as
 from cfaug.models.no_model import NoModelSpec
-from cfaug.protocols import Classifier, DualEncoder, NoModel
 
 
 def test_a_benchmark_that_asks_no_model_can_be_asked_of_any():

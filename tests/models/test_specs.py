@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from cfaug import protocols
-from cfaug.errors import UserError
+from cfaug.core import protocols
+from cfaug.core.errors import UserError
+from cfaug.core.protocols import DualEncoder
+from cfaug.core.weights import find_weights, resolve
 from cfaug.models.classifier_specs import TorchvisionClassification
 from cfaug.models.files import replace_checkpoint
 from cfaug.models.specs import HFClip, OpenClip, ViltMatching, every
-from cfaug.protocols import DualEncoder
 from cfaug.run.build import SETTINGS_OF_A_RUN
-from cfaug.weights import find_weights, resolve
 
 MODELS = [
     protocols.DualEncoder, protocols.Matcher, protocols.Classifier, protocols.Answerer,

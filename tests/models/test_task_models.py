@@ -10,8 +10,8 @@ import pytest
 import torch
 from PIL import Image
 
-from cfaug import protocols
-from cfaug.errors import UserError
+from cfaug.core import protocols
+from cfaug.core.errors import UserError
 from cfaug.models.task_specs import (
     ImageCaptioning,
     ImageClassification,

@@ -9,10 +9,10 @@ import pytest
 import torch
 from PIL import Image
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.questions import Answered, Demonstration, Question
 from cfaug.models import prompts
 from cfaug.models.vision_language import VisionLanguageModel
-from cfaug.questions import Answered, Demonstration, Question
 from tests.models import tiny_vlm
 from tests.models.test_vision_language import PROMPT, PROMPTED
 
@@ -209,7 +209,7 @@ def test_a_chat_template_that_does_more_than_write_is_refused(
     template, said, tmp_path, monkeypatch
 ):
     if "TimeoutError" in said:
-        monkeypatch.setattr("cfaug.untrusted.RENDER_S", 0.5)
+        monkeypatch.setattr("cfaug.core.safety.safe_loading.RENDER_S", 0.5)
     folder = with_template(tmp_path / "vlm", template)
     with pytest.raises(UserError, match=said):
         VisionLanguageModel.load(folder).answer([picture()], [[PLAIN]])

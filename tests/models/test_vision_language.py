@@ -7,11 +7,11 @@ import pytest
 import torch
 from PIL import Image
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.protocols import Answerer
+from cfaug.core.questions import Answered, Demonstration, Question
 from cfaug.models.vision_language import VisionLanguageModel
 from cfaug.models.vision_language_specs import VisionLanguage
-from cfaug.protocols import Answerer
-from cfaug.questions import Answered, Demonstration, Question
 from tests.models import tiny_vlm
 
 PROMPTED = {"blip_2", "blip_2_t5", "instructblip", "instructblip_t5", "paligemma"}

@@ -9,12 +9,12 @@ import pytest
 import torch
 from PIL import Image
 
-from cfaug.detections import clip_box
-from cfaug.errors import UserError
+from cfaug.core.detections import clip_box
+from cfaug.core.errors import UserError
+from cfaug.core.protocols import Detector, OpenVocabularyDetector
+from cfaug.core.visual_words import visual_words
 from cfaug.models import zero_shot_detector
 from cfaug.models.task_specs import ZeroShotDetection
-from cfaug.protocols import Detector, OpenVocabularyDetector
-from cfaug.visual_words import visual_words
 from tests.models import tiny
 
 NAMES = ["red ball", "cube", "star", "grass"]

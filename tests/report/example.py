@@ -11,6 +11,7 @@ import numpy as np
 import yaml
 from PIL import Image, ImageDraw
 
+from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.report.arms import read_arms
 from cfaug.report.comparison import Comparison
 from cfaug.report.document import Entry
@@ -22,7 +23,6 @@ from cfaug.report.records import Run
 from cfaug.report.results import Result
 from cfaug.report.tables import Table
 from cfaug.run.build import build
-from cfaug.types import CounterfactualSet, Edit, Member
 
 SEEDS = (11, 12, 13, 14, 15)
 OOD, ID = "shapescapes_ood_classification", "shapescapes_id_classification"

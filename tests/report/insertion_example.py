@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from cfaug.report.entailment import EntailmentItems
+from cfaug.core.types import ENTAILMENT
 from cfaug.report.items import Items
-from cfaug.report.text_pairs import InsertionItems
-from cfaug.types import ENTAILMENT
+from cfaug.xmai.entailment_items import EntailmentItems
+from cfaug.xmai.text_pair_items import InsertionItems
 
 METHODS: Mapping[str, float] = {"deletion": 0.05, "checklist": 0.0, "clare": 0.08, "xmai": 0.15}
 """By how much each lowers a reciprocal rank, about."""

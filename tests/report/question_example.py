@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from cfaug.cfmm.question_items import QuestionItems
 from cfaug.report.items import Items
-from cfaug.report.question_items import QuestionItems
 
 IMAGES: Mapping[str, int] = {"count": 9, "color": 6, "other": 4}
 """How many there are of each category."""

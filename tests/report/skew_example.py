@@ -9,10 +9,10 @@ from itertools import product
 
 import numpy as np
 
-from cfaug.metrics.significance import holm
-from cfaug.metrics.skew_chance import chance_skew
 from cfaug.report.items import Items
-from cfaug.report.skew import SkewItems
+from cfaug.social.skew_chance import chance_skew
+from cfaug.social.skew_items import SkewItems
+from cfaug.stats.significance import holm
 from tests.report.example import picture
 
 RACES, GENDERS = ("White", "Black", "Indian"), ("male", "female")

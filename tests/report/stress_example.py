@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
+from cfaug.core.types import ORIGINAL, RECONSTRUCTION
+from cfaug.lance.stress_items import EDITED, StressItems
 from cfaug.report.items import Items
-from cfaug.report.stress import EDITED, StressItems
-from cfaug.types import ORIGINAL, RECONSTRUCTION
 from tests.report.example import HOSTILE, picture
 
 CLASSES = ("ball", "cube", "star", "tree", "<b>cone</b>")

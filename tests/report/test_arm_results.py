@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from cfaug.report.arm_results import Runs
-from tests.papers.coco_cf import made_up
+from tests.coco_cf import made_up
 
 
 def test_runs_of_other_settings_are_left_out_and_named(tmp_path, capsys):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.text import Text
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.report.bar_figure import grouped_bars
 from cfaug.report.box_figure import box_plot, name_extreme, summarise_box
 from cfaug.report.document import BarPlot, BoxPlot, Document, read_document

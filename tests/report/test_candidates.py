@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.report.candidates import BINS, tally, write_candidates
 
 SCORES = {"sim_0": "base", "sim_1": "edited", "of_texts": "", "sim_direction": "changes"}

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cfaug.core.types import Edit, Member
 from cfaug.report.caption_diff import mark_changes
-from cfaug.types import Edit, Member
 
 
 def marks(first: str, second: str, edit: tuple[str, str] | None, same: bool = False) -> list:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.report.arms import read_arms
 from cfaug.report.comparison import Comparison
 from tests.report.example import LABELS, MEANS, RATIOS, SOURCES, USUAL, results, runs

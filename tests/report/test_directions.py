@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_ind, ttest_rel
 
-from cfaug.errors import UserError
-from cfaug.metrics.significance import holm
+from cfaug.core.errors import UserError
 from cfaug.report.figures import curve, strip_plot
 from cfaug.report.headline import Headline
 from cfaug.report.html import write_report
@@ -23,6 +22,7 @@ from cfaug.report.significance_table import significance_table
 from cfaug.report.summary_text import cost, verdict
 from cfaug.report.tables import Table
 from cfaug.report.terminal import print_table
+from cfaug.stats.significance import holm
 from tests.report.example import ID, MEANS, OOD, entries, latex, markdown, results, runs
 
 STRESS = "stress"

@@ -6,17 +6,17 @@ import math
 
 import pytest
 
-from cfaug.bench.capabilities import HasPrimaryMetrics
-from cfaug.bench.caption_choice import CaptionChoice
-from cfaug.bench.insertion import Insertion
-from cfaug.bench.pairs import PairMatching
-from cfaug.bench.retrieval import Retrieval
-from cfaug.bench.vqa import VisualQuestions
-from cfaug.metrics.significance import holm
+from cfaug.cfmm.vqa import VisualQuestions
+from cfaug.compositional.caption_choice import CaptionChoice
+from cfaug.compositional.pairs import PairMatching
+from cfaug.evaluate.benchmark_protocols import HasPrimaryMetrics
+from cfaug.evaluate.retrieval import Retrieval
 from cfaug.report.families import describe_family, family_of
 from cfaug.report.layout import comparisons_csv
 from cfaug.report.results import Result
 from cfaug.report.significance_table import significance_table
+from cfaug.stats.significance import holm
+from cfaug.xmai.insertion import Insertion
 from tests.report.example import ID, OOD, results
 from tests.report.test_joint_tests import Experiment, answers
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.report.document import (
     DAGGER,
     NUMBERS,

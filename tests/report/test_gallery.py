@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.report import gallery
 from cfaug.report.gallery import Contrast, write_gallery
-from cfaug.types import CounterfactualSet, Edit, Member
 from tests.report.example import HOSTILE, generated, picture
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.browser import Browser
+from cfaug.core.types import CounterfactualSet
 from cfaug.report.gallery import write_gallery
-from cfaug.types import CounterfactualSet
 from tests.report.example import HOSTILE, generated
 
 COUNT = 60

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 from benchmarks.browser import Browser
-from cfaug.errors import UserError
-from cfaug.report.insertion_page import (
+from cfaug.core.errors import UserError
+from cfaug.report.items import write_items
+from cfaug.report.model_pages import ImageSource
+from cfaug.xmai.insertion_page import (
     MethodTests,
     insertion_page,
     verdicts,
 )
-from cfaug.report.items import write_items
-from cfaug.report.model_pages import ImageSource
-from cfaug.report.text_pairs import InsertionItems
-from tests.bench.joined import picture
+from cfaug.xmai.text_pair_items import InsertionItems
+from tests.evaluate.joined import picture
 from tests.report.insertion_example import METHODS, insertion_items
 from tests.report.page_reader import PageReader
 
@@ -128,7 +128,7 @@ def test_a_photo_that_is_found_better_is_said_to_rise():
 
 
 def _tables(one):
-    from cfaug.report.insertion_page import _Page
+    from cfaug.xmai.insertion_page import _Page
 
     return _Page([MethodTests(one)], 3).content()["tables"][0]
 

@@ -11,8 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cfaug.metrics.item_tests import mcnemar
-from cfaug.metrics.significance import holm
 from cfaug.report.headline import Headline
 from cfaug.report.html import write_report
 from cfaug.report.item_comparisons import items_of_runs
@@ -25,6 +23,8 @@ from cfaug.report.significance_table import significance_table
 from cfaug.report.summary_text import cost, how_tested, pairing, verdict
 from cfaug.report.tables import Table
 from cfaug.report.terminal import print_table
+from cfaug.stats.item_tests import mcnemar
+from cfaug.stats.significance import holm
 from tests.report.example import entries, latex, markdown, results
 
 COUNT = 300
@@ -228,7 +228,7 @@ def test_an_experiment_of_single_runs_is_tabled_with_its_items(tmp_path):
         record = {"state": "done", "seed": 1, "steps": 5, "cf_ratio": ratio, "identity": {}}
         (place / "run.json").write_text(json.dumps(record))
         (place / "config.yaml").write_text(
-            "data: {_target_: cfaug.data.planning.settings.DataSettings, real: x, "
+            "data: {_target_: cfaug.data.mixture.settings.DataSettings, real: x, "
             "counterfactual: y}\n"
         )
         row = Result("e", arm, 1, "own", "acc1", float(columns["acc1"].mean()), COUNT,

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cfaug.errors import UserError
-from cfaug.metrics.item_tests import mcnemar
-from cfaug.metrics.significance import holm
+from cfaug.core.errors import UserError
 from cfaug.report.item_file_comparison import compare_item_files, comparison_document
 from cfaug.report.item_files import ItemColumns, read_item_files
 from cfaug.report.markdown import to_markdown
+from cfaug.stats.item_tests import mcnemar
+from cfaug.stats.significance import holm
 
 # Items on which both, only the first, only the other, and none of two models is right: those of the
 # released results of BiVLC's group score (github.com/IMirandaM/BiVLC, results/*.csv).

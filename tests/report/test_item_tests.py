@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cfaug.errors import UserError
-from cfaug.metrics.item_tests import cluster_bootstrap, mcnemar
-from cfaug.metrics.resolution import standard_error
+from cfaug.core.errors import UserError
+from cfaug.core.rng import generator
 from cfaug.report.item_tests import BOOTSTRAP, MCNEMAR, compare_items
 from cfaug.report.items import Items, read_items, write_items
 from cfaug.report.numbers import Measure
-from cfaug.rng import generator
+from cfaug.stats.item_tests import cluster_bootstrap, mcnemar
+from cfaug.stats.resolution import standard_error
 
 LOWER = Measure(better="lower")
 

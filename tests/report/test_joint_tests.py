@@ -10,9 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cfaug.metrics.seeds_and_items import OneTest, OwnTests, bootstrap_arms
-from cfaug.metrics.significance import holm
-from cfaug.metrics.variance_parts import FEW_SEEDS, decompose
+from cfaug.core.rng import generator
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import Document
 from cfaug.report.item_comparisons import items_of_arms, items_of_runs
@@ -29,7 +27,9 @@ from cfaug.report.seeds_and_items import (
     write_seeds_and_items,
 )
 from cfaug.report.significance_table import significance_table
-from cfaug.rng import generator
+from cfaug.stats.seeds_and_items import OneTest, OwnTests, bootstrap_arms
+from cfaug.stats.significance import holm
+from cfaug.stats.variance_parts import FEW_SEEDS, decompose
 
 COUNT, SEEDS = 120, (1, 2, 3, 4)
 

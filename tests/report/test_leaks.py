@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.report.leaks import LEAKS, leak_sentences
 
 

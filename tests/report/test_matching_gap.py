@@ -9,8 +9,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from cfaug.errors import UserError
-from cfaug.metrics.matching import GAPS, SCORES
+from cfaug.core.errors import UserError
 from cfaug.report.items import Items, write_items
 from cfaug.report.matching_gap import (
     FILE,
@@ -22,6 +21,7 @@ from cfaug.report.matching_gap import (
     shifts,
     write_gaps_page,
 )
+from cfaug.stats.matching import GAPS, SCORES
 
 
 def rows(benchmark="b", count=30, real=True):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_ind, ttest_rel
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.report.arm_results import ArmResults
 from cfaug.report.document import DAGGER
 from cfaug.report.measured import ArmRow, Measured, MeasuredColumn, TableSettings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.report.items import Items, write_items
 from cfaug.report.model_items import ModelItems
 from cfaug.report.model_pages import read_own, require_same_items

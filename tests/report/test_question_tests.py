@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cfaug.errors import UserError
-from cfaug.metrics.item_tests import mcnemar
-from cfaug.report.question_items import QuestionItems
-from cfaug.report.question_tests import compare_kinds, compare_models
+from cfaug.cfmm.question_items import QuestionItems
+from cfaug.cfmm.question_tests import compare_kinds, compare_models
+from cfaug.core.errors import UserError
+from cfaug.stats.item_tests import mcnemar
 from tests.report.question_example import ASKED, IMAGES, question_items
 
 LEFT_OUT = ("count-0/b", "color-1/c2")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.report.arm_results import Runs
 from cfaug.report.collection import collect
 from cfaug.report.forgetting import changes, initial_values
@@ -26,7 +26,7 @@ from cfaug.report.records import (
     setting_node,
 )
 from cfaug.report.results import Result, append_results
-from tests.papers.coco_cf import made_up
+from tests.coco_cf import made_up
 from tests.properties import examples
 
 ROW = Result("demo/real/seed=1", "real", 1, "own_retrieval", "R@1", 0.5, 80, "abc")

@@ -15,7 +15,8 @@ import pytest
 from PIL import Image
 
 from benchmarks.browser import find
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.types import CounterfactualSet, Member
 from cfaug.report.figures import curve, strip_plot
 from cfaug.report.headline import Headline
 from cfaug.report.html import write_report
@@ -23,7 +24,6 @@ from cfaug.report.numbers import Measure
 from cfaug.report.samples import changed_pixels, outline, show
 from cfaug.report.significance_table import significance_table
 from cfaug.report.summary_text import cost, pairing, pairing_says, verdict
-from cfaug.types import CounterfactualSet, Member
 from tests import skips
 from tests.report.example import (
     ID,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.report.results import (
     Result,
     answered,

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from benchmarks.browser import Browser
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.report.items import write_items
 from cfaug.report.model_pages import MODELS, ImageSource
-from cfaug.report.skew import Question, SkewItems
-from cfaug.report.skew_page import (
+from cfaug.social.skew_items import Question, SkewItems
+from cfaug.social.skew_page import (
     SkewPageSettings,
     skew_page,
     verdict,

@@ -10,15 +10,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cfaug.bench.skew import Skew
+from cfaug.core.errors import UserError
+from cfaug.core.rng import generator
 from cfaug.data.index import open_index
-from cfaug.errors import UserError
-from cfaug.metrics.skew_tests import draw_sets
 from cfaug.report.items import RANKINGS, Items, items_file, read_items, write_items
-from cfaug.report.skew import Question, SkewItems
-from cfaug.report.skew_page import compare_with_first
-from cfaug.report.skew_rankings import SkewRankings, compare_over_sets, read_rankings
-from cfaug.rng import generator
+from cfaug.social.skew import Skew
+from cfaug.social.skew_items import Question, SkewItems
+from cfaug.social.skew_page import compare_with_first
+from cfaug.social.skew_rankings import SkewRankings, compare_over_sets, read_rankings
+from cfaug.social.skew_tests import draw_sets
 from tests.grid_sets import grid_set, lay_grid_sets
 
 SUBJECTS = ("doctor", "nurse", "pilot", "cook", "poet")

@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.types import RECONSTRUCTION
+from cfaug.lance.stress_items import CENTRE, EDITED, GROUP, StressItems
 from cfaug.report.items import Items
-from cfaug.report.stress import CENTRE, EDITED, GROUP, StressItems
-from cfaug.types import RECONSTRUCTION
 from tests.report.stress_example import INTERVENTIONS, NAMES, stress_items
 
 

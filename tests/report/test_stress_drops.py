@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from cfaug.errors import UserError
-from cfaug.metrics.item_tests import cluster_bootstrap, mcnemar
-from cfaug.metrics.significance import holm, sign_flip
+from cfaug.core.errors import UserError
+from cfaug.core.rng import generator
+from cfaug.lance.stress_drops import FILE, compare_drops, drops_document, write_drops
 from cfaug.report.items import Items
-from cfaug.report.stress_drops import FILE, compare_drops, drops_document, write_drops
-from cfaug.rng import generator
+from cfaug.stats.item_tests import cluster_bootstrap, mcnemar
+from cfaug.stats.significance import holm, sign_flip
 
 
 def made(photos=20, seed=0):
@@ -181,7 +181,7 @@ def test_the_sizes_of_lances_sets_follow_from_its_percentages():
     ],
 )
 def test_fishers_p_of_lances_drops(name, expected):
-    from cfaug.metrics.stress import fisher
+    from cfaug.stats.stress import fisher
 
     whole, photos = PUBLISHED["Original"]
     size, edits = PUBLISHED[name]

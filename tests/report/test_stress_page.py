@@ -14,14 +14,14 @@ import pytest
 import yaml
 
 from benchmarks.browser import Browser
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.editing.fixed_edit import FixedEdit
+from cfaug.lance.stress_items import EDITED, StressItems
+from cfaug.lance.stress_page import PageSettings, fill_command, stress_page, verdict
 from cfaug.report.model_pages import ImageSource
-from cfaug.report.stress import EDITED, StressItems
-from cfaug.report.stress_page import PageSettings, fill_command, stress_page, verdict
 from cfaug.run.build import build
 from cfaug.run.compose import compose_jobs
 from cfaug.run.generate import GenerateSettings
-from cfaug.text.fixed_edit import FixedEdit
 from tests.report.example import HOSTILE
 from tests.report.page_reader import PageReader
 from tests.report.stress_example import read_image, stress_items

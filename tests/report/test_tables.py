@@ -10,10 +10,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cfaug.errors import UserError
-from cfaug.metrics.significance import holm, paired_t, summarise, welch
+from cfaug.core.errors import UserError
 from cfaug.report.layout import comparisons_csv, write_tables
 from cfaug.report.significance_table import significance_table
+from cfaug.stats.significance import holm, paired_t, summarise, welch
 from tests.report.example import LABELS, MEANS, OOD, SEEDS, entries, latex, markdown, results
 
 COLUMNS = [

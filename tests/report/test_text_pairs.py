@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cfaug.errors import UserError
-from cfaug.metrics.significance import holm
+from cfaug.core.errors import UserError
 from cfaug.report.items import Items
-from cfaug.report.text_pair_tests import compare_changes, compare_methods
-from cfaug.report.text_pairs import InsertionItems, TextPairItems
+from cfaug.stats.significance import holm
+from cfaug.xmai.text_pair_items import InsertionItems, TextPairItems
+from cfaug.xmai.text_pair_tests import compare_changes, compare_methods
 from tests.report.insertion_example import METHODS, insertion_items
 
 

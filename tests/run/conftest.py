@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.image.tiny import save_pipeline
+from tests.imaging.tiny import save_pipeline
 
 SCENES = [
     "data.world.real_scenes=80", "data.world.counterfactual_pairs=40",

@@ -10,16 +10,16 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from cfaug.bench.context import EvaluationContext
+from cfaug.core.types import ENTAILMENT
 from cfaug.data.index import open_index
-from cfaug.data.storage.shards import write_shards
+from cfaug.data.shards.shards import write_shards
+from cfaug.evaluate.context import EvaluationContext
 from cfaug.shapescapes import WorldSettings
 from cfaug.shapescapes.parts import make_part
-from cfaug.types import ENTAILMENT
-from tests.bench.joined import joined_sets, picture, random_sets
-from tests.bench.questions import image
-from tests.bench.text_sets import text_set
 from tests.data.compositional import sugarcrepe, winoground
+from tests.evaluate.joined import joined_sets, picture, random_sets
+from tests.evaluate.questions import image
+from tests.evaluate.text_sets import text_set
 from tests.grid_sets import every_grid_set, lay_grid_sets
 from tests.visogender import lay_photos, oo_rows, op_rows, write_tsv
 
@@ -297,7 +297,7 @@ CASES = {
         ("benchmark=stress", "benchmark.data=@edits"),
         {"data": "@words", "random": "@words", "more": {"again": "@words"}, "control": "domain",
          "parts": ["class"], "classes": "imagenet", "templates": ["an image of {c}"],
-         "clusters": {"_target_": "cfaug.bench.edit_clusters.EditClusters",
+         "clusters": {"_target_": "cfaug.lance.edit_clusters.EditClusters",
                       "encoder": {"_target_": "cfaug.models.specs.HFClip",
                                   "name_or_path": "zoo:clip-0"}}},
     ),
@@ -305,7 +305,7 @@ CASES = {
         ("benchmark=stress", "benchmark.data=@edits"),
         {"data": "@words", "random": "@words", "more": {"again": "@words"}, "control": "domain",
          "parts": ["class"], "classes": "imagenet", "templates": ["an image of {c}"],
-         "clusters": {"_target_": "cfaug.bench.edit_clusters.EditClusters",
+         "clusters": {"_target_": "cfaug.lance.edit_clusters.EditClusters",
                       "encoder": {"_target_": "cfaug.models.specs.HFClip",
                                   "name_or_path": "zoo:clip-0"}}},
         model=("model=tiny_classifier",),

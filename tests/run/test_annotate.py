@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from cfaug.data.index import open_index
-from cfaug.data.storage.shards import write_shards
+from cfaug.data.shards.shards import write_shards
 from tests.annotation.test_form import ALL, joined
 from tests.annotation.test_form import lines as filled_in
 from tests.run.conftest import SCENES

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.run.arguments import flatten, nearest, read, sweep_overrides
 from cfaug.run.binding import bind
 
@@ -82,14 +82,14 @@ def test_bind_names_the_culprit_and_the_choices():
 
 
 def test_bind_looks_into_targets():
-    node = {"data": {"_target_": "cfaug.types.Edit", "kind": "a", "before": "b", "aftr": "c"}}
+    node = {"data": {"_target_": "cfaug.core.types.Edit", "kind": "a", "before": "b", "aftr": "c"}}
     with pytest.raises(UserError, match=r"nothing takes data\.aftr: did you mean data\.after"):
         bind(node, lambda data: None)
 
 
 def test_bind_names_a_target_that_is_not_there():
     with pytest.raises(UserError, match=r"cfaug\.types\.Absent"):
-        bind({"data": {"_target_": "cfaug.types.Absent"}}, lambda data: None)
+        bind({"data": {"_target_": "cfaug.core.types.Absent"}}, lambda data: None)
 
 
 def test_nearest_and_flatten():

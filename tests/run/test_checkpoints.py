@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cfaug.data.planning.settings import DataSettings
+from cfaug.data.mixture.settings import DataSettings
 from cfaug.report.forgetting import changes, initial_values
 from cfaug.report.results import read_results
 from cfaug.run.checkpoints import world_words

@@ -12,7 +12,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.run.arguments import read
 from cfaug.run.compose import compose_jobs
 from cfaug.run.generate import GenerateSettings

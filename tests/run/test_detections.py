@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cfaug.data.storage.shards import read_sets
+from cfaug.data.shards.shards import read_sets
 from cfaug.generate.annotators import DetectObjects
 from cfaug.generate.crop_attributes import CropAttributes
 from cfaug.generate.detecting import DetectionsFromFile, DetectMentioned

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from cfaug.data.storage.shards import read_sets
+from cfaug.core.types import ENTAILMENT
+from cfaug.data.shards.shards import read_sets
 from cfaug.report.document import read_document
-from cfaug.types import ENTAILMENT
 from tests.report.example import picture
 from tests.test_readme import ROOT, readme_commands
 

@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 
-from cfaug.data.storage.shards import write_shards
+from cfaug.data.shards.shards import write_shards
 from cfaug.models.entailment_specs import ViltEntailment
 from cfaug.report.items import read_items
 from tests.models import tiny

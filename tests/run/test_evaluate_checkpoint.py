@@ -9,12 +9,12 @@ import shutil
 import numpy as np
 import pytest
 
-from cfaug.metrics.matching import GAPS
+from cfaug.core.weights import resolve
 from cfaug.models.specs import HFClip
 from cfaug.report.items import read_items
 from cfaug.report.matching_gap import read_gaps
 from cfaug.report.results import read_results
-from cfaug.weights import resolve
+from cfaug.stats.matching import GAPS
 from tests.run.conftest import SCENES
 
 

@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cfaug.data.storage.shards import write_shard
-from cfaug.detections import Attribute, Detection, detections_of
-from cfaug.errors import UserError
-from cfaug.pixels import decode_image
+from cfaug.core.detections import Attribute, Detection, detections_of
+from cfaug.core.errors import UserError
+from cfaug.core.pixels import decode_image
+from cfaug.core.types import CounterfactualSet, Edit, Member
+from cfaug.data.shards.shards import write_shard
 from cfaug.run.examples import ExampleSettings, find_examples
 from cfaug.shapescapes import WorldSettings
 from cfaug.shapescapes.grammar import parse
 from cfaug.shapescapes.scene import render, scene_of
-from cfaug.types import CounterfactualSet, Edit, Member
 from tests.data.layouts import cells, images, jsonl, parquet, table
 from tests.data.making import noise_image
 

@@ -10,7 +10,7 @@ from importlib import invalidate_caches
 import pytest
 import yaml
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.run import evaluate, extras, train
 from cfaug.run.extras import EXTRAS, LOGGERS, check_logger, explain_missing
 from cfaug.run.launch import report
@@ -75,7 +75,7 @@ def finished_run(place, kind):
     (folder / "run.json").write_text('{"state": "done", "seed": 107}', encoding="utf-8")
     settings = {
         "model": {"_target_": "cfaug.models.specs.HFClip", "name_or_path": "zoo:clip-0"},
-        "data": {"_target_": "cfaug.data.planning.settings.DataSettings",
+        "data": {"_target_": "cfaug.data.mixture.settings.DataSettings",
                  "real": "shapescapes:real", "counterfactual": None},
         "logger": {"_target_": "cfaug.train.settings.LoggerSettings", "kind": kind},
     }  # fmt: skip

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from cfaug.data.storage.shards import read_sets
+from cfaug.data.shards.shards import read_sets
+from tests.editing import tiny as language
 from tests.models import tiny as clips
 from tests.run.conftest import EVERYTHING, files
-from tests.text import tiny as language
 
 CAPTIONS = [
     {"image_id": 7, "caption": "A man rides a brown horse on the beach."},
@@ -103,7 +103,7 @@ def test_no_edit_repeats_another_caption_of_its_image(generate, tmp_path):
     chosen = edits("alone", *lines)[0]["set"]["texts"][1]
     # The sibling lies in another shard, and another image may well say the same.
     lines += [{"image_id": 0, "caption": chosen.capitalize()}]
-    filtered = ["+recipe.editor.filters.sibling._target_=cfaug.text.filters.NotASibling"]
+    filtered = ["+recipe.editor.filters.sibling._target_=cfaug.editing.filters.NotASibling"]
     found = edits("filtered", *lines, words=filtered)
     assert found[0]["set"]["texts"][1] != chosen
     before, after = list(found[0]["survivors"].values())[-2:]
@@ -146,7 +146,7 @@ def test_the_papers_zoo_on_tiny_checkpoints_in_hub_form(
     }
     words = [
         "zoo=paper", f"data.source={file}", *(f"{k}={v}" for k, v in weights.items()),
-        "zoo.tagger._target_=cfaug.text.taggers.TextBlobTagger",  # NLTK's data is a download
+        "zoo.tagger._target_=cfaug.editing.taggers.TextBlobTagger",  # NLTK's data is a download
         "recipe.editor.filters.similarity.low=-1", "recipe.editor.filters.similarity.high=1",
         "recipe.image_editor.steps=3", "recipe.draws.candidates=3",
         *EVERYTHING, f"paths.shards={tmp_path / 'out'}",

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfaug.data.planning.settings import DataSettings
+from cfaug.data.mixture.settings import DataSettings
 from cfaug.run.identity import NEUTRAL, arm_slug, config_hash, identity
 from cfaug.shapescapes import WorldSettings
 from cfaug.train.settings import OptimSettings, TrainerSettings

@@ -9,7 +9,7 @@ import sys
 import pytest
 import torch
 
-import cfaug.data.feeding.loader
+import cfaug.data.mixture.loader
 from cfaug.run import image_cache
 from tests import children
 
@@ -42,9 +42,9 @@ def decoded(monkeypatch):
 
     def watched(data, name):
         names.append(name)
-        return cfaug.pixels.decode_image(data, name)
+        return cfaug.core.pixels.decode_image(data, name)
 
-    monkeypatch.setattr(cfaug.data.feeding.loader, "decode_image", watched)
+    monkeypatch.setattr(cfaug.data.mixture.loader, "decode_image", watched)
     return names
 
 

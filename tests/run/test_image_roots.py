@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.run.sources import permitted_roots
 
 

@@ -7,10 +7,10 @@ import shutil
 import numpy as np
 import pytest
 
-from cfaug.data.storage.shards import write_shards
+from cfaug.data.shards.shards import write_shards
 from cfaug.report.items import read_items
 from cfaug.report.results import read_results
-from tests.bench.text_sets import text_set
+from tests.evaluate.text_sets import text_set
 
 WORDS = {"xmai": "small green", "eda": "tiny"}
 

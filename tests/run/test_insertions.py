@@ -7,14 +7,14 @@ from dataclasses import fields
 
 import pytest
 
-from cfaug.data.storage.shards import read_sets
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.validation import alternatives_of, annotation_of, choices_of
+from cfaug.data.shards.shards import read_sets
 from cfaug.run.arguments import sweep_overrides
 from cfaug.run.build import build
 from cfaug.run.compose import compose_jobs
 from cfaug.run.generate import GenerateSettings, generate
-from cfaug.text.insertion import Switches
-from cfaug.validation import alternatives_of, annotation_of, choices_of
+from cfaug.xmai.insertions import Switches
 from tests.test_conf import CONF, ROOT
 
 SMALL = (

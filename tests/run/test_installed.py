@@ -72,7 +72,7 @@ def test_the_wheel_holds_every_setting_and_sweep(wheel):
         here = {f"cfaug/{file.relative_to(ROOT)}" for file in (ROOT / name).rglob("*.yaml")}
         assert here
         assert here <= held
-    assert "cfaug/zoo/weights/clip-0/model.safetensors" in held
+    assert "cfaug/shapescapes/zoo/weights/clip-0/model.safetensors" in held
     assert not [name for name in held if name.startswith(("tests/", "benchmarks/"))]
 
 

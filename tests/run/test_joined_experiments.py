@@ -8,7 +8,7 @@ import json
 import pytest
 
 import cfaug
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.run.joined_experiments import join_experiments
 
 

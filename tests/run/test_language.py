@@ -7,9 +7,9 @@ import json
 import pytest
 import torch
 
-from cfaug.adapters import WEIGHTS
-from cfaug.text.edit_format import EditFormat
-from cfaug.text.models import CausalLM
+from cfaug.editing.edit_format import EditFormat
+from cfaug.editing.models import CausalLM
+from cfaug.models.lora import WEIGHTS
 from cfaug.train.settings import OptimSettings, TrainerSettings
 from tests import children
 from tests.train import tiny_language

@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from cfaug.data.planning.leakage import Leaks
-from cfaug.protocols import DualEncoder
+from cfaug.core.protocols import DualEncoder
+from cfaug.core.types import Evaluation, Outcome
+from cfaug.data.mixture.leakage import Leaks
 from cfaug.run.evaluate_checkpoint import Asking, Memory, ask
 from cfaug.run.evaluate_checkpoint import Tested as Checkpoint
-from cfaug.types import Evaluation, Outcome
 
 
 @dataclass

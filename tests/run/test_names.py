@@ -12,8 +12,8 @@ import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from cfaug.errors import UserError
-from cfaug.files import write_json
+from cfaug.core.errors import UserError
+from cfaug.core.files import write_json
 from cfaug.run.identity import arm_slug
 from cfaug.run.names import check_arm, check_owner, clean_name, experiment_name
 from cfaug.run.run_folder import RunFolder

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from cfaug.core.errors import UserError
 from cfaug.data.index import Index, open_index
-from cfaug.errors import UserError
 from cfaug.run.sources import Opened, check_negatives
 from cfaug.train.settings import LossSettings
 from tests.data.layouts import captions_csv, negclip
@@ -40,7 +40,7 @@ def test_a_source_without_negatives_needs_nothing(tmp_path: Path) -> None:
 
 
 def test_those_of_the_training_rows_are_count_negatives(index: Index) -> None:
-    from cfaug.data.planning.mixture import plan_mixture
+    from cfaug.data.mixture.mixture import plan_mixture
     from cfaug.run.contrastive_plan import count_negatives
 
     mixture = plan_mixture(index, None, cf_ratio=0, size=None, seed=1, validation=0)
@@ -55,7 +55,7 @@ def test_those_of_the_training_rows_are_count_negatives(index: Index) -> None:
 @pytest.mark.parametrize(("arm", "said"), [("text", "used"), ("none", "ignored")])
 def test_an_arm_says_what_wrong_captions_are_for(index: Index, arm: str, said: str) -> None:
     """Beside NegCLIP's list; pairs need no word where the counterfactuals are left out."""
-    from cfaug.data.planning.settings import DataSettings
+    from cfaug.data.mixture.settings import DataSettings
     from cfaug.run.contrastive_plan import use_negatives
 
     opened, data = Opened(None, index, None, None), DataSettings("r", "c", negatives=arm)
@@ -74,7 +74,7 @@ def test_an_arm_says_what_wrong_captions_are_for(index: Index, arm: str, said: s
 
 
 def test_pairs_need_a_place_for_captions_where_those_are_wrong_answers(tmp_path: Path) -> None:
-    from cfaug.data.planning.settings import DataSettings
+    from cfaug.data.mixture.settings import DataSettings
     from cfaug.run.contrastive_plan import use_negatives
 
     captions_csv(tmp_path / "x")
@@ -93,7 +93,7 @@ def test_pairs_need_a_place_for_captions_where_those_are_wrong_answers(tmp_path:
 def test_a_loss_of_pairs_has_no_place_for_wrong_answers_alone(arm: str) -> None:
     from types import SimpleNamespace
 
-    from cfaug.data.planning.settings import DataSettings
+    from cfaug.data.mixture.settings import DataSettings
     from cfaug.train.contrastive_task import ContrastiveTask
     from cfaug.train.settings import TrainerSettings
 

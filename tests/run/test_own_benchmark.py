@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from cfaug.data.planning.settings import DataSettings
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.protocols import DualEncoder
+from cfaug.core.types import Evaluation, Outcome
+from cfaug.data.mixture.settings import DataSettings
 from cfaug.models.specs import HFClip
-from cfaug.protocols import DualEncoder
 from cfaug.report.items import RANKINGS, read_items
 from cfaug.run import evaluate_checkpoint
 from cfaug.run.evaluate_checkpoint import Asking, ask, memory
-from cfaug.types import Evaluation, Outcome
 from tests.run.conftest import SCENES
 
 ITEMS = {"item": ["a"], "cluster": ["a"]}
@@ -36,7 +36,7 @@ class Own:
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        (None, "own: run should return a cfaug.types.Evaluation, not NoneType"),
+        (None, "own: run should return a cfaug.core.types.Evaluation, not NoneType"),
         ([Outcome("own", "m", 1.0, 1)], "Evaluation, not list"),
         (
             Evaluation([Outcome("other", "m", 1.0, 1)], ITEMS),

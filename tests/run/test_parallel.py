@@ -10,8 +10,8 @@ import signal
 
 import pytest
 
-from cfaug import progress
-from cfaug.progress import on_terminal
+from cfaug.core import progress
+from cfaug.core.progress import on_terminal
 from cfaug.run.launch import DONE, FAILED
 from cfaug.run.parallel import run_at_once
 

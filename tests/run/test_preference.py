@@ -11,7 +11,7 @@ import yaml
 
 from cfaug.annotation.assignment import Assignment
 from cfaug.annotation.attention import split_checks
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.run.annotate import Export, Read
 from cfaug.run.annotation_source import Source

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.run.build import build
 from cfaug.run.compose import compose_jobs
 from cfaug.run.evaluate_settings import EvaluateSettings

@@ -12,7 +12,7 @@ import torch
 import yaml
 from PIL import Image
 
-from cfaug.data.storage.shards import read_sets
+from cfaug.data.shards.shards import read_sets
 from cfaug.models.specs import HFClip, OpenClip
 from tests.models import tiny
 from tests.run.conftest import Place

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from cfaug.data.planning.settings import DataSettings
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.data.mixture.settings import DataSettings
 from cfaug.run.evaluation_data import Opener
 from cfaug.run.sources import open_questions
 from cfaug.shapescapes.question_parts import make_questions
 from cfaug.shapescapes.settings import WorldSettings
-from cfaug.zoo.questions import main
+from cfaug.shapescapes.zoo.questions import main
 
 WORLD = WorldSettings(image_size=16, style="drawing", vqa_test_pairs=6)
 SEEDED = WorldSettings(seed=7, image_size=16, style="drawing", vqa_test_pairs=6)

@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 
 import pytest
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.read_with import ReadWith
+from cfaug.editing.baselines import RandomDeletion
 from cfaug.generate.source import digest_of
-from cfaug.read_with import ReadWith
 from cfaug.run.build import build
 from cfaug.run.generate import WHERE_IT_RUNS, GenerateSettings, _job, generate
 from cfaug.run.pages import write_exports
-from cfaug.text.baselines import RandomDeletion
 from tests.data.making import noise_image
 from tests.run.test_unread_generate import changes, leaves, merge, settle
 

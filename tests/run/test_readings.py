@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cfaug.data.storage.shards import write_shards
+from cfaug.data.shards.shards import write_shards
 from tests.data.compositional import sugarcrepe, trohn_text
 from tests.data.layouts import TEXTS, edited, images, jsonl, sides, table
 from tests.data.making import noise_image, pair

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from cfaug.errors import UserError
-from cfaug.files import write_json
+from cfaug.core.errors import UserError
+from cfaug.core.files import write_json
 from cfaug.run.run_folder import RunFolder
 
 

@@ -193,7 +193,7 @@ class _Payload:
 def test_a_checkpoint_with_a_pickle_payload_is_refused(place, capsys, tmp_path):
     import shutil
 
-    zoo = Path(__file__).resolve().parents[2] / "cfaug/zoo/weights/clip-0"
+    zoo = Path(__file__).resolve().parents[2] / "cfaug/shapescapes/zoo/weights/clip-0"
     bad, marker = tmp_path / "bad", tmp_path / "ran"
     shutil.copytree(zoo, bad)
     (bad / "model.safetensors").unlink()

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.validation import accepts, annotation_of
 from cfaug.run.api import mix
 from cfaug.run.binding import locate
 from cfaug.run.generate import GenerateSettings
 from cfaug.run.scripts.evaluate import main as evaluate
 from cfaug.run.scripts.generate import main as generate
 from cfaug.run.scripts.train import main as train
-from cfaug.validation import accepts, annotation_of
 
 CONF = Path(__file__).parents[2] / "conf"
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from cfaug.core.errors import UserError
 from cfaug.data.index import Index, open_index
-from cfaug.data.planning.settings import DataSettings
-from cfaug.data.storage.shards import write_shards
-from cfaug.errors import UserError
+from cfaug.data.mixture.settings import DataSettings
+from cfaug.data.shards.shards import write_shards
 from cfaug.run.contrastive_plan import check_sets, content_trained_with
 from cfaug.run.sources import Opened
 from cfaug.train.settings import LossSettings

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 
 import pytest
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.validation import Positive, annotation_of
 from cfaug.run.arguments import read
 from cfaug.run.binding import bind
 from cfaug.run.compose import compose_jobs
 from cfaug.run.setting_types import Node
 from cfaug.run.train_settings import TrainSettings
-from cfaug.validation import Positive, annotation_of
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -155,7 +155,7 @@ def _command(
 
 RIGHT = {
     "flag": "on",
-    "parts": {"x": {"_target_": "cfaug.types.Edit", "kind": 5, "before": "b", "after": "c"}},
+    "parts": {"x": {"_target_": "cfaug.core.types.Edit", "kind": 5, "before": "b", "after": "c"}},
     "options": {"size": 1, "how": "a"},
     "several": ["a", 5],
     "pair": [0, 0.5],

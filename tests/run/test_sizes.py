@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-from cfaug.data.planning.mixture import plan_mixture
-from cfaug.data.planning.settings import DataSettings
+from cfaug.data.mixture.mixture import plan_mixture
+from cfaug.data.mixture.settings import DataSettings
 from cfaug.run.run_folder import RunFolder
 from cfaug.run.sizes import unequal_sizes
 from cfaug.train.contrastive_task import ContrastiveTask

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from cfaug.bench.grid_sets import read_grid_sets
+from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
-from cfaug.data.storage.shards import read_sets
-from cfaug.errors import UserError
+from cfaug.data.shards.shards import read_sets
 from cfaug.run.compose import compose_jobs
 from cfaug.run.generate import GenerateSettings, generate
 from cfaug.run.sources import say_once, shows_world
+from cfaug.social.grid_sets import read_grid_sets
 from tests.run.conftest import files
 from tests.test_conf import CONF
 

@@ -7,10 +7,10 @@ import json
 import pyarrow.parquet as pq
 import pytest
 
-from cfaug.image.safety import SafetyChecker
+from cfaug.imaging.labels import LabelScorer
+from cfaug.imaging.safety import SafetyChecker
 from cfaug.run.compose import compose_jobs
 from cfaug.run.generate import GenerateSettings, build_recipe, generate
-from cfaug.score.labels import LabelScorer
 from tests.test_conf import CONF
 
 

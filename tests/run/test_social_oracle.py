@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cfaug.bench.grid_sets import read_grid_sets
+from cfaug.core.pixels import decode_image
 from cfaug.data.index import open_index
-from cfaug.data.storage.shards import read_sets
-from cfaug.pixels import decode_image
+from cfaug.data.shards.shards import read_sets
+from cfaug.editing.caption_grids import read_grid
 from cfaug.run.compose import compose_jobs
 from cfaug.run.generate import GenerateSettings, generate
 from cfaug.shapescapes.scene import Scene, render
 from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.styles import STYLES
 from cfaug.shapescapes.vocabulary import SUBJECTS, Factors
-from cfaug.text.caption_grids import read_grid
+from cfaug.social.grid_sets import read_grid_sets
 from tests.test_conf import CONF
 
 

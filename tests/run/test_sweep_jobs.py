@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.run.arguments import read
 from cfaug.run.compose import compose_jobs
 from cfaug.run.scripts.evaluate import main as evaluate
@@ -187,7 +187,7 @@ def test_jobs_that_share_their_files_are_as_if_composed_alone(seeds, more):
 
 def test_a_long_sweep_shows_its_progress(place, capsys, monkeypatch):
     """N29: a sweep of many jobs was composed and planned without a word."""
-    monkeypatch.setattr("cfaug.progress.LINE_SECONDS", 0.0)
+    monkeypatch.setattr("cfaug.core.progress.LINE_SECONDS", 0.0)
     assert place.train("-m", "data.cf_ratio=0", "seed=range(0,3)", "dry_run=true") == 0
     said = capsys.readouterr().err
     assert re.search(r"composing the sweep: 2/3 jobs, [\d.]+ jobs/s, 0:00:\d\d left", said)

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from cfaug.data.storage.edits import read_all_edits
-from cfaug.data.storage.shards import read_sets
+from cfaug.data.shards.edits import read_all_edits
+from cfaug.data.shards.shards import read_sets
 from cfaug.report.document import read_document
 from tests import skips
 from tests.run.conftest import SCENES, files

@@ -5,7 +5,7 @@ import os
 import pytest
 import torch
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.run.threads import SPINS, use_threads, wait_briefly
 
 

@@ -8,7 +8,7 @@ from dataclasses import fields
 import pytest
 
 import cfaug
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.run.scripts import evaluate, generate, train
 from cfaug.run.unread import BRANCHES, RULES, references
 from tests.run.conftest import SCENES

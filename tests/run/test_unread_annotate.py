@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.run.annotation_source import Source
 from cfaug.run.arguments import flatten
 from cfaug.run.build import build

@@ -8,12 +8,13 @@ from typing import Any, ClassVar, Literal
 
 import pytest
 
-from cfaug.bench.context import EvaluationContext
-from cfaug.bench.pairs import PairMatching
-from cfaug.bench.retrieval import Retrieval
-from cfaug.errors import USERS_MISTAKE, UserError
-from cfaug.prompt_files import read_yaml
-from cfaug.protocols import Answerer, DualEncoder, Matcher
+from cfaug.compositional.pairs import PairMatching
+from cfaug.core.errors import USERS_MISTAKE, UserError
+from cfaug.core.prompt_files import read_yaml
+from cfaug.core.protocols import Answerer, DualEncoder, Matcher
+from cfaug.core.validation import alternatives_of, annotation_of, base_of, choices_of
+from cfaug.evaluate.context import EvaluationContext
+from cfaug.evaluate.retrieval import Retrieval
 from cfaug.run.arguments import flatten
 from cfaug.run.binding import locate
 from cfaug.run.build import build
@@ -22,7 +23,6 @@ from cfaug.run.compose import compose_jobs
 from cfaug.run.evaluate_settings import EvaluateSettings
 from cfaug.run.tested import About
 from cfaug.run.unread import find_unread_words, refuse_unread_by_runs
-from cfaug.validation import alternatives_of, annotation_of, base_of, choices_of
 from tests.run.evaluated_sources import CASES, Case, Sources
 from tests.test_conf import CONF
 
@@ -147,7 +147,9 @@ def target_of(name: str) -> str:
     return node["_target_"] if "_target_" in node else target_of(node["defaults"][0])
 
 
-SUITES = [name for name in shipped("benchmark") if target_of(name).startswith("cfaug.bench.suites")]
+SUITES = [
+    name for name in shipped("benchmark") if target_of(name).startswith("cfaug.evaluate.suites")
+]
 
 
 def test_every_shipped_benchmark_is_tried():

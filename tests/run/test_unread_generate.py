@@ -13,14 +13,14 @@ import pytest
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.validation import alternatives_of, annotation_of, choices_of
 from cfaug.run.arguments import flatten
 from cfaug.run.binding import bind, locate
 from cfaug.run.compose import _container, _keep_taken, _merge, _register_resolvers, compose_jobs
 from cfaug.run.generate import WHERE_IT_RUNS, GenerateSettings, describe_settings
 from cfaug.run.unread import find_unread_words
 from cfaug.run.usage import options_in
-from cfaug.validation import alternatives_of, annotation_of, choices_of
 from tests.test_conf import CONF, RECIPES
 
 SPEED_AND_PLACE = {
@@ -105,7 +105,7 @@ def test_a_typed_setting_that_nothing_reads_is_refused_with_what_would_read_it(w
         ["recipe=lance_oracle", "data.world.shortcut=colour"],
         ["recipe=lance", "recipe.editor.editor.guards.no_op.threshold=1"],  # nothing is the same
         ["recipe=paraphrase", "recipe.editor.kinds=[frame,synonym]",
-         "recipe.editor.synonyms={_target_: cfaug.text.synonyms.Synonyms}"],
+         "recipe.editor.synonyms={_target_: cfaug.editing.synonyms.Synonyms}"],
     ],
 )  # fmt: skip
 def test_a_setting_is_accepted_where_it_is_read(words):

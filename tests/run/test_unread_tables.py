@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from cfaug.core.prompt_files import read_yaml
+from cfaug.core.read_with import declared_by
 from cfaug.models import specs
-from cfaug.papers.tables import PaperTable
-from cfaug.prompt_files import read_yaml
-from cfaug.read_with import declared_by
 from cfaug.report.comparison import Comparison
+from cfaug.report.paper_tables import PaperTable
 from cfaug.run.binding import locate
 from tests.test_conf import CONF
 

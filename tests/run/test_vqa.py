@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from cfaug.bench import feature_cache
-from cfaug.kept_records import KeptRecords
+from cfaug.core.record_cache import KeptRecords
+from cfaug.evaluate import feature_cache
 from cfaug.report.items import read_items
 from cfaug.report.results import read_results
 from tests import children

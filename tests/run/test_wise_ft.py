@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.run.wise_ft import check_factors
 
 
@@ -68,7 +68,7 @@ def test_a_start_that_is_not_here_is_named(place, capsys, tmp_path):
     (folder / "checkpoint").mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps({"state": "done", "seed": 1, "steps": 3}))
     model = "_target_: cfaug.models.specs.HFClip\n  name_or_path: nobody/nothing-here"
-    data = "_target_: cfaug.data.planning.settings.DataSettings\n  real: null\n  seed: 2"
+    data = "_target_: cfaug.data.mixture.settings.DataSettings\n  real: null\n  seed: 2"
     (folder / "config.yaml").write_text(
         f"model:\n  {model}\ndata:\n  {data}\n  counterfactual: null\n  cf_ratio: 0\n"
     )

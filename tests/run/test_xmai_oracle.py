@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cfaug.data.storage.shards import read_sets
+from cfaug.data.shards.shards import read_sets
 from cfaug.run.compose import compose_jobs
 from cfaug.run.generate import GenerateSettings, generate
 from tests.test_conf import CONF

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 
 CODE = """
 from pathlib import Path

@@ -14,10 +14,10 @@ import time
 import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from cfaug import untrusted
-from cfaug.chat_templates import ChatRenderer, TemplateFailureError
-from cfaug.untrusted import render_chat
-from cfaug.weights import resolve
+from cfaug.core.safety import safe_loading as untrusted
+from cfaug.core.safety.chat_templates import ChatRenderer, TemplateFailureError
+from cfaug.core.safety.safe_loading import render_chat
+from cfaug.core.weights import resolve
 
 MESSAGES = [
     {"role": "system", "content": "Be brief. <b>&amp;</b> höhe 日本 \u2028"},

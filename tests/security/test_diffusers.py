@@ -7,11 +7,11 @@ import shutil
 
 import pytest
 
-from cfaug.errors import UserError
-from cfaug.image.model import DiffusionWeights
-from cfaug.image.safety import SafetyChecker
-from cfaug.zoo.diffusion.pipeline import load
-from tests.image.tiny import save_pipeline
+from cfaug.core.errors import UserError
+from cfaug.imaging.model import DiffusionWeights
+from cfaug.imaging.safety import SafetyChecker
+from cfaug.shapescapes.zoo.diffusion.pipeline import load
+from tests.imaging.tiny import save_pipeline
 from tests.security.planting import edit
 
 

@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cfaug.core.errors import UserError
+from cfaug.core.files import check_link, check_links
+from cfaug.core.weights import resolve, zoo_shelf
 from cfaug.data.index import open_index
 from cfaug.data.sources.question_sets import read_questions
-from cfaug.errors import UserError
-from cfaug.files import check_link, check_links
 from cfaug.report.records import read_config
-from cfaug.weights import resolve, zoo_shelf
 from tests.data.making import noise_image, write_tar
 from tests.data.question_files import own_record, write_own
 

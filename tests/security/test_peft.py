@@ -6,11 +6,11 @@ import shutil
 
 import pytest
 
+from cfaug.editing.models import MaskedLM
 from cfaug.models.specs import HFClip
-from cfaug.text.models import MaskedLM
+from tests.editing import tiny as language
 from tests.models import tiny
 from tests.security.planting import edit
-from tests.text import tiny as language
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import shutil
 import pytest
 import yaml
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.run.build import build
 from cfaug.run.run_folder import RunFolder
 from cfaug.train.card import write_card
@@ -17,7 +17,7 @@ from tests.models import tiny
 from tests.run.conftest import Place
 from tests.security.planting import edit
 
-DATA = "cfaug.data.planning.settings.DataSettings"
+DATA = "cfaug.data.mixture.settings.DataSettings"
 MODEL = "cfaug.models.specs.HFClip"
 
 
@@ -62,7 +62,7 @@ ASK = ("benchmark.world.only=[shapescapes_id_retrieval]",)
     [
         {"_target_": "os.system", "command": "touch RAN"},
         {"_target_": "subprocess.Popen", "args": ["touch", "RAN"]},
-        {"_target_": "cfaug.files.write_file"},
+        {"_target_": "cfaug.core.files.write_file"},
         {"_target_": "hydra.utils.call"},
         {"_target_": DATA, "world": {"_target_": "builtins.exec", "x": 1}},
         {"_target_": DATA, "real": [{"_target_": "os.system"}]},

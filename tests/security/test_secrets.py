@@ -22,8 +22,8 @@ from urllib.parse import quote
 import pytest
 
 import cfaug
-from cfaug.addresses import HIDDEN, scrub
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.safety.addresses import HIDDEN, scrub
 from tests.data.test_sources import img2dataset
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -113,7 +113,7 @@ def test_no_secret_of_the_data_is_left_behind_by_any_command_n2(
         assert "already done" in capfd.readouterr().out
         assert len(Guarded.answered) == asked + 1
     assert script("evaluate")(places(out)) == 0
-    test = [f"weights={ROOT}/cfaug/zoo/weights/clip-0", "benchmark=retrieval"]
+    test = [f"weights={ROOT}/cfaug/shapescapes/zoo/weights/clip-0", "benchmark=retrieval"]
     assert script("evaluate")([*test, f"benchmark.data={source}", *places(out)]) == 0
     generated = [f"data.source={source}", "recipe=deletion", "limit=1", "stage=captions"]
     assert script("generate")([*generated, *places(out)[1:]]) == 2

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.editing.models import MaskedLM, SentenceEncoder
 from cfaug.models.encoder import channels
 from cfaug.models.specs import BridgeTower, HFClip
-from cfaug.text.models import MaskedLM, SentenceEncoder
+from tests.editing import tiny as language
 from tests.models import tiny
 from tests.security.planting import edit
-from tests.text import tiny as language
 
 OWN = {"AutoConfig": "evil.Evil", "AutoModel": "evil.Evil", "AutoModelForMaskedLM": "evil.Evil"}
 TOKENS = {"AutoTokenizer": ["evil.Evil", None]}

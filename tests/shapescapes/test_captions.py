@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.types import Example
 from cfaug.shapescapes.captions import LeaveOut, read_leave_out, shorten_caption
 from cfaug.shapescapes.vocabulary import (
     COLOURS,
@@ -17,7 +18,6 @@ from cfaug.shapescapes.vocabulary import (
     Wording,
     caption,
 )
-from cfaug.types import Example
 
 FACTORS = st.builds(Factors, *map(st.sampled_from, (SUBJECTS, tuple(COLOURS), tuple(PLACES))))
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from cfaug.bench.blind_language import BlindLanguage
+from cfaug.compositional.blind_language import BlindLanguage
 from cfaug.shapescapes.compositional.parts import PARTS
 from cfaug.shapescapes.compositional.reader import CaptionReader
 from cfaug.shapescapes.settings import WorldSettings

@@ -10,7 +10,8 @@ import pytest
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 
-from cfaug.pixels import decode_image
+from cfaug.core.pixels import decode_image
+from cfaug.core.types import ENTAILMENT
 from cfaug.shapescapes.entailment import COVER, PLAN, cover, photos
 from cfaug.shapescapes.parts import make_part, part_size
 from cfaug.shapescapes.scene import render, scene_of
@@ -18,7 +19,6 @@ from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.truth import text_label
 from cfaug.shapescapes.vocabulary import COLOURS, PLACES
 from cfaug.shapescapes.world import World
-from cfaug.types import ENTAILMENT
 
 SETTINGS = WorldSettings(seed=3, style="drawing", shortcut="none", ve_photos=24, ve_test_photos=6)
 SOME = list(photos(World(SETTINGS), "ve", 2400))

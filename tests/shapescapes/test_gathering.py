@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cfaug.rng import derive
+from cfaug.core.rng import derive
 from cfaug.shapescapes.gathering import (
     SHAPES,
     SIDE,

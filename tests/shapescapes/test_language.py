@@ -5,6 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from cfaug.core.types import Example
+from cfaug.editing.filters import KeyedChoice, PartOfSpeech
+from cfaug.editing.protocols import Blank, MaskFiller, SentenceEmbedder, Tagger
+from cfaug.editing.substitution import Substitution
 from cfaug.shapescapes.language import (
     AttributeFiller,
     VocabularyEncoder,
@@ -21,10 +25,6 @@ from cfaug.shapescapes.vocabulary import (
     caption,
     words,
 )
-from cfaug.text.filters import KeyedChoice, PartOfSpeech
-from cfaug.text.protocols import Blank, MaskFiller, SentenceEmbedder, Tagger
-from cfaug.text.substitution import Substitution
-from cfaug.types import Example
 
 TAGGER = VocabularyTagger()
 

@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from cfaug.errors import UserError
-from cfaug.protocols import ImageEditor
+from cfaug.core.errors import UserError
+from cfaug.core.protocols import ImageEditor
+from cfaug.core.types import Draw, Edit, Example, ImageJob, Proposal
 from cfaug.shapescapes.grammar import describe
 from cfaug.shapescapes.oracle import FACTORS, psnr_outside, redraw_edited
 from cfaug.shapescapes.oracle_edit import OracleEdit, edit_scene
 from cfaug.shapescapes.scene import Scene, render
 from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.vocabulary import Factors
-from cfaug.types import Draw, Edit, Example, ImageJob, Proposal
 
 WORLD = WorldSettings(image_size=32, style="clear", seed=1, domains=("photo", "sketch"))
 SCENE = Scene(Factors("cat", "red", "beach"), 9)

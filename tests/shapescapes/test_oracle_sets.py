@@ -7,15 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cfaug.errors import UserError
-from cfaug.grids import GridMember, combinations, grid_edit, grid_key
-from cfaug.protocols import ImageEditor
+from cfaug.core.errors import UserError
+from cfaug.core.grids import GridMember, combinations, grid_edit, grid_key
+from cfaug.core.protocols import ImageEditor
+from cfaug.core.types import Draw, Example, ImageJob, Proposal
 from cfaug.shapescapes.oracle import redraw_edited
 from cfaug.shapescapes.oracle_sets import OracleSets, factors_of
 from cfaug.shapescapes.scene import Scene, render
 from cfaug.shapescapes.styles import STYLES
 from cfaug.shapescapes.vocabulary import Factors
-from cfaug.types import Draw, Example, ImageJob, Proposal
 
 GRID = {"colour": ("red", "blue"), "background": ("beach", "snow", "grass")}
 

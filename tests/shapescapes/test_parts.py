@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.types import CounterfactualSet
 from cfaug.shapescapes.parts import make_part, part_size
 from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.vocabulary import COLOURS, PLACES, PROMPTS, SUBJECTS, words
 from cfaug.shapescapes.world import World
-from cfaug.types import CounterfactualSet
 
 TRAINING_PARTS = ("real", "more_real", "counterfactual", "matched", "unbiased")
 TEST_PARTS = ("id", "id_retrieval", "ood", "ood_pairs", "counterfactual_test", "real_test")

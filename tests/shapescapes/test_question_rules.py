@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 
-from cfaug.errors import UserError
-from cfaug.question_sets import BASIC, COUNTERFACTUAL, PRESUPPOSITION
+from cfaug.cfmm.question_checks import validate
+from cfaug.core.errors import UserError
+from cfaug.core.question_sets import BASIC, COUNTERFACTUAL, PRESUPPOSITION
 from cfaug.shapescapes.question_parts import CHANGES, SCENE, draw_pair, make_questions
 from cfaug.shapescapes.question_topics import CATEGORIES
 from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.world import World
-from cfaug.text.question_checks import validate
 from tests.shapescapes.read_gatherings import answer
 
 FOUR = ("red", "green", "blue", "black")

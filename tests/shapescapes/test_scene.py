@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.shapescapes.oracle import CHOICES
 from cfaug.shapescapes.scene import Scene, render
 from cfaug.shapescapes.styles import STYLES

@@ -7,10 +7,10 @@ from dataclasses import fields, replace
 
 import pytest
 
+from cfaug.core.world_source import COMPOSITIONAL, COMPOSITIONAL_PREFIX, world_family
 from cfaug.shapescapes.parts import _MAKERS, make_part
 from cfaug.shapescapes.question_parts import PARTS, make_questions
 from cfaug.shapescapes.settings import READ_BY, WorldSettings
-from cfaug.world_source import COMPOSITIONAL, COMPOSITIONAL_PREFIX, world_family
 
 SMALL = WorldSettings(
     image_size=16, style="clear", seed=5, real_scenes=30, counterfactual_pairs=10,

@@ -10,14 +10,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.types import CounterfactualSet
 from cfaug.shapescapes.grammar import parse
 from cfaug.shapescapes.parts import make_part
 from cfaug.shapescapes.scene import scene_of
 from cfaug.shapescapes.settings import SHORTCUTS, WorldSettings
 from cfaug.shapescapes.vocabulary import DOMAINS, SUBJECTS, Factors
 from cfaug.shapescapes.world import World
-from cfaug.types import CounterfactualSet
 
 OLD = {
     WorldSettings(seed=108): "b6744d6ff460",

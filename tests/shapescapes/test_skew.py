@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.shapescapes.grammar import parse
 from cfaug.shapescapes.parts import make_part
 from cfaug.shapescapes.settings import SKEWED, WorldSettings

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from cfaug.data.storage.shards import read_sets
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.data.shards.shards import read_sets
 from cfaug.shapescapes.parts import make_part
 from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.store import ensure, part_folder

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfaug.errors import UserError
-from cfaug.protocols import Scorer
+from cfaug.core.errors import UserError
+from cfaug.core.protocols import Scorer
+from cfaug.core.types import ENTAILMENT, Edit, Example, Proposal
 from cfaug.shapescapes.grammar import parse
 from cfaug.shapescapes.scene import Scene
 from cfaug.shapescapes.truth import (
@@ -29,7 +30,6 @@ from cfaug.shapescapes.vocabulary import (
     Wording,
     caption,
 )
-from cfaug.types import ENTAILMENT, Edit, Example, Proposal
 
 SCENES = st.builds(
     Factors, *(st.sampled_from(tuple(some)) for some in (SUBJECTS, COLOURS, PLACES, DOMAINS))

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cfaug.editing.edit_measures import measure_edits
+from cfaug.editing.edit_prompts import read_prompts
+from cfaug.editing.instructed_edit import InstructedEdit
+from cfaug.editing.label_guard import LabelGuard
+from cfaug.editing.variations import EditGuard, VariationModel, VariationRequest
 from cfaug.shapescapes.grammar import FACTOR_OF, parse
 from cfaug.shapescapes.oracle import FACTORS
 from cfaug.shapescapes.variations import VALUES, WorldCheck, WorldVariations
 from cfaug.shapescapes.vocabulary import FRAMES, WEATHER, Factors, Wording, caption
-from cfaug.text.edit_measures import measure_edits
-from cfaug.text.edit_prompts import read_prompts
-from cfaug.text.instructed_edit import InstructedEdit
-from cfaug.text.label_guard import LabelGuard
-from cfaug.text.variations import EditGuard, VariationModel, VariationRequest
-from tests.text.perturbing import edit_of, photo_of
+from tests.editing.perturbing import edit_of, photo_of
 
 PROMPTS = {one.name: one for one in read_prompts("plain")}
 factors = st.builds(Factors, **{name: st.sampled_from(some) for name, some in FACTORS.items()})

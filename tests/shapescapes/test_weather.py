@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.types import Draw
 from cfaug.shapescapes.scene import Scene, render
 from cfaug.shapescapes.styles import STYLES
 from cfaug.shapescapes.vocabulary import Factors
 from cfaug.shapescapes.weather import Weather, develop
-from cfaug.types import Draw
 from tests.records import image_job
 
 SCENE = Scene(Factors("cat", "red", "grass"), 5)

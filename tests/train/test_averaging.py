@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.models.specs import HFClip
 from cfaug.train.averaging import AveragedWeights, averaged_tensors
 from cfaug.train.checkpoint import read_checkpoint

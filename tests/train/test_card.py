@@ -12,7 +12,7 @@ import yaml
 from huggingface_hub import ModelCard
 from jinja2 import meta
 
-from cfaug import cards
+from cfaug.core import cards
 from cfaug.report.forgetting import Change
 from cfaug.report.results import Result, append_results
 from cfaug.train.card import KINDS, model_card, write_card

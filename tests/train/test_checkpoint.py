@@ -10,7 +10,7 @@ import subprocess
 import pytest
 import torch
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.train.checkpoint import AtomicCheckpointIO, read_checkpoint
 from tests import skips
 from tests.train import tiny_plan

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.core.rng import derive
 from cfaug.models.specs import BridgeTower, HFClip
-from cfaug.rng import derive
 from cfaug.train.chunks import ChunkedFeatures, refuse_batch_norm
 from cfaug.train.settings import LossSettings, OptimSettings
 from tests.models import tiny

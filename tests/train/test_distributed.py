@@ -5,7 +5,7 @@ import signal
 import pytest
 import torch
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.models.specs import BridgeTower
 from cfaug.train.settings import LossSettings, OptimSettings, TrainerSettings
 from tests.models import tiny

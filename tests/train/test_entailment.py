@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 import torch
 
+from cfaug.core.errors import UserError
+from cfaug.core.pixels import decode_image
+from cfaug.core.types import ENTAILMENT, CounterfactualSet, Edit, Member
 from cfaug.data.index import open_index
-from cfaug.data.planning.mixture import plan_mixture
-from cfaug.data.planning.settings import EntailmentData
-from cfaug.data.storage.shards import write_shards
-from cfaug.errors import UserError
+from cfaug.data.mixture.mixture import plan_mixture
+from cfaug.data.mixture.settings import EntailmentData
+from cfaug.data.shards.shards import write_shards
 from cfaug.models.entailment_specs import ViltEntailment
-from cfaug.pixels import decode_image
 from cfaug.train.entailment_task import EntailmentTask
 from cfaug.train.settings import LoggerSettings, OptimSettings, TrainerSettings
 from cfaug.train.tuning import Lora, Tuning
-from cfaug.types import ENTAILMENT, CounterfactualSet, Edit, Member
 from tests import children
 from tests.models import tiny
 from tests.train.tasks import run_task, saved

@@ -9,18 +9,18 @@ import pytest
 import torch
 from PIL import Image
 
+from cfaug.core.errors import UserError
+from cfaug.core.rng import generator
+from cfaug.core.types import CounterfactualSet, Member
 from cfaug.data.index import open_index
-from cfaug.data.planning.mixture import plan_mixture
-from cfaug.data.planning.settings import DataSettings
-from cfaug.data.storage.shards import write_shards
-from cfaug.errors import UserError
+from cfaug.data.mixture.mixture import plan_mixture
+from cfaug.data.mixture.settings import DataSettings
+from cfaug.data.shards.shards import write_shards
 from cfaug.models.specs import HFClip
-from cfaug.rng import generator
 from cfaug.train.contrastive_task import ContrastiveTask
 from cfaug.train.job import fit
 from cfaug.train.settings import LoggerSettings, OptimSettings, TrainerSettings
 from cfaug.train.tuning import Lora, Tuning
-from cfaug.types import CounterfactualSet, Member
 from tests import children
 from tests.models import tiny
 from tests.train.tasks import saved

@@ -9,7 +9,7 @@ from itertools import count
 import pytest
 import torch
 
-from cfaug import signals
+from cfaug.core import signals
 from cfaug.train.checkpoint import AtomicCheckpointIO, read_checkpoint
 from cfaug.train.checkpoint_callback import CheckpointCallback
 from cfaug.train.contrastive_module import ContrastiveModule

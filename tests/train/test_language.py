@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from cfaug import adapters
-from cfaug.errors import UserError
-from cfaug.text.edit_format import EditFormat
-from cfaug.text.models import CausalLM
+from cfaug.core.errors import UserError
+from cfaug.editing.edit_format import EditFormat
+from cfaug.editing.models import CausalLM
+from cfaug.models import lora as adapters
 from cfaug.train.edit_data import EditData
 from cfaug.train.language_task import LanguageTask
 from cfaug.train.settings import LoggerSettings, OptimSettings, TrainerSettings

@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.train.settings import LoggerSettings
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.models.negatives import Negatives
 from cfaug.models.specs import HFClip
 from cfaug.train.settings import LossSettings, OptimSettings
@@ -151,8 +151,8 @@ def test_lightning_is_silent(folder, weights, capfd):
 
 
 def test_the_bar_is_on_stderr(folder, weights, capfd, monkeypatch):
-    monkeypatch.setattr("cfaug.progress.QUIET_SECONDS", -1)
-    monkeypatch.setattr("cfaug.progress.on_terminal", lambda: True)
+    monkeypatch.setattr("cfaug.core.progress.QUIET_SECONDS", -1)
+    monkeypatch.setattr("cfaug.core.progress.on_terminal", lambda: True)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "200")
     tiny_plan.train(folder, weights, steps=3, progress=True)

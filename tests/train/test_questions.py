@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from cfaug.data.planning.settings import QuestionData
+from cfaug.core.errors import UserError
+from cfaug.core.pixels import decode_image
+from cfaug.core.question_sets import BASIC, COUNTERFACTUAL, AskedImage, AskedQuestion
+from cfaug.data.mixture.settings import QuestionData
 from cfaug.data.sources.question_sets.images import EmbeddedImage
-from cfaug.errors import UserError
 from cfaug.models.vision_language_specs import VisionLanguage
-from cfaug.pixels import decode_image
-from cfaug.question_sets import BASIC, COUNTERFACTUAL, AskedImage, AskedQuestion
 from cfaug.run.question_plan import draw_questions, open_rows, trained_images
 from cfaug.shapescapes.question_parts import make_questions
 from cfaug.shapescapes.settings import WorldSettings
@@ -105,7 +105,7 @@ def folder(tmp_path):
 
 def slow_costs(answerer, index, row):
     """Each option's mean cost: one question and option at a time, by transformers' own labels."""
-    from cfaug.questions import Question
+    from cfaug.core.questions import Question
 
     question = index.question(row)
     pixels = decode_image(index.image(row).image.read(), "x")
@@ -165,8 +165,8 @@ def test_the_loss_is_that_of_one_question_at_a_time(tmp_path, kind):
 
 def test_prompts_are_those_of_the_benchmark(shelf):
     """Token for token what ``benchmark=vqa`` reads without solved examples, in every wording."""
-    from cfaug.bench.vqa import VisualQuestions
-    from cfaug.text.question_wording import read_wording
+    from cfaug.cfmm.vqa import VisualQuestions
+    from cfaug.editing.question_wording import read_wording
     from cfaug.train.answer_examples import AnswerExamples
 
     one = task(shelf)
@@ -283,8 +283,8 @@ def test_adapters_and_a_frozen_tower(folder, shelf):
 
 
 def test_little_room_for_images_changes_nothing(shelf):
-    from cfaug.data.feeding.loader import TrainingShares
-    from cfaug.text.question_wording import read_wording
+    from cfaug.data.mixture.loader import TrainingShares
+    from cfaug.editing.question_wording import read_wording
     from cfaug.train.answer_examples import AnswerExamples
 
     one = task(shelf)

@@ -9,7 +9,7 @@ import time
 import pytest
 import torch
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.train.checkpoint import LIGHTNINGS, AtomicCheckpointIO, read_checkpoint
 from tests import children
 from tests.train import tiny_plan

@@ -7,7 +7,7 @@ import signal
 import pytest
 import torch
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.train.checkpoint import read_checkpoint
 from cfaug.train.checkpoint_callback import CheckpointCallback
 from cfaug.train.settings import OptimSettings, TrainerSettings
@@ -169,7 +169,7 @@ def test_a_device_is_chosen_by_its_name(monkeypatch):
     from cfaug.train import engine
 
     there = ["cpu", "cuda", "cuda:0", "cuda:1"]
-    monkeypatch.setattr("cfaug.devices.available_devices", lambda: there)
+    monkeypatch.setattr("cfaug.core.devices.available_devices", lambda: there)
     placed = [
         engine.placement(TrainerSettings(max_steps=1, device=name))
         for name in ("cpu", "cuda", "cuda:1")

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 from cfaug.train.settings import LoggerSettings, OptimSettings, TrainerSettings
 
 

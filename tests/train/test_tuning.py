@@ -6,8 +6,8 @@ import pytest
 import torch
 import yaml
 
-from cfaug.adapters import merge
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
+from cfaug.models.lora import merge
 from cfaug.models.specs import HFClip
 from cfaug.run.build import build
 from cfaug.train.settings import OptimSettings

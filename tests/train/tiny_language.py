@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from cfaug.text.edit_rows import EditAnswer
-from tests.text.tiny import _byte_level, save_as
+from cfaug.editing.edit_rows import EditAnswer
+from tests.editing.tiny import _byte_level, save_as
 
 COLOURS = ("red", "blue", "green", "black")
 PLACES = ("on the beach", "in the snow", "at night")

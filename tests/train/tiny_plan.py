@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from cfaug.core.rng import generator
 from cfaug.models.specs import HFClip
-from cfaug.rng import generator
 from cfaug.train.settings import LoggerSettings, OptimSettings, TrainerSettings
 from tests.models import tiny
 

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from cfaug.core.errors import UserError
+from cfaug.core.files import checksum
 from cfaug.data.index.extra_columns import EXTRA, MOST_COLUMNS
 from cfaug.data.index.reading import Reading, Tally
 from cfaug.data.index.string_column import Strings, map_column
@@ -20,8 +22,6 @@ from cfaug.data.sources import Row
 from cfaug.data.sources.image_check import DIGEST_BYTES
 from cfaug.data.sources.released import MAX_BYTES
 from cfaug.data.sources.row import Description
-from cfaug.errors import UserError
-from cfaug.files import checksum
 
 FORMAT = 4
 """Format 3 had no extra columns and no names of groups; format 2 no digests of whole images, no

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal
 
+from cfaug.core.types import Example
 from cfaug.data.index.index import Index
 from cfaug.data.sources.row import NEGATIVES
-from cfaug.types import Example
 
 
 @dataclass(frozen=True)
 class IndexedImage:
-    """The image of a row: a ``cfaug.types.SourceImage``, read in place on demand.
+    """The image of a row: a ``cfaug.core.types.SourceImage``, read in place on demand.
 
     Attributes:
         index: the index of the source.

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cfaug.core.errors import UserError
+from cfaug.core.files import require_regular
 from cfaug.data.index.arrow_file import read_table
 from cfaug.data.index.string_column import GrowingStrings
 from cfaug.data.sources.lists import require_unicode
-from cfaug.errors import UserError
-from cfaug.files import require_regular
 
 if TYPE_CHECKING:
     import numpy as np

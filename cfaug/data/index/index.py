@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 
+from cfaug.core.errors import UserError
+from cfaug.core.pixels import cut_out
 from cfaug.data.index.disk_format import ABOUT, DamagedError, check_file
 from cfaug.data.index.extra_columns import EXTRA, ExtraColumns
 from cfaug.data.index.reading import Reading
 from cfaug.data.index.string_column import Strings, map_column
 from cfaug.data.index.table import BOXES, DIGESTS, GROUP_NAMES, NEGATIVES, WORDS, group_code
 from cfaug.data.sources.image_check import box_digest, content_digest
-from cfaug.errors import UserError
-from cfaug.pixels import cut_out
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,6 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from cfaug.core.errors import UserError
+from cfaug.core.files import whole_folder
+from cfaug.core.messages import say
 from cfaug.data.index.disk_format import (
     ABOUT,
     FORMAT,
@@ -35,9 +38,6 @@ from cfaug.data.sources.folders import hidden_below
 from cfaug.data.sources.image_check import IMAGES
 from cfaug.data.sources.importing import import_folder
 from cfaug.data.sources.row import Description
-from cfaug.errors import UserError
-from cfaug.files import whole_folder
-from cfaug.messages import say
 
 
 def open_index(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from cfaug.core.progress import Progress
 from cfaug.data.sources import Row
-from cfaug.progress import Progress
 
 
 def show_progress(rows: Iterable[Row], files: list[Path], source: str) -> Iterator[Row]:

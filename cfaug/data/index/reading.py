@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from cfaug.core.errors import name_some
 from cfaug.data.sources.row import Description, Row
 from cfaug.data.sources.values import class_caption, one_class_error
-from cfaug.errors import name_some
 
 SHOWN = 80
 """Number of characters of a caption that a line shows."""

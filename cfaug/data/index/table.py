@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
+from cfaug.core.errors import UserError
 from cfaug.data.index.extra_columns import GrowingExtra
 from cfaug.data.index.string_column import GrowingStrings, Strings
 from cfaug.data.sources import Row
 from cfaug.data.sources.image_check import DIGEST_BYTES
 from cfaug.data.sources.row import NAMED_AT_ONCE
-from cfaug.errors import UserError
 
 NUMBERS = {
     "file": np.int32, "offset": np.int64, "length": np.int64, "sets": np.int64,

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from cfaug.core.errors import UserError, name_some
 from cfaug.data.index.index import Index
-from cfaug.errors import UserError, name_some
 
 NAMED = 3
 """Number of sets that a message names."""

@@ -6,6 +6,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from cfaug.core.errors import UserError
+from cfaug.core.files import check_links
 from cfaug.data.sources.caption_list import CaptionList
 from cfaug.data.sources.captioned_parquet import CaptionedParquet, split_home
 from cfaug.data.sources.class_folders import Food101, ImageFolder
@@ -29,8 +31,6 @@ from cfaug.data.sources.row import Reader, Row
 from cfaug.data.sources.snli_ve import SnliVe
 from cfaug.data.sources.social_counterfactuals import SOCIAL_COUNTERFACTUALS
 from cfaug.data.sources.tars import ClipBenchmark, OwnShards, TarReader
-from cfaug.errors import UserError
-from cfaug.files import check_links
 
 __all__ = [
     "IMPORTERS",

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from cfaug.core.errors import UserError
 from cfaug.data.sources.columns import Columns, columns_of
 from cfaug.data.sources.folders import file_digest, images_below, locate
 from cfaug.data.sources.image_check import check_images_differ
 from cfaug.data.sources.records import find_list, image_records, other_lists
 from cfaug.data.sources.row import Description, ErrorCollector, Row, files_identity
 from cfaug.data.sources.values import caption, captions, clean_key, keep_json
-from cfaug.errors import UserError
 
 
 @dataclass(slots=True)

@@ -13,7 +13,9 @@ from itertools import count, groupby
 from pathlib import Path
 from typing import Any
 
-from cfaug.caption_difference import replaced_run
+from cfaug.core.caption_difference import replaced_run
+from cfaug.core.errors import UserError
+from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.data.sources.caption_list import with_negatives
 from cfaug.data.sources.columns import CAPTION, IMAGE, Columns, columns_of, read_columns
 from cfaug.data.sources.image_check import check_images_differ
@@ -28,8 +30,6 @@ from cfaug.data.sources.parquet import (
 )
 from cfaug.data.sources.row import NEGATIVES, Description, ErrorCollector, files_identity
 from cfaug.data.sources.values import caption, captions, clean_key, keep_json
-from cfaug.errors import UserError
-from cfaug.types import CounterfactualSet, Edit, Member
 
 SPLIT = re.compile(
     r"(train|training|validation|valid|val|test|dev|[a-z]\w*(?=-\d{5}-of-\d{5}))[-.].*"

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from cfaug.core.errors import UserError
+from cfaug.core.hidden import visible_files
 from cfaug.data.sources.folders import image_rows, images_below, locate, unread_images, walk
 from cfaug.data.sources.lists import LISTS
 from cfaug.data.sources.row import NAMED_AT_ONCE, Description, ErrorCollector, Row, files_identity
 from cfaug.data.sources.values import class_caption, clean_key, one_class_error
-from cfaug.errors import UserError
-from cfaug.hidden import visible_files
 
 FOOD_TEST = "meta/test.txt"
 SPLITS = {"train", "training", "val", "valid", "validation", "test", "dev"}

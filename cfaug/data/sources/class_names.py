@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from cfaug.errors import UserError, name_some
+from cfaug.core.errors import UserError, name_some
 
 IMAGENET = Path(__file__).with_name("imagenet_classes.tsv")
 """WordNet ids with the names of OpenAI's CLIP (MIT licence), which open_clip lists without ids."""

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
+from cfaug.core.errors import UserError
 from cfaug.data.sources.folders import image_rows, images_below, locate
 from cfaug.data.sources.lists import json_file
 from cfaug.data.sources.released import text_field
 from cfaug.data.sources.row import Description, ErrorCollector, Row, files_identity
 from cfaug.data.sources.values import caption, clean_key
-from cfaug.errors import UserError
 
 ANNOTATIONS = "annotations"
 

@@ -17,7 +17,11 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from cfaug.caption_difference import replaced_run
+from cfaug.core.caption_difference import replaced_run
+from cfaug.core.errors import UserError
+from cfaug.core.files import require_regular
+from cfaug.core.hidden import visible_files
+from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.data.sources.image_check import IMAGES
 from cfaug.data.sources.lists import json_lines
 from cfaug.data.sources.released import (
@@ -27,10 +31,6 @@ from cfaug.data.sources.released import (
 )
 from cfaug.data.sources.row import Description, ErrorCollector, files_identity
 from cfaug.data.sources.values import caption, clean_key
-from cfaug.errors import UserError
-from cfaug.files import require_regular
-from cfaug.hidden import visible_files
-from cfaug.types import CounterfactualSet, Edit, Member
 
 LIST, ZIP, UNPACKED = "examples.jsonl", "images.zip", "images"
 COLUMNS = ("id", "caption_0", "caption_1", "image_0", "image_1")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from cfaug.errors import UserError
+from cfaug.core.errors import UserError
 
 IMAGE = ("image", "file_name", "filename", "filepath", "image_path", "path", "img", "image_name")
 CAPTION = (

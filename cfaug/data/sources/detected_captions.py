@@ -17,6 +17,9 @@ from itertools import groupby
 from pathlib import Path, PurePath
 from typing import Any
 
+from cfaug.core.detections import DETECTIONS, Attribute, Detection, detections_to_json
+from cfaug.core.errors import UserError
+from cfaug.core.types import CounterfactualSet, Member
 from cfaug.data.sources.coco import photo_key
 from cfaug.data.sources.image_check import content_digest
 from cfaug.data.sources.lists import Record
@@ -36,9 +39,6 @@ from cfaug.data.sources.released import MAX_BYTES, require_image
 from cfaug.data.sources.row import Description, ErrorCollector, Row, files_identity
 from cfaug.data.sources.snli_ve import PREMISE
 from cfaug.data.sources.values import caption, clean_key
-from cfaug.detections import DETECTIONS, Attribute, Detection, detections_to_json
-from cfaug.errors import UserError
-from cfaug.types import CounterfactualSet, Member
 
 OBJECTS, ATTRIBUTES = "objects", "attributes"
 

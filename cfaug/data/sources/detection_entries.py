@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cfaug.detections import Attribute, Detection, clip_box
-from cfaug.errors import UserError
+from cfaug.core.detections import Attribute, Detection, clip_box
+from cfaug.core.errors import UserError
 
 READ = (
     "bbox", "category_id", "score", "object_id", "name", "names", "x", "y", "w", "h", "attributes",

@@ -4,8 +4,8 @@
   results, ``image_id``, ``category_id``, ``bbox``, ``score``, with such a file for the categories.
 * Visual Genome: ``objects.json`` and ``attributes.json``, which share ``object_id``s; either one
   alone suffices.
-* Ours: a ``.jsonl`` with an image a line, its name and ``detections`` as ``cfaug.detections`` has
-  them.
+* Ours: a ``.jsonl`` with an image a line, its name and ``detections`` as
+  ``cfaug.core.detections`` has them.
 
 Errors of a file as a whole are raised at once; errors in the objects of one image are raised when
 that image is requested, so that the others can be used.
@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
+from cfaug.core.detections import DETECTIONS, Detection, detections_from_json, most_certain_first
+from cfaug.core.errors import RejectedError, UserError
 from cfaug.data.sources.coco import entries
 from cfaug.data.sources.detection_entries import (
     cut_to_image,
@@ -28,8 +30,6 @@ from cfaug.data.sources.detection_entries import (
 from cfaug.data.sources.lists import json_file, json_lines
 from cfaug.data.sources.released import text_field
 from cfaug.data.sources.row import ErrorCollector
-from cfaug.detections import DETECTIONS, Detection, detections_from_json, most_certain_first
-from cfaug.errors import RejectedError, UserError
 
 MISSING, INVALID = "no detections", "invalid detections"
 """Reasons of examples for which a file has no entry, or an invalid one."""

@@ -12,6 +12,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from cfaug.core.errors import UserError
+from cfaug.core.types import CounterfactualSet, Member
 from cfaug.data.sources.captioned_parquet import split_files, split_home
 from cfaug.data.sources.image_check import content_digest
 from cfaug.data.sources.labelled import class_names_of
@@ -26,8 +28,6 @@ from cfaug.data.sources.parquet import (
 from cfaug.data.sources.row import Description, ErrorCollector, files_identity
 from cfaug.data.sources.snli_ve import PREMISE, UNDECIDED
 from cfaug.data.sources.values import caption, entailment_label
-from cfaug.errors import UserError
-from cfaug.types import CounterfactualSet, Member
 
 IMAGE, HYPOTHESIS, LABEL, FILE = "image", "hypothesis", "label", "filename"
 NO_LABEL = (-1, None, UNDECIDED)

@@ -8,13 +8,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
-from cfaug.addresses import ADDRESS, without_secrets
+from cfaug.core.errors import UserError, name_some
+from cfaug.core.files import require_regular
+from cfaug.core.hidden import is_hidden
+from cfaug.core.safety.addresses import ADDRESS, without_secrets
 from cfaug.data.sources.image_check import IMAGES, UNREAD_IMAGES, Digest, check_image
 from cfaug.data.sources.row import Description, ErrorCollector, Row, files_identity
 from cfaug.data.sources.values import caption, clean_key
-from cfaug.errors import UserError, name_some
-from cfaug.files import require_regular
-from cfaug.hidden import is_hidden
 
 IMAGE_FOLDERS = (
     "", "images", "Images", "photos", "imgs", "img", "flickr30k_images", "flickr30k-images",

@@ -1,4 +1,4 @@
-"""Parquet of pairs, and of counterfactual sets in the format of ``cfaug.data.exporters.hub``."""
+"""Parquet of pairs, and of counterfactual sets in the format of ``cfaug.data.export.hub``."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from cfaug.caption_difference import replaced_run
+from cfaug.core.caption_difference import replaced_run
+from cfaug.core.errors import UserError
+from cfaug.core.types import CounterfactualSet, Edit, Member
+from cfaug.data.shards.codec import build_set
 from cfaug.data.sources.lists import parse_json
 from cfaug.data.sources.parquet import ParquetImporter, Record, image_of
 from cfaug.data.sources.released import text_field
 from cfaug.data.sources.values import caption, clean_key
-from cfaug.data.storage.codec import build_set
-from cfaug.errors import UserError
-from cfaug.types import CounterfactualSet, Edit, Member
 
 # Pairs: image_0, image_1, caption_0, caption_1.
 
@@ -69,7 +69,7 @@ members."""
 
 
 def _read_about(members: list[Part]) -> CounterfactualSet:
-    """Reverse ``cfaug.data.exporters.hub``: values without their own column are in ``about``."""
+    """Reverse ``cfaug.data.export.hub``: values without their own column are in ``about``."""
     where, first, _ = members[0]
     about = parse_json(text_field(first, "about", where), f"{where}: about")
     named = {name: text_field(first, name, where) for name in ("id", "group")}

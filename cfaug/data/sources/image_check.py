@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import NamedTuple
 
-from cfaug.errors import UserError
-from cfaug.pixels import decode_image, is_turned, open_image
+from cfaug.core.errors import UserError
+from cfaug.core.pixels import decode_image, is_turned, open_image
 
 HEAD = 4096
 """Number of bytes of an image that determined its digest before format 3 of indexes."""
@@ -18,7 +18,7 @@ CHUNK = 4 * 2**20
 DIGEST_BYTES = 16
 
 IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
-"""Extensions of formats that ``cfaug.pixels`` decodes."""
+"""Extensions of formats that ``cfaug.core.pixels`` decodes."""
 
 UNREAD_IMAGES = (
     ".avif", ".eps", ".heic", ".heif", ".ico", ".jfif", ".jp2", ".jxl", ".pbm", ".pgm", ".ppm",

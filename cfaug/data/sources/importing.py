@@ -12,9 +12,12 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from cfaug.data.sources import IMPORTERS, Importer, InstructPix2Pix, importer_of, unreadable_error
-from cfaug.data.sources.tars import IMPORTED
-from cfaug.data.storage.shards import (
+from cfaug.core.errors import UserError
+from cfaug.core.files import whole_folder, write_json
+from cfaug.core.messages import say
+from cfaug.core.progress import watch
+from cfaug.core.types import CounterfactualSet
+from cfaug.data.shards.shards import (
     CARD,
     list_committed,
     list_complete,
@@ -22,11 +25,8 @@ from cfaug.data.storage.shards import (
     summarise,
     write_shards,
 )
-from cfaug.errors import UserError
-from cfaug.files import whole_folder, write_json
-from cfaug.messages import say
-from cfaug.progress import watch
-from cfaug.types import CounterfactualSet
+from cfaug.data.sources import IMPORTERS, Importer, InstructPix2Pix, importer_of, unreadable_error
+from cfaug.data.sources.tars import IMPORTED
 
 FORMAT = 2
 """Format 1 had no columns besides captions and images."""

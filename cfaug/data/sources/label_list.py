@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from cfaug.core.errors import UserError
 from cfaug.data.sources.caption_list import (
     CaptionList,
     ListedSet,
@@ -19,7 +20,6 @@ from cfaug.data.sources.columns import CAPTION, IMAGE, one_column
 from cfaug.data.sources.records import find_list, image_records, other_lists
 from cfaug.data.sources.row import Description, ErrorCollector, Row
 from cfaug.data.sources.values import caption, class_caption, keep_json, one_class_error
-from cfaug.errors import UserError
 
 LABEL = ("label", "class", "class_name", "classname", "category")
 

@@ -13,9 +13,9 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
-from cfaug.errors import UserError
-from cfaug.files import require_regular
-from cfaug.messages import say_once
+from cfaug.core.errors import UserError
+from cfaug.core.files import require_regular
+from cfaug.core.messages import say_once
 
 LISTS = (".csv", ".json", ".jsonl", ".tsv")
 """Extensions of lists."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import re
 
+from cfaug.core.errors import UserError
 from cfaug.data.sources.lists import require_unicode
-from cfaug.errors import UserError
 
 LONGEST_CELL = 2**20
 """Maximum number of characters in a cell: a longer one is not a list of names."""

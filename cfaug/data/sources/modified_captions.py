@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cfaug.caption_difference import replaced_run
+from cfaug.core.caption_difference import replaced_run
+from cfaug.core.errors import UserError
+from cfaug.core.types import Example
 from cfaug.data.sources.folders import file_digest
 from cfaug.data.sources.image_check import Digest
 from cfaug.data.sources.lists import LISTS, LONGEST_LINE, list_records, require_unicode
@@ -23,8 +25,6 @@ from cfaug.data.sources.photo_lists import PhotoList, PhotoText, rows_of
 from cfaug.data.sources.row import ErrorCollector, Row
 from cfaug.data.sources.snli_ve import PREMISE
 from cfaug.data.sources.values import caption, clean_key, entailment_label
-from cfaug.errors import UserError
-from cfaug.types import Example
 
 MODIFIED = ("modified", "augmented")
 """Columns of the edited text."""

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import Any
 
+from cfaug.core.errors import UserError
 from cfaug.data.sources.caption_list import ListedSet, image_name, set_rows
 from cfaug.data.sources.columns import Columns, columns_of
 from cfaug.data.sources.folders import images_below, sidecar_lines
 from cfaug.data.sources.records import find_list, image_records
 from cfaug.data.sources.row import Description, ErrorCollector, Row, files_identity
 from cfaug.data.sources.values import caption
-from cfaug.errors import UserError
 
 ORIGINAL = ("original", "originals", "real", "source", "before")
 COUNTERFACTUAL = ("counterfactual", "counterfactuals", "cf", "edited", "after")

@@ -11,12 +11,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cfaug.core.errors import UserError
+from cfaug.core.files import require_regular
+from cfaug.core.hidden import visible_files
+from cfaug.core.types import CounterfactualSet
 from cfaug.data.sources.released import require_image
 from cfaug.data.sources.row import Description, ErrorCollector, files_identity
-from cfaug.errors import UserError
-from cfaug.files import require_regular
-from cfaug.hidden import visible_files
-from cfaug.types import CounterfactualSet
 
 ROWS_AT_ONCE = 16
 PENDING_BYTES = 2 * 2**30

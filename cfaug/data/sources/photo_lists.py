@@ -15,13 +15,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from cfaug.core.errors import UserError
+from cfaug.core.files import check_link
+from cfaug.core.hidden import visible_files
 from cfaug.data.sources.folders import IMAGE_FOLDERS, file_digest, images_below, locate
 from cfaug.data.sources.image_check import Digest
 from cfaug.data.sources.lists import LONGEST_LINE, Record, list_records
 from cfaug.data.sources.row import Description, Row, files_identity
-from cfaug.errors import UserError
-from cfaug.files import check_link
-from cfaug.hidden import visible_files
 
 ENDINGS = (".csv", ".jsonl", ".tsv")
 """Extensions of such lists, which are all read line by line."""

@@ -11,6 +11,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from cfaug.core.errors import UserError
+from cfaug.core.hidden import visible_files
 from cfaug.data.sources.coco import photos_of
 from cfaug.data.sources.columns import CAPTION, IMAGE, columns_of
 from cfaug.data.sources.lists import (
@@ -22,8 +24,6 @@ from cfaug.data.sources.lists import (
     text_lines,
 )
 from cfaug.data.sources.parquet import holds_images, open_parquet, records
-from cfaug.errors import UserError
-from cfaug.hidden import visible_files
 
 NAMES = ("captions", "metadata", "pairs", "annotations", "results")
 """Names of a list that is not the only one, in this order."""

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+from cfaug.core.errors import UserError
+from cfaug.core.types import CounterfactualSet
+from cfaug.data.shards.codec import image_extension
 from cfaug.data.sources.image_check import check_image
 from cfaug.data.sources.lists import require_unicode
 from cfaug.data.sources.row import Description
-from cfaug.data.storage.codec import image_extension
-from cfaug.errors import UserError
-from cfaug.types import CounterfactualSet
 
 MAX_BYTES = 64 * 2**20
 """Maximum size of an encoded image in bytes: far above any photo, far below a bomb."""

@@ -2,8 +2,8 @@
 
 webdataset opens them, and huggingface_hub those of the Hub. They are copied completely into the
 cache before planning, so that mixtures are as exact and restarts as byte-identical as for local
-shards. In the cache and in messages a source has its hidden form (``cfaug.addresses``); what was
-typed goes into the request alone.
+shards. In the cache and in messages a source has its hidden form (``addresses``); what was typed
+goes into the request alone.
 """
 
 from __future__ import annotations
@@ -22,12 +22,19 @@ from pathlib import Path, PurePosixPath
 from subprocess import PIPE
 from typing import IO, Any
 
-from cfaug.addresses import find_typed, hide, reveal, scrub, slow_digest, without_secrets
-from cfaug.data.storage.tar import scan
-from cfaug.errors import UserError, name_some
-from cfaug.files import replace_file, write_json
-from cfaug.locks import hold_lock
-from cfaug.progress import watch
+from cfaug.core.errors import UserError, name_some
+from cfaug.core.files import replace_file, write_json
+from cfaug.core.locks import hold_lock
+from cfaug.core.progress import watch
+from cfaug.core.safety.addresses import (
+    find_typed,
+    hide,
+    reveal,
+    scrub,
+    slow_digest,
+    without_secrets,
+)
+from cfaug.data.shards.tar import scan
 
 SCHEMES = ("http", "https", "hf", "gs", "pipe")
 """Supported schemes; the programs that read them (curl, gsutil) must be installed."""

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
+from cfaug.core.errors import UserError
 from cfaug.data.sources.image_check import Digest
-from cfaug.errors import UserError
 
 NEGATIVES = "negatives"
 """Key in a member's ``extra``: a list of captions that are wrong about its image."""

@@ -12,12 +12,12 @@ from pathlib import Path, PurePath
 from sys import intern
 from typing import Any
 
+from cfaug.core.errors import UserError
 from cfaug.data.sources.lists import json_lines
 from cfaug.data.sources.photo_lists import PhotoList, PhotoText, rows_of
 from cfaug.data.sources.released import text_field
 from cfaug.data.sources.row import ErrorCollector, Row
 from cfaug.data.sources.values import caption, clean_key, entailment_label
-from cfaug.errors import UserError
 
 PHOTO = ("Flickr30K_ID", "Flickr30kID", "Flikr30kID")
 """Names of the column of the photo's number in two releases of the data and one of its mirrors."""

@@ -1,7 +1,7 @@
 """SocialCounterfactuals: grids of two attributes over one subject, with an image in each row.
 
-The released files, and our own export in their columns (``cfaug.data.exporters.hub``), give the
-same records: see ``cfaug.grids``.
+The released files, and our own export in their columns (``cfaug.data.export.hub``), give the
+same records: see ``cfaug.core.grids``.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from cfaug.articles import right_articles
+from cfaug.core.articles import right_articles
+from cfaug.core.errors import UserError
+from cfaug.core.grids import GridMember, grid_edit, require_attributes
+from cfaug.core.types import CounterfactualSet, Member
 from cfaug.data.sources.hub_sets import rebuild_set
 from cfaug.data.sources.lists import parse_json
 from cfaug.data.sources.parquet import ParquetImporter, Record, image_of
 from cfaug.data.sources.released import text_field
 from cfaug.data.sources.values import caption, clean_key
-from cfaug.errors import UserError
-from cfaug.grids import GridMember, grid_edit, require_attributes
-from cfaug.types import CounterfactualSet, Member
 
 SOCIAL = ("dataset_segment", "counterfactual_set", "a1_type", "a2_type", "caption", "a1", "a2")
 

@@ -11,18 +11,18 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from cfaug.core.errors import UserError, name_some
+from cfaug.core.files import check_link, require_regular
+from cfaug.core.hidden import visible_files
+from cfaug.core.types import KEY_PATTERN
+from cfaug.data.shards.shards import list_complete, list_unfinished, read_commit
+from cfaug.data.shards.tar import Sample, scan
 from cfaug.data.sources.class_names import make_distinct
 from cfaug.data.sources.folders import hidden_phrase
 from cfaug.data.sources.image_check import IMAGES, Digest, check_image
 from cfaug.data.sources.lists import json_file
 from cfaug.data.sources.row import NEGATIVES, Description, ErrorCollector, Row, files_identity
 from cfaug.data.sources.values import caption, class_caption, clean_key
-from cfaug.data.storage.shards import list_complete, list_unfinished, read_commit
-from cfaug.data.storage.tar import Sample, scan
-from cfaug.errors import UserError, name_some
-from cfaug.files import check_link, require_regular
-from cfaug.hidden import visible_files
-from cfaug.types import KEY_PATTERN
 
 IMPORTED = "imported.json"
 """The file beside imported shards that names the source's columns in them."""

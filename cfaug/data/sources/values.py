@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from cfaug.core.errors import UserError
+from cfaug.core.types import ENTAILMENT, KEY_PATTERN
 from cfaug.data.sources.class_names import class_words
 from cfaug.data.sources.lists import require_unicode
-from cfaug.errors import UserError
-from cfaug.types import ENTAILMENT, KEY_PATTERN
 
 LIST_IN_A_CELL = re.compile(r"\s*\[\s*(['\"]).*\1\s*,?\s*\]\s*", re.DOTALL)
 """A list of captions in a field of a csv: NegCLIP's negatives, or a list written by pandas."""
@@ -105,7 +105,7 @@ def class_caption(label: str) -> str:
 
 
 def entailment_label(label: object, where: str) -> str:
-    """Return a label of ``cfaug.types.ENTAILMENT``.
+    """Return a label of ``cfaug.core.types.ENTAILMENT``.
 
     Raises:
         UserError: if the label is not one of them, naming ``where``.

@@ -27,14 +27,14 @@ from typing import Any
 
 import numpy as np
 
-from cfaug.rng import derive
+from cfaug.core.rng import derive
+from cfaug.core.types import CounterfactualSet, Edit, Member
+from cfaug.core.world_source import COMPOSITIONAL
 from cfaug.shapescapes.compositional.edits import CLAIMS, EDITS, SINGLE, Law, Pair, choose
 from cfaug.shapescapes.compositional.pictures import Description, Form, Picture, say
 from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.vocabulary import FRAMES
 from cfaug.shapescapes.world import World
-from cfaug.types import CounterfactualSet, Edit, Member
-from cfaug.world_source import COMPOSITIONAL
 
 CATEGORY, SET, NAME = "category", "set", "shapescapes"
 TRUE, FALSE = "true", "false"

@@ -13,11 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cfaug.bench.embed import Pixels, embed_images, embed_texts
-from cfaug.bench.identity import fingerprint
-from cfaug.bench.item_names import cluster_rows, name_rows
-from cfaug.bench.source import SourceBenchmark
-from cfaug.types import (
+from cfaug.core.types import (
     CLUSTER,
     ITEM,
     Edit,
@@ -29,6 +25,10 @@ from cfaug.types import (
     Proposal,
     Scores,
 )
+from cfaug.evaluate.embed import Pixels, embed_images, embed_texts
+from cfaug.evaluate.fingerprint import fingerprint
+from cfaug.evaluate.item_names import cluster_rows, name_rows
+from cfaug.evaluate.source import SourceBenchmark
 
 
 @dataclass(frozen=True)

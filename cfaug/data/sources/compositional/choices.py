@@ -8,6 +8,8 @@ from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 
+from cfaug.core.errors import UserError
+from cfaug.core.files import require_regular
 from cfaug.data.sources.compositional.item import (
     FALSE,
     TRUE,
@@ -18,8 +20,6 @@ from cfaug.data.sources.compositional.item import (
     named_files,
 )
 from cfaug.data.sources.compositional.photos import box_of
-from cfaug.errors import UserError
-from cfaug.files import require_regular
 
 HEAD = 4096
 """Number of bytes of a list by which it is recognised."""

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
+from cfaug.core.errors import UserError
 from cfaug.data.sources.lists import json_file
 from cfaug.data.sources.values import caption
-from cfaug.errors import UserError
 
 TRUE, FALSE = "true", "false"
 """Labels of a choice's captions."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cfaug.core.errors import UserError, name_some
 from cfaug.data.sources.captioned_parquet import split_home
 from cfaug.data.sources.coco import coco_photo
 from cfaug.data.sources.compositional.item import Item, ItemForm
@@ -19,7 +20,6 @@ from cfaug.data.sources.compositional.photos import (
 )
 from cfaug.data.sources.row import Description, ErrorCollector, Row, files_identity
 from cfaug.data.sources.values import clean_key
-from cfaug.errors import UserError, name_some
 
 NAMED = 5
 """Number of items that a message names."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
+from cfaug.core.errors import UserError
 from cfaug.data.sources.compositional.item import (
     Entry,
     Item,
@@ -18,7 +19,6 @@ from cfaug.data.sources.compositional.item import (
 )
 from cfaug.data.sources.image_check import IMAGES
 from cfaug.data.sources.lists import json_file, json_lines, list_records
-from cfaug.errors import UserError
 
 IMAGE_KIND = "image_kind"
 """An extra column: whether a member's image is ``real`` or ``synthetic``."""

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
+from cfaug.core.errors import UserError
+from cfaug.core.files import require_regular
+from cfaug.core.pixels import MAX_PIXELS, open_image
 from cfaug.data.sources.compositional.item import Box, ItemForm, ItemPhoto
 from cfaug.data.sources.folders import IMAGE_FOLDERS, file_digest, locate
 from cfaug.data.sources.image_check import CHUNK, Digest
 from cfaug.data.sources.released import MAX_BYTES
-from cfaug.errors import UserError
-from cfaug.files import require_regular
-from cfaug.pixels import MAX_PIXELS, open_image
 
 
 class MissingPhotoError(UserError):

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cfaug.caption_difference import replaced_run
+from cfaug.core.caption_difference import replaced_run
+from cfaug.core.errors import UserError
+from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.data.sources.captioned_parquet import split_files, split_home
 from cfaug.data.sources.coco import coco_photo
 from cfaug.data.sources.compositional.item import Entry, Item, ItemForm, ItemPhoto
@@ -17,8 +19,6 @@ from cfaug.data.sources.parquet import holds_images, image_of, open_parquet, par
 from cfaug.data.sources.question_sets.columns import ArrowStream
 from cfaug.data.sources.row import Description, ErrorCollector, files_identity
 from cfaug.data.sources.values import clean_key
-from cfaug.errors import UserError
-from cfaug.types import CounterfactualSet, Edit, Member
 
 ARROW_FOLDERS = ("", "test", "data", "data/test")
 """Folders with the streams of ``save_to_disk``."""

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from cfaug.core.errors import UserError
 from cfaug.data.sources.captioned_parquet import split_files, split_home
 from cfaug.data.sources.compositional.item import Entry, Item, ItemForm, ItemPhoto, file_entries
 from cfaug.data.sources.lists import list_records
 from cfaug.data.sources.parquet import column_names, parquet_files, records
-from cfaug.errors import UserError
 
 PHOTO, CAPTION, WRONG, WRONG_IMAGE = "image_id", "caption", "negative_caption", "negative_image"
 """Columns of both; the last is TROHN-Img's."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from cfaug.core.errors import UserError
+from cfaug.core.question_sets import AskedImage
 from cfaug.data.sources.question_sets.form import QuestionForm
 from cfaug.data.sources.question_sets.own import OWN
 from cfaug.data.sources.question_sets.released import (
@@ -19,8 +21,6 @@ from cfaug.data.sources.question_sets.released import (
 )
 from cfaug.data.sources.question_sets.rows import SetTable, open_table
 from cfaug.data.sources.row import ErrorCollector
-from cfaug.errors import UserError
-from cfaug.question_sets import AskedImage
 
 __all__ = ["FORMS", "read_questions"]
 

@@ -11,9 +11,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from cfaug.core.errors import UserError
+from cfaug.core.files import require_regular
 from cfaug.data.sources.parquet import DAMAGE, ROWS_AT_ONCE, holds_images, open_parquet
-from cfaug.errors import UserError
-from cfaug.files import require_regular
 
 
 @dataclass

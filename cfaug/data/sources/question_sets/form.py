@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from cfaug.core.errors import UserError
+from cfaug.core.question_sets import AskedImage
 from cfaug.data.sources.question_sets.rows import SetRow
 from cfaug.data.sources.row import ErrorCollector
-from cfaug.errors import UserError
-from cfaug.question_sets import AskedImage
 
 YES_NO = ("yes", "no")
 """Options of yes-or-no questions, in this order."""

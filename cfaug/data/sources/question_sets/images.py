@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from cfaug.core.errors import UserError
+from cfaug.core.files import require_regular
 from cfaug.data.sources.folders import IMAGE_FOLDERS
 from cfaug.data.sources.image_check import content_digest
 from cfaug.data.sources.photo_lists import find_photo
 from cfaug.data.sources.released import MAX_BYTES, require_image
-from cfaug.errors import UserError
-from cfaug.files import require_regular
 
 
 @dataclass(frozen=True)
 class FileImage:
-    """An image in its own file: a ``cfaug.types.SourceImage``.
+    """An image in its own file: a ``cfaug.core.types.SourceImage``.
 
     Attributes:
         file: the absolute path of the file.
@@ -54,7 +54,7 @@ class FileImage:
 
 @dataclass(frozen=True)
 class EmbeddedImage:
-    """An encoded image inside another file: a ``cfaug.types.SourceImage``, loaded on demand.
+    """An encoded image inside another file: a ``cfaug.core.types.SourceImage``, loaded on demand.
 
     Attributes:
         name: the place of the image, for messages; equal only for equal images.

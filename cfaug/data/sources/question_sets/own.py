@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from cfaug.core.errors import UserError
+from cfaug.core.question_sets import BASIC, COUNTERFACTUAL, NO_OPTION, AskedImage, AskedQuestion
 from cfaug.data.sources.question_sets.form import QuestionForm, read_each
 from cfaug.data.sources.question_sets.rows import SetRow
 from cfaug.data.sources.released import text_field
 from cfaug.data.sources.values import clean_key
-from cfaug.errors import UserError
-from cfaug.question_sets import BASIC, COUNTERFACTUAL, NO_OPTION, AskedImage, AskedQuestion
 
 USED = ("id", "image", "group", "category", "basic", "counterfactuals")
 USED_OF_QUESTION = ("q", "options", "answer")

@@ -10,18 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from cfaug.data.sources.question_sets.form import (
-    YES_NO,
-    QuestionForm,
-    read_each,
-    split_options,
-    yes_or_no,
-)
-from cfaug.data.sources.question_sets.rows import SetRow
-from cfaug.data.sources.row import ErrorCollector
-from cfaug.data.sources.values import clean_key
-from cfaug.errors import UserError
-from cfaug.question_sets import (
+from cfaug.core.errors import UserError
+from cfaug.core.question_sets import (
     BASIC,
     CLOSED,
     COUNTERFACTUAL,
@@ -32,6 +22,16 @@ from cfaug.question_sets import (
     AskedImage,
     AskedQuestion,
 )
+from cfaug.data.sources.question_sets.form import (
+    YES_NO,
+    QuestionForm,
+    read_each,
+    split_options,
+    yes_or_no,
+)
+from cfaug.data.sources.question_sets.rows import SetRow
+from cfaug.data.sources.row import ErrorCollector
+from cfaug.data.sources.values import clean_key
 
 # C-VQA (Zhang et al., 2023), https://github.com/Letian2003/C-VQA: a question, and the same question
 # under a condition, a row. Of C-VQA-Real the answers are numbers, yes or no, without options; of

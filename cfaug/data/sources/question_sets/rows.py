@@ -9,6 +9,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from cfaug.core.errors import UserError
+from cfaug.core.files import check_links
+from cfaug.core.hidden import visible_files
+from cfaug.core.types import SourceImage
 from cfaug.data.sources.captioned_parquet import split_files, split_home
 from cfaug.data.sources.lists import LISTS, list_records
 from cfaug.data.sources.parquet import (
@@ -22,10 +26,6 @@ from cfaug.data.sources.parquet import (
 from cfaug.data.sources.question_sets.columns import ArrowStream, ParquetColumn
 from cfaug.data.sources.question_sets.images import EmbeddedImage, Photos
 from cfaug.data.sources.released import text_field
-from cfaug.errors import UserError
-from cfaug.files import check_links
-from cfaug.hidden import visible_files
-from cfaug.types import SourceImage
 
 STREAM_FOLDERS = ("", "data", "test", "data/test")
 """Folders in which ``save_to_disk`` puts the files of a set, and of its split ``test``."""

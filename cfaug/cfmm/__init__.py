@@ -1,0 +1,1 @@
+"""CFMM: basic and counterfactual questions about images."""

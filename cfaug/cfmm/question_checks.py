@@ -1,0 +1,238 @@
+"""Checks of questions: an answer in the condition, equal options, and more.
+
+CFMM discards questions whose condition contains the answer (section 3.3, information leakage): "If
+I painted this bus blue, what color would it be?" can be answered without the image.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cfaug.core.question_sets import (
+    CLOSED,
+    COUNTERFACTUAL,
+    DISPUTED,
+    FEWEST_OPTIONS,
+    PRESUPPOSITION,
+    AskedImage,
+    AskedQuestion,
+)
+from cfaug.editing.baselines.numbers import ONES
+from cfaug.editing.sentence import normalise
+from cfaug.stats.significance import holm
+
+NO_ANSWER, NOT_AN_OPTION, FEW_OPTIONS, EQUAL_OPTIONS = (
+    "answer missing", "answer is no option", "fewer than two options", "equal options",
+)  # fmt: skip
+SIMILAR_OPTIONS, LEAK, NO_CONDITION, DUPLICATED, UNBALANCED, DISPUTED_ANSWER = (
+    "options differ in case or space only", "answer in the condition", "condition missing",
+    "duplicated question", "position of the answer", "answer disputed",
+)  # fmt: skip
+
+FATAL = frozenset({NOT_AN_OPTION, FEW_OPTIONS, EQUAL_OPTIONS})
+"""Problems with which a question cannot be scored."""
+
+EXAMPLES = 3
+"""Number of questions that a problem names."""
+
+SIGNIFICANT = 0.01
+"""The p-value, corrected by Holm's method, below which right answers' positions are unbalanced."""
+
+MARKER = re.compile(
+    r"\b(?:if|unless|suppos(?:e|ing)|imagin(?:e|ing)|assum(?:e|ing)|provided|pretend(?:ing)?"
+    r"|without|in case)\b|^\s*(?:had|were|should)\b",
+    re.IGNORECASE,
+)
+"""The beginnings of conditions."""
+
+CONDITION_ENDS = re.compile(
+    r",\s*(?:then\s+)?(?=(?:how|what|which|who|whose|whom|where|when|why|would|will|could|can|might"
+    r"|is|are|do|does|should|in\s+(?:which|what)|on\s+(?:which|what)|at\s+what|to\s+which)\b)"
+    r"|[.?!](?:\s|$)",
+    re.IGNORECASE,
+)
+
+NUMBERS = {word: str(number) for number, word in enumerate((*ONES, "twenty"))}
+ARTICLES = frozenset({"a", "an", "the"})
+YES_OR_NO = frozenset({"yes", "no"})
+"""Answers that a condition may contain without giving them away: "if there were no dog, ..."."""
+
+
+@dataclass(frozen=True)
+class QuestionProblem:
+    """A problem of some questions.
+
+    Attributes:
+        what: the name of the problem.
+        count: the number of questions with it; for positions, of right answers at the most frequent
+            one.
+        of: the total number of questions; for positions, of tested ones.
+        examples: the first questions with the problem, each with its place and the details.
+        fatal: whether questions with the problem cannot be scored.
+    """
+
+    what: str
+    count: int
+    of: int
+    examples: tuple[str, ...] = field(default=())
+    fatal: bool = False
+
+    def __str__(self) -> str:
+        named = "; ".join(self.examples)
+        return f"{self.what}: {self.count:,} of {self.of:,}" + (f" ({named})" if named else "")
+
+
+def validate(images: Sequence[AskedImage]) -> list[QuestionProblem]:
+    """Return the problems of a question set, fatal ones first, with counts and examples.
+
+    Args:
+        images: the images of a set with their questions; they are not decoded.
+    """
+    found: dict[str, list[str]] = {}
+    total = 0
+    seen: dict[Hashable, str] = {}
+    for image in images:
+        for question in image.questions:
+            total += 1
+            place = f"{image.key}/{question.id}"
+            for what, why in check_question(question):
+                found.setdefault(what, []).append(f"{place}: {why}")
+            same = (_identity(image), normalise(question.text).casefold())
+            if (first := seen.setdefault(same, place)) != place:
+                found.setdefault(DUPLICATED, []).append(f"{place}: as {first}")
+    problems = [
+        QuestionProblem(what, len(some), total, tuple(some[:EXAMPLES]), what in FATAL)
+        for what, some in found.items()
+    ]
+    problems.sort(key=lambda one: (not one.fatal, one.what))
+    return problems + list(_unbalanced(images))
+
+
+def _identity(image: AskedImage) -> Hashable:
+    """Return a key that is equal for entries about the same image, without decoding images."""
+    shown = image.image
+    return shown if shown is not None and isinstance(shown, Hashable) else image.key
+
+
+def check_question(question: AskedQuestion) -> Iterator[tuple[str, str]]:
+    """Yield (problem, reason) for one question by itself.
+
+    Args:
+        question: a question of any kind; only a counterfactual one has a condition.
+    """
+    yield from _check_options(question)
+    if DISPUTED in question.extra:
+        yield DISPUTED_ANSWER, str(question.extra[DISPUTED])
+    if question.kind != COUNTERFACTUAL:
+        return
+    said = condition(question)
+    if not said:
+        yield NO_CONDITION, repr(question.text)
+    elif question.right is not None and leaks(question.right, said):
+        yield LEAK, f"{question.right!r} stands in {said!r}"
+
+
+def _check_options(question: AskedQuestion) -> Iterator[tuple[str, str]]:
+    options = question.options
+    if len(options) < FEWEST_OPTIONS:
+        yield FEW_OPTIONS, ", ".join(options) or "none"
+    if question.answer is None:
+        yield NO_ANSWER, repr(question.text)
+    elif question.right is None:
+        said = question.extra.get("answer", question.answer)
+        yield NOT_AN_OPTION, f"{said!r} of {len(options)} options"
+    twice = [one for one, count in Counter(options).items() if count > 1]
+    if twice:
+        yield EQUAL_OPTIONS, repr(twice[0])
+    elif len({"".join(one.split()).casefold() for one in options}) < len(options):
+        yield SIMILAR_OPTIONS, ", ".join(map(repr, options))
+
+
+def condition(question: AskedQuestion) -> str:
+    """Return the condition of a counterfactual question, from its set or from its text.
+
+    >>> text = "If I painted this bus blue, what color would it be?"
+    >>> condition(AskedQuestion("c1", "counterfactual", text, ("blue", "red"), 0))
+    'If I painted this bus blue'
+
+    Returns:
+        The condition, with its marker if it is part of the text; empty if there is none.
+    """
+    found = find_condition(question.text)
+    if not found:
+        return ""
+    stated = question.extra.get(PRESUPPOSITION)
+    return stated.strip() if isinstance(stated, str) and stated.strip() else found
+
+
+def find_condition(text: str) -> str:
+    """Return the part of a text that states a condition; empty if there is none.
+
+    >>> find_condition("How many would there be if two left? Count.")
+    'if two left'
+    """
+    found = MARKER.search(text)
+    if found is None:
+        return ""
+    rest = text[found.start() :]
+    end = CONDITION_ENDS.search(rest)
+    return rest[: None if end is None else end.start()].strip()
+
+
+def leaks(answer: str, said: str) -> bool:
+    """Return whether a condition contains an answer as whole words; numbers as words or digits.
+
+    >>> leaks("blue", "If I painted this bus blue"), leaks("3", "if three dogs came")
+    (True, True)
+    >>> leaks("red", "if it were covered"), leaks("no", "if there were no dogs")
+    (False, False)
+    """
+    wanted, words = plain(answer).split(), plain(said).split()
+    if not wanted or " ".join(wanted) in YES_OR_NO:
+        return False
+    return any(words[at : at + len(wanted)] == wanted for at in range(len(words)))
+
+
+def plain(text: str) -> str:
+    """Return the words of a text for comparison: without case, articles and punctuation.
+
+    >>> plain("The TWO  dogs' tails!")
+    '2 dogs tails'
+    """
+    words = re.findall(r"\w+", text.casefold())
+    return " ".join(NUMBERS.get(word, word) for word in words if word not in ARTICLES)
+
+
+def _unbalanced(images: Sequence[AskedImage]) -> Iterator[QuestionProblem]:
+    """Yield a problem for each kind of question whose right answers prefer a position.
+
+    The test of equally likely positions is a chi-squared test, or exact for two options. Questions
+    with fixed options, such as yes and no, are left out: their text determines the position.
+    """
+    from scipy.stats import binomtest, chisquare
+
+    counts: dict[tuple[str, int], np.ndarray] = {}
+    for question in (one for image in images for one in image.questions):
+        n = len(question.options)
+        if question.right is not None and n > 1 and not _is_fixed(question):
+            counts.setdefault((question.kind, n), np.zeros(n, int))[question.answer] += 1
+    tested = sorted(counts.items())
+    found = [
+        binomtest(int(one[0]), int(one.sum())).pvalue if len(one) == 2 else chisquare(one).pvalue
+        for _, one in tested
+    ]
+    for ((kind, n), one), p in zip(tested, holm(found) if found else (), strict=True):
+        if p < SIGNIFICANT:
+            at = int(one.argmax())
+            example = f"{kind}, {n} options: the right answer is number {at} (p = {p:.2g})"
+            yield QuestionProblem(UNBALANCED, int(one[at]), int(one.sum()), (example,))
+
+
+def _is_fixed(question: AskedQuestion) -> bool:
+    said = {plain(one) for one in question.options}
+    return bool(question.extra.get(CLOSED)) or said <= YES_OR_NO

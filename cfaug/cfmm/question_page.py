@@ -1,0 +1,310 @@
+"""``<benchmark>.html``: questions about images, and models' answers to them.
+
+Accuracies by category, with intervals, with and without the image; then images with their
+questions: the options, the marked condition, each model's answer beside that of the same model
+without the image. Nothing in a question is ever read as markup: the script sets text. One file that
+opens offline.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cfaug.cfmm.answering import phi_interval
+from cfaug.cfmm.question_checks import find_condition
+from cfaug.cfmm.question_items import (
+    ACCURACIES,
+    BLIND,
+    PRIOR,
+    SEEN,
+    QuestionAnswers,
+    QuestionItems,
+)
+from cfaug.cfmm.question_tests import compare_kinds
+from cfaug.core.errors import UserError
+from cfaug.core.question_sets import COUNTERFACTUAL
+from cfaug.core.rng import derive, generator
+from cfaug.core.types import CLUSTER, ITEM
+from cfaug.report.model_pages import ModelPage
+from cfaug.report.numbers import DASH, p_text, percent, points
+from cfaug.stats.item_tests import cluster_bootstrap
+
+THUMBNAIL = 160
+"""Longest side of a picture: 200 of them make a page of about 2 MB."""
+
+LIMIT = 200
+"""Most images that are shown; from more, a sample."""
+
+WRITTEN = 600
+"""Most characters of a written answer or rationale that are shown."""
+
+ASKED = {SEEN: "With the image", BLIND: "Without the image", PRIOR: "Options alone"}
+"""Names of the ways of asking, in this order."""
+
+HEADS = {"right": "right", "acc_b": "basic (acc_b)", "acc_c": "counterfactual (acc_c)",
+         "acc_plus": "both (acc+)", "strict": "all about an image (strict)",
+         "q_acc": "whole questions (q_acc)", "f_acc": "whole figures (f_acc)"}  # fmt: skip
+
+
+class ShownAnswers(QuestionAnswers):
+    """Answers with their questions."""
+
+    NEEDED: ClassVar[tuple[str, ...]] = (
+        *QuestionAnswers.NEEDED, "image", "question", "options", "answer", "chosen", "left_out",
+    )  # fmt: skip
+
+    @cached_property
+    def pairs(self) -> QuestionItems | None:
+        """Answers to basic and counterfactual questions, where there are both."""
+        if not set(ACCURACIES) <= set(self.items.columns):
+            return None
+        return QuestionItems(self.model, self.items)
+
+    @cached_property
+    def options(self) -> list[list[str]]:
+        """The options of each question."""
+        found = []
+        for name, text in zip(self.texts(ITEM), self.texts("options"), strict=True):
+            try:
+                listed = json.loads(text)
+            except (ValueError, RecursionError):
+                listed = None
+            if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
+                raise UserError(
+                    f"the items of {self.items.benchmark}: the options of {name} should be a list "
+                    f"of texts; {self.renew}"
+                )
+            found.append(listed)
+        return found
+
+    def number(self, row: int, column: str) -> int | None:
+        """Return the index of the option that a column names; ``None`` without one."""
+        if column not in self.items.columns:
+            return None
+        said, options = self.texts(column)[row], self.options[row]
+        return options.index(said) if said in options else None
+
+
+def question_page(limit: int | None = LIMIT) -> ModelPage[ShownAnswers]:
+    """Return the definition of the page.
+
+    Args:
+        limit: most images to show, 1 or more; ``None`` shows all.
+    """
+
+    def make(answers: Sequence[ShownAnswers]) -> _Page:
+        return _Page(answers, limit)
+
+    return ModelPage("questions.html", ShownAnswers, "questions", make, THUMBNAIL)
+
+
+def verdict(one: ShownAnswers) -> str:
+    """Say in a sentence what share a model answers right, and the fall with a condition."""
+    blind = ""
+    if one.has(f"{BLIND}right"):
+        own = float(np.nanmean(one.items.metric(f"{BLIND}right")))
+        blind = f"; {percent(own, 1)} % of all without the image"
+    right = one.items.metric("right")
+    pairs = one.pairs
+    (drop,) = compare_kinds([[pairs]]) if pairs is not None else (None,)
+    if pairs is None or drop is None:
+        mean = float(np.nanmean(right))
+        return (
+            f"{one.model} answers {percent(mean, 1)} % of {np.isfinite(right).sum():,} questions "
+            f"right{blind}."
+        )
+    test = drop.test
+    found = pairs.images.measure()
+    said = (
+        f"{one.model} answers {percent(found.acc_b, 1)} % of {drop.images:,} basic and "
+        f"{percent(found.acc_c, 1)} % of their counterfactual questions right: "
+        f"{points(-test.mean.mean)} points (p = {p_text(drop.p)}, whole images exchanged)"
+    )
+    if drop.phi is not None:
+        said += f"; phi {_signed(drop.phi.mean)}"
+        if not math.isnan(drop.phi_low):
+            said += f" [{_signed(drop.phi_low)}, {_signed(drop.phi_high)}]"
+    return f"{said}{blind}."
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Rows of a table: all questions, or those of one category."""
+
+    name: str
+    rows: np.ndarray
+
+
+class _Page:
+    """Turns answers into data for the script."""
+
+    def __init__(self, answers: Sequence[ShownAnswers], limit: int | None) -> None:
+        self.answers = answers
+        self.first = answers[0]
+        self.images: dict[str, str] = {}
+        self._places: dict[str, int] = {}
+        self._rows_of: dict[str, list[int]] = {}
+        for row, key in enumerate(self.first.keys):
+            self._rows_of.setdefault(key, []).append(row)
+        self._shown = self._choose(limit)
+
+    @property
+    def verdicts(self) -> list[str]:
+        return [verdict(one) for one in self.answers]
+
+    @property
+    def subtitle(self) -> str:
+        every, shown = len(self._rows_of), len(self._shown)
+        some = "" if shown == every else f"; {shown:,} images shown, drawn at random"
+        left_out = sum(bool(one) for one in self.first.texts("left_out"))
+        without = f"; {left_out:,} left out" if left_out else ""
+        return f"{len(self.first):,} questions about {every:,} images{without}{some}"
+
+    def _choose(self, limit: int | None) -> list[str]:
+        """Return the images to show, in the order of the items: those with the smallest hashes."""
+        every = list(self._rows_of)
+        if limit is None or len(every) <= limit:
+            return every
+        drawn = set(sorted(every, key=lambda key: derive(0, "question_page", key))[:limit])
+        return [key for key in every if key in drawn]
+
+    def content(self) -> dict[str, Any]:
+        """Return everything but the pictures: the script explains its letters."""
+        return {
+            "models": [one.model for one in self.answers],
+            "categories": list(self.first.categories),
+            "kinds": list(dict.fromkeys(self.first.texts("kind"))),
+            "asked": [ASKED[prefix] for prefix in ASKED if self._is_asked(prefix)],
+            "tables": [list(self._tables(one)) for one in self.answers],
+            "images": [self._image(key) for key in self._shown],
+        }
+
+    def _is_asked(self, prefix: str) -> bool:
+        return any(one.has(f"{prefix}right") for one in self.answers)
+
+    @cached_property
+    def _parts(self) -> list[_Part]:
+        names = np.array(self.first.category_of, object)
+        found = [_Part(one, np.flatnonzero(names == one)) for one in self.first.categories]
+        return [*(found if len(found) > 1 else []), _Part("all", np.arange(len(names)))]
+
+    def _tables(self, one: ShownAnswers) -> Iterator[dict[str, Any]]:
+        """Yield tables: t title, h headers, r rows of texts."""
+        for prefix, title in ASKED.items():
+            metrics = [name for name in HEADS if one.has(f"{prefix}{name}")]
+            if not metrics:
+                continue
+            heads = ["category", "questions", *(HEADS[name] for name in metrics)]
+            with_phi = one.pairs is not None and prefix == SEEN
+            rows = []
+            for part in self._parts:
+                counted = np.isfinite(one.items.metric(f"{prefix}right")[part.rows]).sum()
+                cells = [_cell(one, f"{prefix}{name}", part) for name in metrics]
+                phi = [_phi(one.pairs, part)] if with_phi and one.pairs is not None else []
+                rows.append([part.name, f"{counted:,}", *cells, *phi])
+            yield {"t": title, "h": [*heads, *(["phi"] if with_phi else [])], "r": rows}
+
+    def _image(self, key: str) -> dict[str, Any]:
+        """Return an image: k key, c category, p picture, q questions."""
+        rows = self._rows_of[key]
+        return {
+            "k": key,
+            "c": self.first.category_of[rows[0]],
+            "p": self._picture(rows[0]),
+            "q": [self._question(row) for row in rows],
+        }
+
+    def _picture(self, row: int) -> int | None:
+        """Return the number of an image's picture; equal images share one."""
+        digest = self.first.texts("image")[row]
+        if not digest:
+            return None
+        self.images.setdefault(digest, digest)
+        return self._places.setdefault(digest, len(self._places))
+
+    def _question(self, row: int) -> dict[str, Any]:
+        """Return a question: i item, k kind, t text in pieces, o options, a right one, m models."""
+        one = self.first
+        kind = one.texts("kind")[row]
+        return {
+            "i": one.texts(ITEM)[row],
+            "k": kind,
+            "t": _pieces(one.texts("question")[row], kind == COUNTERFACTUAL),
+            "o": one.options[row],
+            "a": one.number(row, "answer"),
+            "m": [self._answer(own, row) for own in self.answers],
+        }
+
+    def _answer(self, own: ShownAnswers, row: int) -> dict[str, Any]:
+        """Return an answer: c chosen and r right (1, 0, null) for each way of asking.
+
+        l is the reason if it was left out, w the model's text, f whether the reduction decides.
+        """
+        ways = [prefix for prefix in ASKED if self._is_asked(prefix)]
+        found: dict[str, Any] = {
+            "c": [own.number(row, f"{prefix}chosen") for prefix in ways],
+            "r": [_right(own, f"{prefix}right", row) for prefix in ways],
+        }
+        columns = own.items.columns
+        if reason := own.texts("left_out")[row]:
+            found["l"] = reason
+        for name in ("written", "rationale"):
+            if name in columns and (text := own.texts(name)[row]):
+                found["w"] = text if len(text) <= WRITTEN else f"{text[:WRITTEN]} …"
+        if "flips" in columns and own.items.metric("flips")[row] > 0:
+            found["f"] = 1
+        return found
+
+
+def _right(own: ShownAnswers, column: str, row: int) -> int | None:
+    if column not in own.items.columns:
+        return None
+    value = own.items.metric(column)[row]
+    return None if math.isnan(value) else int(value)
+
+
+def _pieces(text: str, conditional: bool) -> list[str]:
+    """Return a question in pieces, with its condition at the odd place."""
+    said = find_condition(text) if conditional else ""
+    if not said:
+        return [text]
+    before, _, after = text.partition(said)
+    return [before, said, after]
+
+
+def _cell(one: ShownAnswers, metric: str, part: _Part) -> str:
+    """Return a mean in percent, with its interval over whole clusters of images."""
+    values = one.items.metric(metric)[part.rows]
+    known = np.isfinite(values)
+    if not known.any():
+        return DASH
+    clusters = np.array(one.texts(CLUSTER), object)[part.rows][known]
+    rng = generator(0, "question_page", metric, part.name)
+    return _interval(cluster_bootstrap(values[known], clusters.astype(str), rng))
+
+
+def _interval(mean: Any) -> str:
+    if math.isnan(mean.low):
+        return percent(mean.mean, 1)
+    return f"{percent(mean.mean, 1)} [{percent(mean.low, 1)}, {percent(mean.high, 1)}]"
+
+
+def _phi(pairs: QuestionItems, part: _Part) -> str:
+    own = pairs.take(part.rows).images
+    phi = own.measure().phi
+    if math.isnan(phi):
+        return DASH
+    rng = generator(0, "question_page", "phi", part.name)
+    low, high = phi_interval(own.basic, own.counterfactual, own.clusters, rng)
+    return _signed(phi) if math.isnan(low) else f"{_signed(phi)} [{_signed(low)}, {_signed(high)}]"
+
+
+def _signed(value: float) -> str:
+    return f"{round(value, 2) + 0.0:.2f}"  # never -0.00

@@ -1,0 +1,381 @@
+"""Does a model answer questions about images, and counterfactual ones too? ``benchmark=vqa``.
+
+CFMM (section 3.4): options are ranked by their likelihood after image and question. The items, one
+row per question:
+
+* ``item``: ``<image>/<question>``; ``cluster``: the image's group; ``image``: digest of its bytes;
+* ``category``, ``kind``, ``question``; ``options``: JSON; ``answer``: the right option;
+* ``chosen``: the model's option, null on a tie or if the answer was not understood; ``right``: 1 if
+  that is the answer, else 0; null where the question was left out;
+* ``left_out``: why a question was left out: ``demonstration`` (its image is in a solved example),
+  ``no_answer``, ``one_option``, ``equal_options``, ``context`` (longer than the model reads),
+  ``special_token`` (a text holds one of the model's, such as ``<image>``), ``no_token`` (an option
+  has no token after the prompt), ``rationale`` (the model wrote no rationale), ``blind_left_out``
+  (only with ``pmi``); otherwise empty;
+* ``nll``, ``tokens``: numbers for each option, JSON; ``chosen_token_mean``, ``chosen_sum``,
+  ``chosen_char_norm``, ``chosen_pmi``; ``flips``: 1 if these differ; ``ties``: 1 if several options
+  are the most likely, which counts as wrong;
+* ``blind_*``: the same model asked without the image; ``prior_*``: options alone, after a prompt
+  without the question;
+* ``acc_b``, ``acc_c``, ``acc_plus``, ``strict``: see ``cfaug.cfmm.answering``, where there are
+  basic and counterfactual questions; null in rows that do not count;
+* ``q_acc``, ``f_acc``: for sets with such groups, whether all answers to a question about several
+  images, or about a figure, are right, in the row of the first question: see
+  ``cfaug.core.question_sets.GROUPS``;
+* for written answers (``protocol: write``), ``written``, and ``unparsed``: 1 if no option was
+  understood, which counts as wrong; ``rationale``: the model's chain of thought.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, cast
+
+import numpy as np
+
+from cfaug.cfmm.demonstrations import Demonstrations, read_demonstrations
+from cfaug.cfmm.question_answers import (
+    BLIND,
+    PRIOR,
+    QuestionRow,
+    choice_columns,
+    question_columns,
+    question_outcomes,
+    reply_columns,
+)
+from cfaug.cfmm.question_checks import QuestionProblem, validate
+from cfaug.cfmm.vqa_prompting import (
+    ChainOfThought,
+    Order,
+    Protocol,
+    QuestionProtocol,
+    leave_out_too,
+)
+from cfaug.core.errors import UserError
+from cfaug.core.protocols import Answerer
+from cfaug.core.question_sets import BASIC, COUNTERFACTUAL, DISPUTED, AskedImage
+from cfaug.core.read_with import LEARNT, TRAINED, ReadWith
+from cfaug.core.types import Evaluation
+from cfaug.core.validation import Count, Positive, Seed, check_fields
+from cfaug.editing.question_wording import OPTIONS, read_wording
+from cfaug.evaluate.fingerprint import fingerprint
+from cfaug.evaluate.model_page import WritesModelPage
+from cfaug.evaluate.vqa_inference import Asker
+from cfaug.stats.option_choice import Reduction
+
+if TYPE_CHECKING:
+    from cfaug.cfmm.question_page import ShownAnswers
+    from cfaug.core.protocols import Benchmark
+    from cfaug.data.mixture.leakage import Leaks
+    from cfaug.evaluate.cached_model import CachedAnswerer
+    from cfaug.evaluate.context import EvaluationContext
+    from cfaug.report.model_pages import ImageSource, ModelPage
+
+SAID = ("acc_b", "acc_c", "acc_plus", "strict", "phi", "right", "q_acc", "f_acc", "g_acc")
+"""Metrics of all questions in the terminal summary."""
+
+
+@dataclass
+class VisualQuestions(WritesModelPage):
+    """Accuracy of a model's answers to questions about images, with and without the image.
+
+    Args:
+        data: a question set in any form that ``cfaug.data.sources.question_sets`` reads.
+        name: the name in tables, to which "_vqa" is added; ``None`` takes the file's name. "_icl"
+            follows for solved examples, "_cot" for thoughts, "_written" for written answers.
+        protocol: ``rank`` ranks the options by likelihood; ``write`` reads a written answer.
+        reduction: the reduction of an option's token likelihoods: ``token_mean``, ``sum``,
+            ``char_norm``, or ``pmi`` against the blind model. With ``pmi``, blind and prior answers
+            are ranked by ``token_mean``.
+        wording: the prompts: ``plain``, ``short``, ``listed``, or a YAML file with the same keys.
+        option_order: order of the options in a prompt: ``given``, or ``shuffled``.
+        order_seed: the seed of the options' shuffle.
+        demonstrations: a YAML file of solved examples by category. No questions are asked about
+            their images, whatever ``shots`` is.
+        shots: number of solved examples before each question.
+        chain_of_thought: ``one_stage`` shows rationales in solved examples; ``two_stage`` also has
+            the model write one before options are ranked; ``None`` shows no rationales.
+        max_new_tokens: largest number of tokens of a written answer or rationale.
+        blind: whether to ask the model without the image, too.
+        prior: rank the options without a question, too.
+        batch_size: number of questions that go to the model together.
+        without_leaks: whether to leave out images, or COCO photos of images, about which the run
+            learnt questions; otherwise they are only reported.
+        page: number of images that ``<name>.html`` shows with their questions; ``None`` writes no
+            page.
+
+    Raises:
+        UserError: naming a setting that is invalid, and the choices.
+    """
+
+    data: str | None = None
+    name: str | None = None
+    protocol: Protocol = "rank"
+    reduction: Reduction = "token_mean"
+    wording: str = "plain"
+    option_order: Order = "given"
+    order_seed: Seed = 0
+    demonstrations: str | None = None
+    shots: Count = 0
+    chain_of_thought: ChainOfThought | None = None
+    max_new_tokens: Positive = 128
+    blind: bool = True
+    prior: bool = True
+    batch_size: Positive = 64
+    without_leaks: bool = False
+    page: Positive | None = 200
+    leaks: Leaks | None = field(default=None, init=False, repr=False)
+    _images: Sequence[AskedImage] = field(default=(), init=False, repr=False)
+
+    kind: ClassVar[str] = "vqa"
+    needs: ClassVar[type] = Answerer
+    read_with: ClassVar[ReadWith] = {
+        "reduction": {"protocol": ("rank",)},
+        "prior": {"protocol": ("rank",)},
+        "order_seed": {"option_order": ("shuffled",)},
+        "max_new_tokens": [{"protocol": ("write",)}, {"chain_of_thought": ("two_stage",)}],
+        "without_leaks": {TRAINED: (True,), LEARNT: ("questions",)},
+    }
+    primary_metrics: ClassVar[tuple[str, ...]] = ("acc_b", "acc_c", "acc_plus")
+
+    def __post_init__(self) -> None:
+        check_fields(self, "benchmark")
+        self._check_together()
+
+    def _check_together(self) -> None:
+        if self.reduction == "pmi" and not self.blind:
+            raise UserError("benchmark.reduction=pmi needs benchmark.blind=true")
+        if self.shots and self.demonstrations is None:
+            raise UserError(f"benchmark.shots={self.shots} needs benchmark.demonstrations=FILE")
+        if self.chain_of_thought == "one_stage" and not self.shots:
+            raise UserError(
+                "benchmark.chain_of_thought=one_stage needs benchmark.shots=1: without an example "
+                "no rationale is shown"
+            )
+        if self.chain_of_thought == "two_stage" and self.protocol == "write":
+            raise UserError(
+                "benchmark.protocol=write writes rationale and answer together: choose "
+                "benchmark.chain_of_thought=one_stage, or benchmark.protocol=rank"
+            )
+
+    def open(self, context: EvaluationContext) -> list[Benchmark]:
+        """Open the question set and return a list of this benchmark.
+
+        Raises:
+            UserError: if no set is given, it cannot be read, or nothing is left to ask.
+        """
+        opened = copy.copy(self)
+        self._check_order()
+        opened._images = self.read(context)
+        opened._find_leaks(context)
+        stem = self.name or Path(str(self.data)).stem.replace(":", "_")
+        opened.name = f"{stem.removesuffix(self._suffix).removesuffix('_vqa')}{self._suffix}"
+        opened.__dict__.pop("_rows", None)
+        if not any(not row.left_out for row in opened._rows):
+            reasons = sorted({row.left_out for row in opened._rows})
+            raise UserError(f"{self.data}: every question is left out ({', '.join(reasons)})")
+        return cast("list[Benchmark]", [opened])
+
+    def _check_order(self) -> None:
+        """Refuse an order of the options if no prompt shows them."""
+        words = read_wording(self.wording)
+        shown = [words.question, *([words.prior] if self.prior else [])]
+        if self.protocol == "write":
+            shown = [words.written]
+        elif self.chain_of_thought == "two_stage":
+            shown = [words.rationale, *shown[1:]]
+        if self.option_order == "shuffled" and not any(OPTIONS in one for one in shown):
+            raise UserError(
+                "benchmark.option_order=shuffled would have no effect: no prompt of "
+                f"benchmark.wording={self.wording} shows the options; choose wording=listed, or "
+                "leave it out"
+            )
+
+    def _find_leaks(self, context: EvaluationContext) -> None:
+        """Find images about which the run learnt questions; ``without_leaks`` leaves them out.
+
+        Raises:
+            UserError: if no other image is left.
+        """
+        if not (trained := context.trained_questions()):
+            return
+        from cfaug.data.mixture.question_leaks import find_question_leaks
+
+        self.leaks, leaking = find_question_leaks(trained, self._images)
+        if not (self.without_leaks and leaking):
+            return
+        kept = [one for one in self._images if one.key not in leaking]
+        if not kept:
+            raise UserError(f"{self.data}: {self.leaks}; without_leaks=true leaves nothing to ask")
+        self._images = kept
+        self.leaks, _ = find_question_leaks(trained, kept)
+
+    def read(self, context: EvaluationContext) -> Sequence[AskedImage]:
+        """Return the question set.
+
+        Raises:
+            UserError: if no set is given, or it cannot be read.
+        """
+        if self.data is None:
+            raise UserError("benchmark=vqa needs benchmark.data=FILE")
+        if context.questions is None:
+            raise UserError(f"benchmark.data={self.data}: no question set can be opened here")
+        images = list(context.questions(self.data))
+        if not images:
+            raise UserError(f"{self.data} has no question")
+        for one in images:
+            basic = one.of_kind(BASIC)
+            if one.of_kind(COUNTERFACTUAL) and len(basic) > 1:
+                raise UserError(
+                    f"{self.data}: the image {one.key!r} has {len(basic)} basic questions, so its "
+                    "counterfactual ones cannot be assigned: give it one line for each"
+                )
+        return images
+
+    def describe_data(self, context: EvaluationContext) -> list[str]:
+        """Say how many images and questions the set has, by kind and category."""
+        images = self.read(context)
+        kinds = Counter(question.kind for one in images for question in one.questions)
+        categories = Counter(one.category for one in images if one.category)
+        said = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
+        return [
+            f"{self.data}: {len(images):,} images, {kinds.total():,} questions ({said})",
+            *(f"  {category}: {count:,} images" for category, count in sorted(categories.items())),
+        ]
+
+    def find_problems(self, context: EvaluationContext) -> list[QuestionProblem]:
+        """Return problems of the questions, such as an answer in the condition."""
+        return validate(self.read(context))
+
+    @property
+    def _suffix(self) -> str:
+        thoughts = "_cot" if self.chain_of_thought else "_icl" if self.shots else ""
+        return f"_vqa{thoughts}{'_written' if self.protocol == 'write' else ''}"
+
+    @cached_property
+    def data_hash(self) -> str:
+        """A hash of the questions, and of the settings that change the answers."""
+        columns = question_columns(self._rows)
+        numbers = [str(row.question.answer) for row in self._rows]
+        told = [[one.content for one in self._asked_as.shown(name)] for name in self._categories]
+        settings = [
+            self.protocol, self.reduction, repr(self._asked_as.wording), self.option_order,
+            self.order_seed if self.option_order == "shuffled" else 0, self.shots,
+            str(self.chain_of_thought), self.max_new_tokens if self._asked_as.writes else 0,
+            int(self.blind), int(self.prior),
+        ]  # fmt: skip
+        return fingerprint(
+            json.dumps(columns), numbers, [row.left_out for row in self._rows],
+            json.dumps([told, settings]),
+        )  # fmt: skip
+
+    def run(self, model: Answerer | CachedAnswerer) -> Evaluation:
+        """Ask the model, and return accuracies with and without the image.
+
+        Raises:
+            UserError: if the model has to write text and cannot, if ``Answerer.answer`` raises it,
+                or if an image cannot be read.
+        """
+        asker, asked_as = Asker(model, self.batch_size), self._asked_as
+        if asked_as.writes and not asker.writes:
+            raise UserError(
+                f"{self.name}: {type(model).__name__} ranks options and writes no text: choose "
+                "benchmark.protocol=rank and no chain_of_thought=two_stage"
+            )
+        items = question_columns(self._rows)
+        blind = asked_as.ask(asker, self._rows, blind=True) if self.blind else None
+        replies = asked_as.ask(asker, self._rows, blind=False, beside=blind)
+        items |= reply_columns(self._rows, replies)
+        items["left_out"] = [one.left_out for one in replies]
+        if self.protocol == "rank":
+            items |= choice_columns(self._rows, replies)
+        else:
+            items["unparsed"] = np.array([
+                float("nan") if one.left_out else float(one.chosen is None) for one in replies
+            ])  # fmt: skip
+        if asked_as.writes:
+            named = "written" if self.protocol == "write" else "rationale"
+            items[named] = [one.text for one in replies]
+        if blind is not None:
+            items |= reply_columns(self._rows, leave_out_too(blind, replies), BLIND)
+        if self.prior and self.protocol == "rank":
+            priors = asked_as.ask_prior(asker, self._rows)
+            items |= reply_columns(self._rows, leave_out_too(priors, replies), PRIOR)
+        if not np.isfinite(items["right"]).any():
+            reasons = sorted(set(items["left_out"]))
+            raise UserError(f"{self.name}: every question was left out ({', '.join(reasons)})")
+        return Evaluation(question_outcomes(str(self.name), self._rows, items), items)
+
+    def summarise(self, found: Evaluation) -> list[str]:
+        """Report the accuracies of all questions, with and without images, and those left out."""
+        whole = {one.metric: one for one in found.outcomes if not one.by}
+        lines = [
+            "  ".join(f"{n} {whole[n].value:.3f}" for n in SAID if n in whole),
+            *(
+                f"{label}: " + "  ".join(
+                    f"{n} {whole[prefix + n].value:.3f}" for n in SAID if prefix + n in whole
+                )
+                for prefix, label in ((BLIND, "without the image"), (PRIOR, "options alone"))
+                if f"{prefix}right" in whole
+            ),
+        ]  # fmt: skip
+        if "flips" in whole:
+            lines.append(f"the reduction decides {whole['flips'].value:.1%} of the answers")
+        if disputed := [str(one.question.extra[DISPUTED]) for one in self._rows
+                        if DISPUTED in one.question.extra]:  # fmt: skip
+            lines.append(f"disputed answers, counted as the set has them: {'; '.join(disputed)}")
+        reasons = Counter(one for one in found.items["left_out"] if one)
+        return lines + [
+            f"left out: {count:,} of {len(found.items['left_out']):,} questions ({reason})"
+            for reason, count in sorted(reasons.items())
+        ]
+
+    def model_page(self) -> ModelPage[ShownAnswers]:
+        """Return how to make the page of questions and answers."""
+        from cfaug.cfmm.question_page import question_page
+
+        return question_page(self.page)
+
+    def page_images(self) -> ImageSource:
+        """Return the images by their digests in the items."""
+        from cfaug.report.model_pages import ImageSource
+
+        shown = {one.image.digest: one.image for one in self._images if one.image is not None}
+        find = self.reader(shown.get, self.data)
+        return ImageSource(lambda digest: find(digest).read())
+
+    @cached_property
+    def _asked_as(self) -> QuestionProtocol:
+        return QuestionProtocol(
+            protocol=self.protocol, reduction=self.reduction, wording=read_wording(self.wording),
+            option_order=self.option_order, order_seed=self.order_seed, solved=self._solved,
+            shots=self.shots, chain_of_thought=self.chain_of_thought,
+            max_new_tokens=self.max_new_tokens,
+        )  # fmt: skip
+
+    @cached_property
+    def _solved(self) -> Demonstrations:
+        if self.demonstrations is None:
+            return Demonstrations({}, "benchmark.demonstrations")
+        return read_demonstrations(Path(self.demonstrations), self._images)
+
+    @cached_property
+    def _rows(self) -> list[QuestionRow]:
+        shown = self._solved.digests
+        rows = []
+        for image in self._images:
+            solved = bool(shown) and image.image is not None and image.image.digest in shown
+            for question in image.questions:
+                reason = "demonstration" if solved else question.unscorable
+                rows.append(QuestionRow(image, question, reason))
+        return rows
+
+    @property
+    def _categories(self) -> list[str]:
+        return sorted({row.image.category for row in self._rows if not row.left_out})

@@ -1,0 +1,221 @@
+"""How a model is asked the questions of a set, and how its answers are read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from cfaug.cfmm.demonstrations import Demonstrations, SolvedExample
+from cfaug.cfmm.question_answers import QuestionRow, Reply, rank_reply
+from cfaug.core.errors import UserError
+from cfaug.core.questions import Answered, Demonstration, Question
+from cfaug.core.rng import generator
+from cfaug.editing.question_wording import OPTIONS, Wording, fill
+from cfaug.evaluate.vqa_inference import Ask, Asker
+from cfaug.stats.option_choice import Reduction, parse_answer
+
+Protocol = Literal["rank", "write"]
+Order = Literal["given", "shuffled"]
+ChainOfThought = Literal["one_stage", "two_stage"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionProtocol:
+    """How questions are asked.
+
+    Attributes:
+        protocol: ``rank`` ranks options; ``write`` parses a written answer.
+        reduction: the reduction of an option's token likelihoods to its score.
+        wording: the prompts.
+        option_order: order of the options in a prompt: ``given`` or ``shuffled``.
+        order_seed: the seed of the options' shuffle.
+        solved: solved examples by category.
+        shots: number of examples before a question.
+        chain_of_thought: ``one_stage`` shows rationales in examples; ``two_stage`` has the model
+            write one before options are ranked.
+        max_new_tokens: largest number of tokens of a written answer or rationale.
+    """
+
+    protocol: Protocol
+    reduction: Reduction
+    wording: Wording
+    option_order: Order
+    order_seed: int
+    solved: Demonstrations
+    shots: int
+    chain_of_thought: ChainOfThought | None
+    max_new_tokens: int
+
+    @property
+    def writes(self) -> bool:
+        """Whether the model has to write text."""
+        return self.protocol == "write" or self.chain_of_thought == "two_stage"
+
+    def shown(self, category: str) -> tuple[SolvedExample, ...]:
+        """Return the examples before a category's questions, with all parts that the prompts need.
+
+        Args:
+            category: the category of the questions.
+
+        Raises:
+            UserError: if there are too few, or one lacks its rationale or the options to show.
+        """
+        shown = self.solved.before(category, self.shots)
+        for one in shown:
+            lacks = "a rationale" if self.chain_of_thought and not one.rationale else ""
+            if OPTIONS in self._template and not one.options:
+                lacks = "the options that benchmark.wording shows"
+            if lacks:
+                raise UserError(f"{self.solved.source}: the example {one.question!r} lacks {lacks}")
+        return shown
+
+    @property
+    def _template(self) -> str:
+        if self.chain_of_thought == "two_stage":
+            return self.wording.rationale
+        return self.wording.written if self.protocol == "write" else self.wording.question
+
+    def _order(self, row: QuestionRow) -> list[str]:
+        """Return a question's options in the order in which a prompt shows them."""
+        options = row.question.options
+        if self.option_order == "given":
+            return list(options)
+        order = generator(self.order_seed, "option order", row.name).permutation(len(options))
+        return [options[place] for place in order]
+
+    def put(self, row: QuestionRow, blind: bool, opening: str = "") -> Ask:
+        """Return a question in the form that the model receives.
+
+        Args:
+            row: the question.
+            blind: whether to leave out all images, also those of examples.
+            opening: the beginning of the answer, such as a rationale.
+        """
+        examples = []
+        for one in self.shown(row.image.category):
+            asked = fill(self._template, one.question, one.options)
+            said = one.answer
+            if self.chain_of_thought:
+                said = f"{one.rationale} {self.wording.marker} {one.answer}"
+            examples.append(Demonstration(asked, said, None if blind else one.pixels))
+        text = fill(self._template, row.question.text, self._order(row))
+        question = Question(text, row.question.options, tuple(examples), opening)
+        return Ask(row.image.key, None if blind else row.image.image, question)
+
+    def _put_nothing(self, row: QuestionRow) -> Ask:
+        text = fill(self.wording.prior, "", self._order(row))
+        return Ask(row.image.key, None, Question(text, row.question.options))
+
+    def ask(
+        self,
+        asker: Asker,
+        rows: Sequence[QuestionRow],
+        *,
+        blind: bool,
+        beside: Sequence[Reply] | None = None,
+    ) -> list[Reply]:
+        """Return a reply to every question; one that is left out is not asked.
+
+        Args:
+            asker: the object that asks the model.
+            rows: the questions.
+            blind: whether to ask without any image.
+            beside: replies to the same questions without the image, for ``pmi``; else ``None``.
+        """
+        if self.protocol == "write":
+            return self._write(asker, rows, blind)
+        if self.chain_of_thought == "two_stage":
+            return self._think(asker, rows, blind, beside)
+        asks = [None if row.left_out else self.put(row, blind) for row in rows]
+        return self._rank_all(asker, rows, asks, blind, beside)
+
+    def ask_prior(self, asker: Asker, rows: Sequence[QuestionRow]) -> list[Reply]:
+        """Rank the options of every question after a prompt without the question.
+
+        Args:
+            asker: the object that asks the model.
+            rows: the questions.
+        """
+        asks = [None if row.left_out else self._put_nothing(row) for row in rows]
+        return self._rank_all(asker, rows, asks, True, None)
+
+    def _write(self, asker: Asker, rows: Sequence[QuestionRow], blind: bool) -> list[Reply]:
+        asked = [row for row in rows if not row.left_out]
+        texts = iter(asker.write([self.put(row, blind) for row in asked], self.max_new_tokens))
+        return [
+            Reply(None, row.left_out) if row.left_out else self._read(row, next(texts))
+            for row in rows
+        ]
+
+    def _think(
+        self,
+        asker: Asker,
+        rows: Sequence[QuestionRow],
+        blind: bool,
+        beside: Sequence[Reply] | None,
+    ) -> list[Reply]:
+        """Let the model write a rationale for every question, and rank its options after it."""
+        asked = [row for row in rows if not row.left_out]
+        texts = iter(asker.write([self.put(row, blind) for row in asked], self.max_new_tokens))
+        written = [None if row.left_out else next(texts) for row in rows]
+        left, asks = list[QuestionRow](), list[Ask | None]()
+        for row, one in zip(rows, written, strict=True):
+            thought = self._thought("" if one is None else one.text or "")
+            said = "" if one is None else one.left_out
+            reason = row.left_out or said or ("" if thought else "rationale")
+            left.append(replace(row, left_out=reason))
+            opening = f"{thought} {self.wording.marker}"
+            asks.append(None if reason else self.put(row, blind, opening))
+        replies = self._rank_all(asker, left, asks, blind, beside)
+        return [
+            replace(reply, text=None if one is None else one.text)
+            for reply, one in zip(replies, written, strict=True)
+        ]
+
+    def _rank_all(
+        self,
+        asker: Asker,
+        rows: Sequence[QuestionRow],
+        asks: Sequence[Ask | None],
+        blind: bool,
+        beside: Sequence[Reply] | None,
+    ) -> list[Reply]:
+        """Rank the options of every question that is not left out."""
+        found = iter(asker.rank([ask for ask in asks if ask is not None]))
+        reduction: Reduction = "token_mean" if blind and self.reduction == "pmi" else self.reduction
+        without = [None] * len(rows) if beside is None else [one.answered for one in beside]
+        return [
+            Reply(None, row.left_out)
+            if row.left_out
+            else rank_reply(next(found), row.question.options, reduction, other)
+            for row, other in zip(rows, without, strict=True)
+        ]
+
+    def _read(self, row: QuestionRow, answered: Answered) -> Reply:
+        """Return which option a written answer chooses."""
+        if answered.text is None:
+            return Reply(None, answered.left_out)
+        said = text = answered.text
+        if self.chain_of_thought:  # rationale and answer, separated by a marker
+            said = text.rpartition(self.wording.marker)[2] if self.wording.marker in text else ""
+        return Reply(parse_answer(said, row.question.options), "", None, text)
+
+    def _thought(self, text: str) -> str:
+        """Return a rationale without the answer that the model may have written after it."""
+        return text.partition(self.wording.marker)[0].strip()
+
+
+def leave_out_too(replies: Sequence[Reply], seen: Sequence[Reply]) -> list[Reply]:
+    """Leave out the questions left out with the image, so that both count the same questions.
+
+    Args:
+        replies: replies without the image.
+        seen: replies with the image, to the same questions.
+    """
+    return [
+        replace(one, chosen=None, left_out=one.left_out or other.left_out)
+        if other.left_out
+        else one
+        for one, other in zip(replies, seen, strict=True)
+    ]

@@ -1,0 +1,296 @@
+"""Which captions are true of an image? SugarCrepe, SugarCrepe++, ARO, hard positives.
+
+``benchmark=choice``. A source has a set for each item, whose members share one image and are
+labelled "true" or "false". The items, one row each:
+
+* ``item``; ``cluster``: its group, the photo; ``category`` and further tags of the source;
+* ``accuracy``: 1 if every true caption scores above every false one (the image-to-text test, ITT,
+  of SugarCrepe++; augmented accuracy of hard positives); the value of a tie is a setting, and
+  ``ties`` is 1 where it decides;
+* for items with several true captions, ``original_accuracy`` (only the first of them counts),
+  ``brittleness`` and, for a dual encoder, ``text_only`` (TOT of SugarCrepe++): see
+  ``cfaug.stats.caption_choice``;
+* ``blind_language_sum``, ``blind_language_mean``: 1 if a language model that sees no image finds
+  the true captions likelier, by log-likelihood summed or per token; ``blind_model``: the same by
+  the model itself without the image: a dual encoder's mean cosine with the other items' images, an
+  answerer's likelihood without an image. If these are above chance, the test can be answered
+  without looking;
+* ``text 0``, ``text 1``, ...: the score of each caption, null where there is none.
+
+``METRIC_macro`` is the mean over categories, either all or those of one ``group``, and
+``METRIC_macro_groups`` the mean over groups.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import numpy as np
+
+from cfaug.compositional.blind_language import BlindLanguage, IdentifiedLanguageModel
+from cfaug.compositional.caption_question import read_caption_question
+from cfaug.compositional.caption_scores import CaptionScorer, ScoredItems, scorer_of
+from cfaug.compositional.choice_summary import describe_choice
+from cfaug.compositional.choices import read_choices
+from cfaug.compositional.item_source import ItemSource
+from cfaug.compositional.item_tags import CATEGORY, check_tags, only, parts_by, read_tags
+from cfaug.core.messages import say
+from cfaug.core.protocols import Answerer, Matcher
+from cfaug.core.read_with import MODEL, ReadWith
+from cfaug.core.types import CLUSTER, ITEM, Better, Column, Evaluation, Outcome
+from cfaug.core.validation import Positive
+from cfaug.evaluate.fingerprint import fingerprint
+from cfaug.evaluate.item_names import cluster_rows, name_rows
+from cfaug.stats.caption_choice import (
+    ABSENT,
+    TRUE,
+    Ties,
+    brittle,
+    categories_that_count,
+    choice_hits,
+    group_means,
+    mean_by,
+    original_hits,
+    text_only_hits,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cfaug.compositional.caption_scores import Scored
+    from cfaug.data.index import Index
+    from cfaug.evaluate.context import EvaluationContext
+
+METRICS = ("accuracy", "ties", "original_accuracy", "brittleness", "text_only",
+           "blind_language_sum", "blind_language_mean", "blind_model")  # fmt: skip
+"""All possible metrics."""
+
+LOWER = frozenset({"brittleness", "ties"})
+"""Metrics for which lower values are better."""
+
+
+@dataclass
+class CaptionChoice(ItemSource):
+    """Accuracy of choosing the true captions of images, beside that of blind models.
+
+    Args:
+        data: sets of captions of one image, labelled "true" and "false".
+        name: the name in tables, ending in "_choice"; ``None`` takes the folder's name.
+        batch_size: number of images, captions, pairs or questions given to the model at once.
+        without_leaks: whether to leave out items of images that the run was trained on, or whose
+            COCO photo it was trained on; otherwise they are only reported.
+        images: the folder of the photos that are named in lists; ``None`` looks in the usual places
+            in and beside ``data``.
+        missing: whether items whose photo is missing or unreadable are refused or skipped.
+        form: the name of the test, if a folder holds several, such as ``aro_relation``; ``None``
+            recognises it.
+        ties: the value of a tie between a true and a false caption: ``miss``, ``half`` or ``hit``.
+        groups: {group: categories}, for averages over groups such as replace, swap and add.
+        at_least: smallest number of items with which a category counts in averages and is shown.
+        drop: categories that are neither averaged nor shown.
+        tags: further columns of the source by whose values every metric is reported.
+        blind: a language model that scores the captions without images: a folder, a Hub id,
+            ``zoo:...``, or such a model itself; ``None`` for no such model.
+        question: the wording for models that answer questions: ``plain``, ``vqascore``,
+            ``caption``, or a YAML file with the keys of these.
+    """
+
+    ties: Ties = "miss"
+    groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    at_least: Positive = 1
+    drop: Sequence[str] = ()
+    tags: Sequence[str] = ()
+    blind: str | IdentifiedLanguageModel | None = "zoo:language/causal"
+    question: str = "plain"
+
+    kind: ClassVar[str] = "choice"
+    whole_sets: ClassVar[bool] = True
+    read_with: ClassVar[ReadWith] = {"question": {MODEL: ("Answerer",)}}
+    also_asks: ClassVar[tuple[type, ...]] = (Matcher, Answerer)
+    primary_metrics: ClassVar[tuple[str, ...]] = ("accuracy",)
+
+    def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
+        """Store the data that ``run`` evaluates."""
+        self.ask(index, rows, context.features)
+
+    def ask(
+        self, index: Index, rows: np.ndarray | None = None, features: Path | None = None
+    ) -> Self:
+        """Ask about rows of an open source, and return this benchmark.
+
+        Args:
+            index: the source.
+            rows: the rows to use, of whole sets; ``None`` for all.
+            features: folder of cached features; with ``None`` scores of ``blind`` are not cached.
+
+        Raises:
+            UserError: if a set is not such an item, or if a tag, file or model is missing.
+        """
+        self._index, self._asked = index, rows
+        self._choices = read_choices(str(self.name), index, rows)
+        self._tags = read_tags(str(self.name), index, self._choices.first, self.tags)
+        check_tags(self._tags, METRICS, "text ")
+        nothing: list[tuple[str, ...]] = [()] * len(self._choices.first)
+        self._categories = only(self._tags.get(CATEGORY, nothing))
+        self._counted = categories_that_count(self._categories, self.at_least, self.drop)
+        self._say_what_is_not_averaged()
+        self._question = read_caption_question(self.question)
+        self._language = None if self.blind is None else BlindLanguage(self.blind, features)
+        return self
+
+    def _say_what_is_not_averaged(self) -> None:
+        there = {name for name in self._categories if name is not None}
+        if there and not self._counted:
+            say(
+                f"{self.name}: there are no averages over categories: of the {len(there)}, all are "
+                f"dropped or have fewer than {self.at_least} items"
+            )
+        for group, members in self.groups.items():
+            absent = [name for name in members if name not in self._counted]
+            if there and absent:
+                say(f"{self.name}: the group {group} lacks {', '.join(absent)}")
+
+    @property
+    def data_hash(self) -> str:
+        """A hash of the data, and of the settings that change the results."""
+        how = [self.ties, self.at_least, {name: list(own) for name, own in self.groups.items()},
+               sorted(self.drop), [self._question.question, self._question.answer],
+               "" if self._language is None else self._language.identity]  # fmt: skip
+        labels = [str(own) for own in self._choices.truth.tolist()]
+        asked = [] if self._asked is None else [self._asked]
+        content = self._index.hash_with(list(self._tags))
+        return fingerprint(content, labels, list(self.tags), repr(how), *asked)
+
+    def run(self, model: Scored) -> Evaluation:
+        """Return accuracy, averages over categories and groups, and the blind scores.
+
+        Raises:
+            UserError: if an image cannot be read, or the model's answers are not numbers.
+        """
+        first, texts, truth = self._choices.first, self._choices.texts, self._choices.truth
+        items = ScoredItems(self._index, first[:, None], texts)
+        scorer = scorer_of(model, items, self.batch_size, self._question)
+        scores = scorer.score()[..., 0]
+        hits = self._hits(scorer, items, scores)
+        ties = choice_hits(scores, truth, "hit") - choice_hits(scores, truth, "miss")
+        columns: dict[str, Column] = {
+            ITEM: name_rows(self._index, first),
+            CLUSTER: cluster_rows(self._index, first),
+        }
+        columns |= {name: only(values) for name, values in self._tags.items()}
+        if self.groups:
+            columns["group"] = [self._group_of(name) for name in self._categories]
+        columns |= {**hits, "ties": ties}
+        columns |= {
+            f"text {k}": np.asarray(scores[:, k], np.float64) for k in range(truth.shape[1])
+        }
+        tied = self._outcome("ties", "ties", float(ties.mean()), len(ties), {})
+        return Evaluation([*self._outcomes(hits), tied], columns)
+
+    def _group_of(self, category: str | None) -> str | None:
+        own = [group for group, members in self.groups.items() if category in members]
+        return ", ".join(own) if own else None
+
+    def summarise(self, found: Evaluation) -> Sequence[str]:
+        """Return a few lines for the terminal."""
+        return describe_choice(found, self._choices.truth, self.ties, self._counted)
+
+    def _hits(
+        self, scorer: CaptionScorer, items: ScoredItems, scores: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """Return which items are right, float64 (items,) by metric; NaN where it does not apply."""
+        truth = self._choices.truth
+        hits = {"accuracy": choice_hits(scores, truth, self.ties)}
+        several = (truth == TRUE).sum(axis=1) > 1
+        if several.any():
+            more = {
+                "original_accuracy": original_hits(scores, truth, self.ties),
+                "brittleness": brittle(scores, truth).astype(np.float64),
+            }
+            similar = scorer.compare_texts()
+            if similar is not None:
+                own = np.full(len(truth), np.nan)
+                own[several] = text_only_hits(similar[several], truth[several], self.ties)
+                more["text_only"] = own
+            hits |= {name: np.where(several, own, np.nan) for name, own in more.items()}
+        for name, blind in self._blind_scores(scorer, items).items():
+            hits[name] = self._hits_where_read(name, blind)
+        return hits
+
+    def _hits_where_read(self, name: str, scores: np.ndarray) -> np.ndarray:
+        """Return which items are right; NaN for those with a caption that the model cannot read."""
+        truth = self._choices.truth
+        read = ~(np.isnan(scores) & (truth != ABSENT)).any(axis=1)
+        if not read.all():
+            say(f"{self.name}: {name} leaves out {(~read).sum()} items with a caption that is too "
+                "long for the model")  # fmt: skip
+        found = np.full(len(truth), np.nan)
+        if read.any():
+            found[read] = choice_hits(scores[read], truth[read], self.ties)
+        return found
+
+    def _blind_scores(self, scorer: CaptionScorer, items: ScoredItems) -> dict[str, np.ndarray]:
+        """Return the scores of captions without their images, float (items, captions) each."""
+        found = {}
+        if self._language is not None:
+            texts, numbers = items.distinct_texts
+            both = self._language.log_likelihoods(texts)
+            for how, values in zip(("sum", "mean"), both.T, strict=True):
+                found[f"blind_language_{how}"] = np.where(numbers < 0, np.nan, values[numbers])
+        own = scorer.score_blind()
+        return found if own is None else {**found, "blind_model": own}
+
+    def _outcomes(self, hits: Mapping[str, np.ndarray]) -> list[Outcome]:
+        whole = np.ones(len(self._choices.first), bool)
+        found = [
+            one
+            for metric, own in hits.items()
+            for one in (*self._means(metric, own, {}, whole), *self._averages(metric, own))
+        ]
+        shown = set(self._counted) if CATEGORY in self._tags else set[str]()
+        for by, own in parts_by(self._tags):
+            if CATEGORY in by and by[CATEGORY] not in shown:
+                continue
+            found += [
+                one for metric, hit in hits.items() for one in self._means(metric, hit, by, own)
+            ]
+        return found
+
+    def _means(
+        self, metric: str, hit_N: np.ndarray, by: dict[str, str], of: np.ndarray
+    ) -> list[Outcome]:
+        counted = hit_N[of & ~np.isnan(hit_N)]
+        if not len(counted):
+            return []
+        return [self._outcome(metric, metric, float(counted.mean()), len(counted), by)]
+
+    def _averages(self, metric: str, hit_N: np.ndarray) -> list[Outcome]:
+        """Return the means over categories and over groups, and the mean of each group."""
+        means = mean_by(hit_N, self._categories)
+        means = {name: value for name, value in means.items() if name in self._counted}
+        if not means:
+            return []
+        count = Counter(
+            name for name, one in zip(self._categories, hit_N.tolist(), strict=True)
+            if name in means and not np.isnan(one)
+        )  # fmt: skip
+        macro = float(np.mean(list(means.values())))
+        found = [self._outcome(metric, f"{metric}_macro", macro, count.total(), {})]
+        groups = group_means(means, self.groups)
+        of = {group: sum(count[name] for name in self.groups[group]) for group in groups}
+        if groups:
+            mean, n = float(np.mean(list(groups.values()))), sum(of.values())
+            found.append(self._outcome(metric, f"{metric}_macro_groups", mean, n, {}))
+        for group, value in groups.items():
+            by = {"group": group}
+            found.append(self._outcome(metric, f"{metric}_macro", value, of[group], by))
+        return found
+
+    def _outcome(
+        self, metric: str, name: str, value: float, n: int, by: Mapping[str, str]
+    ) -> Outcome:
+        better: Better = "lower" if metric in LOWER else "higher"
+        return Outcome(str(self.name), name, value, n, better, by=by)

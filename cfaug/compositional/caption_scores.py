@@ -1,0 +1,354 @@
+"""Scores of every caption of an item with every image of it, for any kind of model.
+
+A dual encoder embeds each distinct image and each distinct caption once. A matcher scores each
+distinct pair of the two. A model that answers questions is asked once about each such pair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import numpy as np
+
+from cfaug.core.errors import UserError
+from cfaug.core.protocols import Answerer, DualEncoder, Matcher
+from cfaug.core.questions import Answered, Question
+from cfaug.data.index.examples import IndexedImage
+from cfaug.evaluate.cached_model import CachedAnswerer, CachedEncoder, CachedMatcher
+from cfaug.evaluate.embed import Pixels, embed_images, embed_texts
+from cfaug.evaluate.feature_cache import image_keys
+from cfaug.evaluate.matcher_scores import Asked, match_pairs
+from cfaug.evaluate.vqa_inference import Ask, Asker
+from cfaug.stats.pairs import pair_similarities
+
+if TYPE_CHECKING:
+    from cfaug.compositional.caption_question import CaptionQuestion
+    from cfaug.data.index import Index
+
+    Scored = DualEncoder | CachedEncoder | Matcher | CachedMatcher | Answerer | CachedAnswerer
+
+ITEMS_AT_ONCE = 8192
+"""Items whose embeddings are gathered at a time; for all items only distinct ones are held."""
+
+Key = TypeVar("Key")
+
+
+@dataclass(frozen=True)
+class ScoredItems:
+    """Items, each with the same number of images and any number of captions.
+
+    Attributes:
+        index: the source of the images.
+        rows: row of each image of each item, int64 (items, images).
+        texts: the captions of each item; their number may vary.
+    """
+
+    index: Index
+    rows: np.ndarray
+    texts: Sequence[Sequence[str]]
+
+    @cached_property
+    def most(self) -> int:
+        """The largest number of captions of an item."""
+        return max(map(len, self.texts))
+
+    @cached_property
+    def distinct_texts(self) -> tuple[list[str], np.ndarray]:
+        """The distinct captions in order, and the number of each caption of each item.
+
+        The numbers are int64 (items, captions), padded with -1.
+        """
+        texts, numbers = _number([text for own in self.texts for text in own])
+        found = np.full((len(self.texts), self.most), -1)
+        found[np.arange(self.most) < self.counts[:, None]] = numbers
+        return texts, found
+
+    @cached_property
+    def distinct_rows(self) -> tuple[np.ndarray, np.ndarray]:
+        """A row for each distinct image, and the number of each image, int64 (items, images)."""
+        rows = self.rows.reshape(-1)
+        _, numbers = _number(image_keys(self.index, rows))
+        _, first = np.unique(numbers, return_index=True)
+        return rows[first], numbers.reshape(self.rows.shape)
+
+    @cached_property
+    def counts(self) -> np.ndarray:
+        """Number of captions of each item, int64 (items,)."""
+        return np.array([len(own) for own in self.texts])
+
+
+class CaptionScorer(Protocol):
+    """The scores that one model gives to items."""
+
+    def score(self) -> np.ndarray:
+        """Return every score, float (items, captions, images); larger is a better match.
+
+        The scores are padded with ``nan`` where an item has fewer captions. Equal captions and
+        images of an item have exactly the same score.
+        """
+        ...
+
+    def score_blind(self) -> np.ndarray | None:
+        """Return the scores of captions without their images, float (items, captions).
+
+        ``None`` if the model has no such score.
+        """
+        ...
+
+    def compare_texts(self) -> np.ndarray | None:
+        """Return the similarity of an item's captions, float (items, captions, captions).
+
+        ``None`` where the model cannot compare texts.
+        """
+        ...
+
+
+def scorer_of(
+    model: Scored, items: ScoredItems, batch_size: int, question: CaptionQuestion
+) -> CaptionScorer:
+    """Return the scorer for a model's protocol.
+
+    Args:
+        model: a dual encoder, a matcher or an answerer, cached or not.
+        items: the items to score.
+        batch_size: number of images, texts, pairs or questions that go through the model together.
+        question: the question to an answerer.
+    """
+    if isinstance(model, CachedAnswerer):  # an isinstance check would load a cached model
+        return AnswererScorer(model, items, batch_size, question)
+    if isinstance(model, CachedMatcher):
+        return MatcherScorer(model, items, batch_size)
+    if isinstance(model, (CachedEncoder, DualEncoder)):
+        return EncoderScorer(model, items, batch_size)
+    if isinstance(model, Matcher):
+        return MatcherScorer(model, items, batch_size)
+    return AnswererScorer(model, items, batch_size, question)
+
+
+class EncoderScorer:
+    """Scores by the cosine of a dual encoder's embeddings.
+
+    Args:
+        encoder: the model, cached or not.
+        items: the items to score.
+        batch_size: number of images or texts embedded at once.
+    """
+
+    def __init__(
+        self, encoder: DualEncoder | CachedEncoder, items: ScoredItems, batch_size: int
+    ) -> None:
+        self._encoder, self._items, self._size = encoder, items, batch_size
+
+    def score(self) -> np.ndarray:
+        """Return cosines, float32 (items, captions, images)."""
+        texts_UD, number_NK = self._texts
+        images_VD, image_NM = self._images
+        return _by_count(
+            self._items, image_NM.shape[1],
+            lambda some, count: pair_similarities(
+                texts_UD[number_NK[some, :count]], images_VD[image_NM[some]]
+            ),
+        )  # fmt: skip
+
+    def score_blind(self) -> np.ndarray | None:
+        """Return the mean cosine of each caption with the images of the other items.
+
+        It estimates how well a caption scores whatever the image, as Lin et al. (2024, "Revisiting
+        the Role of Language Priors") do with images of noise; an item's own images, and copies of
+        them, are left out. ``None`` if no other image is left.
+        """
+        texts_UD, number_NK = self._texts
+        images_VD, image_NM = self._images
+        own_NM = [np.unique(one) for one in image_NM]
+        if max(map(len, own_NM)) == len(images_VD):
+            return None
+        total_D = images_VD.sum(axis=0, dtype=np.float64)
+        left_N1 = np.array([[len(images_VD) - len(one)] for one in own_NM])
+
+        def mean(some: np.ndarray, count: int) -> np.ndarray:
+            own_ND = np.stack([images_VD[own_NM[item]].sum(axis=0) for item in some])
+            others_ND = (total_D - own_ND) / left_N1[some]
+            return np.einsum("nkd,nd->nk", texts_UD[number_NK[some, :count]], others_ND)[..., None]
+
+        return _by_count(self._items, 1, mean)[..., 0]
+
+    def compare_texts(self) -> np.ndarray | None:
+        """Return cosines of the captions with each other."""
+        texts_UD, number_NK = self._texts
+
+        def compare(some: np.ndarray, count: int) -> np.ndarray:
+            own_NKD = texts_UD[number_NK[some, :count]]
+            padded = np.full((len(some), count, self._items.most), np.nan)
+            padded[..., :count] = pair_similarities(own_NKD, own_NKD)
+            return padded
+
+        return _by_count(self._items, self._items.most, compare)
+
+    @cached_property
+    def _texts(self) -> tuple[np.ndarray, np.ndarray]:
+        texts, numbers = self._items.distinct_texts
+        return embed_texts(self._encoder, texts, self._size), numbers
+
+    @cached_property
+    def _images(self) -> tuple[np.ndarray, np.ndarray]:
+        rows, numbers = self._items.distinct_rows
+        pixels = Pixels(self._items.index, rows)
+        return embed_images(self._encoder, pixels, self._size), numbers
+
+
+class MatcherScorer:
+    """Scores by a matcher, which reads image and caption together.
+
+    Args:
+        matcher: the model, cached or not.
+        items: the items to score.
+        batch_size: number of pairs scored at once.
+    """
+
+    def __init__(
+        self, matcher: Matcher | CachedMatcher, items: ScoredItems, batch_size: int
+    ) -> None:
+        self._matcher, self._items, self._size = matcher, items, batch_size
+
+    def score(self) -> np.ndarray:
+        """Return the matcher's scores, float32 (items, captions, images)."""
+        texts, rows, number_NKM = _distinct_pairs(self._items)
+        asked = Asked("captions", self._items.index, rows, texts)
+        return _spread(match_pairs(self._matcher, asked, self._size), number_NKM)
+
+    def score_blind(self) -> None:
+        """Return ``None``: a matcher needs an image."""
+        return
+
+    def compare_texts(self) -> None:
+        """Return ``None``: a matcher cannot compare texts."""
+        return
+
+
+class AnswererScorer:
+    """Scores by the likelihood of an answer about the caption, per token.
+
+    Args:
+        answerer: the model, cached or not.
+        items: the items to score.
+        batch_size: number of questions that go to the model together.
+        question: the question to ask.
+    """
+
+    def __init__(
+        self,
+        answerer: Answerer | CachedAnswerer,
+        items: ScoredItems,
+        batch_size: int,
+        question: CaptionQuestion,
+    ) -> None:
+        self._asker, self._items, self._question = Asker(answerer, batch_size), items, question
+
+    def score(self) -> np.ndarray:
+        """Return log-likelihoods, float64 (items, captions, images)."""
+        texts, rows, number_NKM = _distinct_pairs(self._items)
+        return _spread(self._rank(texts, rows), number_NKM)
+
+    def score_blind(self) -> np.ndarray | None:
+        """Return the log-likelihoods when no image is shown, float64 (items, captions)."""
+        texts, number_NK = self._items.distinct_texts
+        return _spread(self._rank(texts, None), number_NK)
+
+    def compare_texts(self) -> None:
+        """Return ``None``: no question compares two captions."""
+        return
+
+    def _rank(self, texts: Sequence[str], rows: np.ndarray | None) -> np.ndarray:
+        """Return the log-likelihood of each caption, asking equal questions together."""
+        asked: dict[tuple[int, str], list[int]] = {}
+        answers = []
+        for place, text in enumerate(texts):
+            question, answer = self._question.ask(text)
+            row = -1 if rows is None else int(rows[place])
+            asked.setdefault((row, question), []).append(place)
+            answers.append(answer)
+        index = self._items.index
+        asks = [
+            Ask(
+                "" if row < 0 else index.image_name(row),
+                None if row < 0 else IndexedImage(index, row),
+                Question(question, tuple(dict.fromkeys(answers[place] for place in places))),
+            )
+            for (row, question), places in asked.items()
+        ]
+        found = np.empty(len(texts))
+        for ask, places, said in zip(asks, asked.values(), self._asker.rank(asks), strict=True):
+            by_answer = dict(zip(ask.question.options, _scores(ask, said), strict=True))
+            found[places] = [by_answer[answers[place]] for place in places]
+        return found
+
+
+def _scores(ask: Ask, said: Answered) -> list[float]:
+    if said.left_out:
+        raise UserError(
+            f"the model leaves out the question {ask.question.text!r} ({said.left_out}): choose "
+            "another benchmark.question, or a model that reads longer texts"
+        )
+    return [-one.mean_nll for one in said.scores]
+
+
+def _number(values: Sequence[Key]) -> tuple[list[Key], np.ndarray]:
+    """Return the distinct values in order, and the number of each value among them."""
+    numbers: dict[Key, int] = {}
+    found = [numbers.setdefault(one, len(numbers)) for one in values]
+    return list(numbers), np.array(found)
+
+
+def _distinct_pairs(items: ScoredItems) -> tuple[list[str], np.ndarray, np.ndarray]:
+    """Return text and row of each distinct pair, and the pairs' numbers (items, captions, images).
+
+    Numbers are padded with -1 where an item has fewer captions.
+    """
+    texts, number_NK = items.distinct_texts
+    rows, image_NM = items.distinct_rows
+    codes = number_NK[:, :, None] * len(rows) + image_NM[:, None, :]
+    there = np.broadcast_to(number_NK[:, :, None] >= 0, codes.shape)
+    distinct, numbers = _number(codes[there].tolist())
+    found = np.full(codes.shape, -1)
+    found[there] = numbers
+    return (
+        [texts[code // len(rows)] for code in distinct],
+        rows[[code % len(rows) for code in distinct]],
+        found,
+    )
+
+
+def _spread(values: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """Return values by their numbers, ``nan`` for -1."""
+    return np.where(numbers < 0, np.nan, values[numbers])
+
+
+def _by_count(
+    items: ScoredItems, width: int, compute: Callable[[np.ndarray, int], np.ndarray]
+) -> np.ndarray:
+    """Compute values of items, grouping those with the same number of captions.
+
+    Args:
+        items: the items to compute values of.
+        width: number of values per caption.
+        compute: a function that returns the values (items, captions, width) for item indices and
+            their number of captions.
+
+    Returns:
+        float (items, captions, width), padded with ``nan``.
+    """
+    parts = [(some, count, compute(some, count)) for some, count in _parts(items)]
+    found = np.full((len(items.texts), items.most, width), np.nan, parts[0][2].dtype)
+    for some, count, values in parts:
+        found[some, :count] = values
+    return found
+
+
+def _parts(items: ScoredItems) -> Iterator[tuple[np.ndarray, int]]:
+    for count in np.unique(items.counts).tolist():
+        places = np.flatnonzero(items.counts == count)
+        for start in range(0, len(places), ITEMS_AT_ONCE):
+            yield places[start : start + ITEMS_AT_ONCE], count

@@ -1,0 +1,168 @@
+"""Two images, two captions that differ by one edit: which belongs to which (Winoground).
+
+``benchmark=pairs``. The items, one row per pair:
+
+* ``item``; ``cluster``: the pair's group, such as its photo;
+* ``text_score``, ``image_score``, ``group_score``: 1 if the pair is right by this score, else 0;
+* ``text 0 image 0``, ...: the score of each caption with each image.
+
+With ``details`` also ``group_matching`` and the four single directions, named as in
+``cfaug.stats.pairs.pair_hits``, the ``category`` and further tags of the source, and where its
+members have an ``image_kind``, such as "real" or "synthetic", those of both images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from cfaug.compositional.caption_question import read_caption_question
+from cfaug.compositional.caption_scores import ScoredItems, scorer_of
+from cfaug.compositional.item_source import ItemSource
+from cfaug.compositional.item_tags import Tags, check_tags, only, parts_by, read_tag, read_tags
+from cfaug.core.errors import UserError
+from cfaug.core.protocols import Answerer, Matcher
+from cfaug.core.read_with import MODEL, ReadWith
+from cfaug.core.types import CLUSTER, ITEM, Column, Evaluation, Outcome
+from cfaug.evaluate.fingerprint import fingerprint
+from cfaug.evaluate.item_names import cluster_rows, name_pairs
+from cfaug.evaluate.source import paired_rows
+from cfaug.stats.pairs import pair_hits, winoground_hits
+
+if TYPE_CHECKING:
+    from cfaug.compositional.caption_scores import Scored
+    from cfaug.data.index import Index
+    from cfaug.evaluate.context import EvaluationContext
+
+KIND = "image_kind"
+"""The column with the kind of a member's image, such as real or synthetic."""
+
+WINOGROUND = ("text_score", "image_score", "group_score")
+"""The scores of every pair test, the first columns."""
+
+DIRECTIONS: Mapping[str, int] = {
+    "text_score_i0": 0, "text_score_i1": 1, "image_score_c0": 0, "image_score_c1": 1,
+}  # fmt: skip
+"""Scores of a single direction, and the number of the image each is about."""
+
+
+@dataclass
+class PairMatching(ItemSource):
+    """Text, image and group score over a source of pairs: ``benchmark=pairs``.
+
+    Args:
+        data: the pairs; in a larger set, the first member is paired with each of the others.
+        name: the name in tables, ending in "_pairs"; ``None`` takes the folder's name.
+        batch_size: number of images, captions, pairs or questions given to the model at once.
+        without_leaks: whether to leave out pairs with an image that the run was trained on, or
+            whose COCO photo it was trained on; otherwise they are only reported.
+        images: the folder of the photos that are named in lists; ``None`` looks in the usual places
+            in and beside ``data``.
+        missing: whether items whose photo is missing or unreadable are refused or skipped.
+        form: the name of the test, if a folder holds several, such as ``aro_relation``; ``None``
+            recognises it.
+        details: whether to add the group matching score and single directions, and report every
+            score by the source's category and kind of image.
+        tags: further columns of the source by whose values every score is reported.
+        question: the wording for models that answer questions: ``plain``, ``vqascore``,
+            ``caption``, or a YAML file with the keys of these.
+    """
+
+    details: bool = False
+    tags: Sequence[str] = ()
+    question: str = "plain"
+
+    kind: ClassVar[str] = "pairs"
+    whole_sets: ClassVar[bool] = True
+    read_with: ClassVar[ReadWith] = {"question": {MODEL: ("Answerer",)}}
+    also_asks: ClassVar[tuple[type, ...]] = (Matcher, Answerer)
+    primary_metrics: ClassVar[tuple[str, ...]] = WINOGROUND
+
+    def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
+        """Store the data that ``run`` evaluates."""
+        self.ask(index, rows)
+
+    def ask(self, index: Index, rows: np.ndarray | None = None) -> Self:
+        """Ask about rows of an open source, and return this benchmark.
+
+        Args:
+            index: the source.
+            rows: the rows to use, of whole sets; ``None`` for all.
+
+        Raises:
+            UserError: if a set has a single member, no set has two images, or a tag is
+                missing.
+        """
+        self._index, self._asked = index, rows
+        self._rows_N2 = paired_rows(self.name, index, rows).reshape(-1, 2)
+        numbers_N2 = np.asarray(index.images)[self._rows_N2]
+        if (numbers_N2[:, 0] == numbers_N2[:, 1]).all():
+            raise UserError(
+                f"{self.name}: the two captions of every set of {index.source} share one image, "
+                "and no caption finds an image of its own: benchmark=choice asks which is true"
+            )
+        self._question = read_caption_question(self.question)
+        self._tags: Tags = {}
+        self._kinds: Tags = {}
+        if self.details or self.tags:
+            self._tags = read_tags(str(self.name), index, self._rows_N2[:, 0], self.tags)
+            check_tags(self._tags, (*WINOGROUND, *DIRECTIONS, "group_matching"), "text ", "image ")
+            if KIND in index.extra_names:
+                self._kinds = {
+                    f"image {image}": read_tag(str(self.name), index, rows_N, KIND)
+                    for image, rows_N in enumerate(self._rows_N2.T)
+                }
+        return self
+
+    @property
+    def data_hash(self) -> str:
+        """A hash of the data and settings, so that a result is not taken for another test's."""
+        asked: list[Any] = [] if self._asked is None else [self._asked]
+        if not (self.details or self.tags):
+            asked_as = self._question
+            told = [] if self.question == "plain" else [[asked_as.question, asked_as.answer]]
+            return fingerprint(self._index.hash, *asked, *told)
+        names = [*self._tags, *([KIND] if self._kinds else [])]
+        words = [self._question.question, self._question.answer]
+        return fingerprint(self._index.hash_with(names), *asked, str(self.details), names, words)
+
+    def run(self, model: Scored) -> Evaluation:
+        """Return text_score, image_score and group_score, and details; the items are the pairs."""
+        texts = [tuple(self._index.text(int(row)) for row in own) for own in self._rows_N2]
+        items = ScoredItems(self._index, self._rows_N2, texts)
+        sim_N22 = scorer_of(model, items, self.batch_size, self._question).score()
+        scores = (pair_hits if self.details else winoground_hits)(sim_N22)
+        hits = {name: own.astype(np.float64) for name, own in scores.items()}
+        first = self._rows_N2[:, 0]
+        columns: dict[str, Column] = {
+            ITEM: name_pairs(self._index, self._rows_N2),
+            CLUSTER: cluster_rows(self._index, first),
+            **{name: own for name, own in hits.items() if name in WINOGROUND},
+            **{
+                f"text {i} image {j}": sim_N22[:, i, j].astype(np.float64)
+                for i in (0, 1)
+                for j in (0, 1)
+            },
+        }
+        columns |= {name: own for name, own in hits.items() if name not in columns}
+        columns |= {name: only(values) for name, values in {**self._tags, **self._kinds}.items()}
+        return Evaluation([*self.mean_outcomes(hits), *self._parts(hits)], columns)
+
+    def _parts(self, hits: Mapping[str, np.ndarray]) -> list[Outcome]:
+        """Return every score by tag, and single directions by the kind of image."""
+        found = [
+            Outcome(str(self.name), metric, float(hit[own].mean()), int(own.sum()), by=by)
+            for by, own in parts_by(self._tags)
+            for metric, hit in hits.items()
+        ]
+        for metric, image in DIRECTIONS.items():
+            if metric not in hits or not self._kinds:
+                continue
+            name = f"image {image}"
+            for by, own in parts_by({name: self._kinds[name]}):
+                mean = float(hits[metric][own].mean())
+                found.append(Outcome(str(self.name), metric, mean, int(own.sum()), by=by))
+        return found

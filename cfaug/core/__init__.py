@@ -1,0 +1,1 @@
+"""The ground floor: records, keyed randomness, files, settings, messages. No torch at import."""

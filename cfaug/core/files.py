@@ -1,0 +1,290 @@
+"""Writing a file, or a folder, whole or not at all; every such write goes through here.
+
+Some writers need something else. Rows are appended to ``results.jsonl`` under a lock, and to
+``metrics.csv`` by the one process of a run: existing rows are never written again, and a torn last
+line is mended by the next append (``report/results.py``, ``train/loggers.py``). The Hub's Parquet
+files, in a folder that was empty, are renamed once their number is known, since it is part of
+their names (``data/exporters/hub.py``). Earlier results and an edited card are renamed aside
+(``run/extending.py``, ``run/run_folder.py``). Files of a folder that does not have its final name
+yet are written plainly: the folder appears whole.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import stat
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from cfaug.core.errors import UserError
+
+READ_AT_ONCE = 2**22
+
+REPOSITORY = re.compile(r"(models|datasets|spaces)--.+")
+"""Name of a repository in the Hub's cache; its snapshots are links to files beside them."""
+
+
+@contextmanager
+def replace_file(path: Path, temporary: Path | None = None) -> Iterator[BinaryIO]:
+    """Open a private file that replaces ``path`` when the block ends without an error.
+
+    A reader, even after a power cut, sees all of it or the old file.
+
+    Args:
+        path: the file to replace.
+        temporary: the temporary file, on the same disk; ``None`` takes a name of this process. A
+            file that only one process writes may have a fixed name, so that a killed process leaves
+            one behind only once.
+
+    Raises:
+        OSError: naming ``path``, if the disk is full; the old file is kept.
+    """
+    fresh = temporary or path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        with fresh.open("wb") as handle:
+            yield handle
+            sync(handle)
+        os.replace(fresh, path)
+    except OSError as error:
+        if error.errno is None:  # an error of the network that the caller reads from
+            raise
+        raise with_path(error, path) from error
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def sync(handle: BinaryIO) -> None:
+    """Flush an open file to the disk."""
+    handle.flush()
+    os.fsync(handle.fileno())
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file atomically: a reader, even after a power cut, sees all of it or the old one."""
+    with replace_file(path) as handle:
+        handle.write(content)
+
+
+def write_json(
+    path: Path, content: Mapping[str, Any], *, indent: int = 1, sort_keys: bool = True
+) -> None:
+    """Write JSON as ``write_file`` does.
+
+    Args:
+        path: the file to write.
+        content: the JSON object to write.
+        indent: the spaces of indentation per level.
+        sort_keys: whether keys are sorted or stay in their order.
+    """
+    text = json.dumps(content, indent=indent, sort_keys=sort_keys)
+    write_file(path, f"{text}\n".encode())
+
+
+def with_path(error: OSError, path: Path) -> OSError:
+    """Return the disk's error with ``path``, since the error of a write does not name its file."""
+    return OSError(error.errno, error.strerror, str(path))
+
+
+def require_regular(file: Path) -> Path:
+    """Return a file if it may be opened; a missing file is left to the caller to report.
+
+    Opening a pipe could block for ever, and a device may have no end.
+
+    Raises:
+        UserError: if it is a pipe, a socket or a device, or a link to one.
+        OSError: if its state cannot be read for another reason than that it is missing.
+    """
+    try:
+        mode = file.stat().st_mode
+    except FileNotFoundError:
+        return file
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # opening a folder fails with a clear error
+        kinds = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+        found = kinds.get(stat.S_IFMT(mode), "a device")
+        raise UserError(
+            f"{file} is not a regular file but {found}; it is not opened: remove or rename it"
+        )
+    return file
+
+
+def check_links(folder: Path, permitted: Sequence[Path] = ()) -> None:
+    """Refuse a received folder with a link that leads out of it, or with a pipe or a device.
+
+    A link in a folder from somebody else could have any file of this disk read as a caption, an
+    image or a vocabulary, and published. The folder itself may be a link, as the user named it; a
+    snapshot in the Hub's cache may lead to its repository's files. One walk sees every file before
+    any reader does, and needs no state of regular files.
+
+    Args:
+        folder: the folder that is about to be read.
+        permitted: further folders to which links may lead.
+
+    Raises:
+        UserError: naming the link and its target, or the pipe or device.
+    """
+    waiting = [os.fspath(folder)]
+    while waiting:
+        try:
+            entries = os.scandir(waiting.pop())
+        except OSError:
+            continue  # reported by the reader, which opens it too
+        with entries:
+            for entry in entries:
+                if entry.is_symlink():
+                    check_link(Path(entry.path), folder, permitted)
+                elif entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+                elif not entry.is_file(follow_symlinks=False):
+                    require_regular(Path(entry.path))
+
+
+def _repository(folder: Path) -> Path | None:
+    """Return the repository in the Hub's cache that a folder is a snapshot of, or a part of one."""
+    whole = folder.resolve()
+    for place in (whole, *whole.parents):
+        if place.parent.name == "snapshots" and REPOSITORY.fullmatch(place.parent.parent.name):
+            return place.parent.parent
+    return None
+
+
+def check_link(link: Path, folder: Path, permitted: Sequence[Path] = ()) -> None:
+    """Refuse one file as ``check_links`` does; it may lie behind links, or be one.
+
+    Args:
+        link: the file.
+        folder: the folder that is about to be read.
+        permitted: further folders to which links may lead.
+
+    Raises:
+        UserError: naming the link and its target.
+    """
+    try:
+        require_regular(link)
+    except OSError as error:
+        raise UserError(f"{link} cannot be read: {error.strerror}") from error
+    target = Path(os.path.realpath(link))
+    homes = (_repository(folder) or folder, *permitted)
+    if not any(target.is_relative_to(os.path.realpath(home)) for home in homes):
+        place = target if target.is_dir() else target.parent
+        raise UserError(
+            f"{link} is a link that leads out of {folder}, to {target}; it is not followed. If you "
+            "made it, put the files in its place, or, for images and lists, permit the folder: "
+            f"'paths.image_roots=[{place}]'; otherwise remove it"
+        )
+
+
+def read_lines(file: Path) -> list[str]:
+    """Return the lines of a text file that are not empty, without spaces around them.
+
+    Raises:
+        UserError: if the file cannot be read, or has no such line.
+    """
+    try:
+        text = require_regular(file).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{file} cannot be read: {error}") from error
+    lines = [line for line in map(str.strip, text.splitlines()) if line]
+    if not lines:
+        raise UserError(f"{file} is empty; it should have a line for each class or template")
+    return lines
+
+
+def checksum(file: Path) -> int:
+    """Return the CRC-32 of a file, which detects damage and is computed as fast as a disk reads."""
+    check = 0
+    with require_regular(file).open("rb") as handle:
+        while block := handle.read(READ_AT_ONCE):
+            check = zlib.crc32(block, check)
+    return check
+
+
+@contextmanager
+def whole_folder(folder: Path, whole: Callable[[Path], bool]) -> Iterator[Path]:
+    """Yield a private folder to fill, which is renamed to ``folder`` when the block succeeds.
+
+    A power cut leaves all of it or nothing. An existing folder, such as one that another process
+    wrote first, is kept if it is whole and replaced if it is damaged.
+
+    Args:
+        folder: the final place; its parents are created.
+        whole: a function that says whether an existing folder is whole.
+
+    Raises:
+        OSError: if the disk cannot be written; no temporary folder remains then.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    aside = temporary.with_name(f"{temporary.name}.damaged")
+    try:
+        yield temporary
+        temporary.chmod(0o755)  # readable for others: mkdtemp's is private to its owner
+        _sync_tree(temporary)
+        try:
+            temporary.rename(folder)
+        except OSError:
+            if not whole(folder):
+                folder.rename(aside)
+                temporary.rename(folder)
+        _sync_one(folder.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        _remove(aside)
+
+
+@contextmanager
+def replace_folder(folder: Path) -> Iterator[Path]:
+    """Yield an empty folder to fill, which replaces ``folder`` when the block succeeds.
+
+    The old folder is removed only then. A block that fails or is killed leaves ``folder`` as it
+    was; its files are removed by the next call. Only one process may write ``folder`` at a time;
+    ``whole_folder`` is for several.
+
+    Raises:
+        OSError: naming ``folder``, if the disk is full.
+    """
+    fresh, stale = (folder.with_name(f".{folder.name}.{tag}") for tag in ("new", "old"))
+    for leftover in (fresh, stale):
+        shutil.rmtree(leftover, ignore_errors=True)
+    fresh.mkdir(parents=True)
+    try:
+        yield fresh
+        _sync_tree(fresh)
+        if folder.exists():
+            folder.rename(stale)
+        fresh.rename(folder)
+    except OSError as error:
+        raise with_path(error, folder) from error
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    _sync_one(folder.parent)
+    shutil.rmtree(stale, ignore_errors=True)
+
+
+def _sync_tree(folder: Path) -> None:
+    """Flush a folder and everything in it to the disk."""
+    for here, _, names in os.walk(folder):
+        for name in names:
+            _sync_one(Path(here, name))
+        _sync_one(Path(here))
+
+
+def _sync_one(path: Path) -> None:
+    number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,321 @@
+"""Images between disk and model: checked, decoded, resized and cropped, as uint8.
+
+Normalisation happens later, on the device and per batch: uint8 is a quarter of the bytes that
+workers would otherwise have to send.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from cfaug.core.errors import UserError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from PIL import Image
+    from torch import Tensor
+
+MAX_PIXELS = 89_478_485
+"""Pillow's own bound against decompression bombs: a quarter of a GiB of RGB."""
+
+LARGEST_SIDE = 4096
+"""The largest side of a model's input in pixels; open_clip and transformers have up to 1,024."""
+
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
+"""Formats that are decoded, whatever the file's name; EPS would start another program."""
+
+BITS_PER_SAMPLE, SAMPLE_FORMAT = 258, 339
+"""TIFF tags."""
+
+ORIENTATION = 274
+"""Tag of EXIF: 1 is upright, 2 to 8 are turned or mirrored."""
+
+UNSIGNED, SIGNED, FLOATING = 1, 2, 3
+"""Values of the TIFF tag ``SAMPLE_FORMAT``."""
+
+Geometry = Literal["crop", "squash"]
+
+
+@dataclass(frozen=True)
+class ImageTransform:
+    """Resize, centre crop, RGB; the same for training and evaluation, without augmentation.
+
+    The default is CLIP's evaluation transform (Radford et al., 2021), which ``run_clip.py`` trains
+    with too. Resizing is Pillow's, as in open_clip and by CLIP's authors.
+
+    Args:
+        size: the side of the result in pixels.
+        mean: the mean of each channel that is subtracted, for values in [0, 1].
+        std: the standard deviation of each channel that values are divided by.
+        resample: the filter of the resize.
+        geometry: ``crop`` resizes the short side and keeps the proportions; ``squash`` resizes
+            both sides, as SigLIP's and FLAVA's authors do.
+        resized: the side in pixels after the resize; ``None`` is ``size``, so that nothing is
+            cropped off a square.
+
+    Raises:
+        UserError: for a side beyond ``LARGEST_SIDE``, or a crop larger than the resized image.
+    """
+
+    size: int
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    resample: Literal["bicubic", "bilinear"] = "bicubic"
+    geometry: Geometry = "crop"
+    resized: int | None = None
+
+    def __post_init__(self) -> None:
+        for side in (self.size, self.resized or self.size):
+            if not 1 <= side <= LARGEST_SIDE:
+                raise UserError(
+                    f"an image transform to {side} pixels: choose a side from 1 to {LARGEST_SIDE}"
+                )
+        if self.resized is not None and self.resized < self.size:
+            raise UserError(f"a crop of {self.size} pixels is larger than {self.resized}")
+
+    def __call__(self, image: Image.Image) -> np.ndarray:
+        """Return uint8 (3, size, size)."""
+        image = to_rgb(image)
+        width, height = self._resized(*image.size)
+        left, top = round((width - self.size) / 2.0), round((height - self.size) / 2.0)
+        window = (left, top, left + self.size, top + self.size)
+        if width * height > MAX_PIXELS:
+            image = self._resized_window(image, (width, height), window)
+        elif image.size != (width, height):
+            image = image.resize((width, height), _filter(self.resample))
+        if image.size != (self.size, self.size):
+            image = image.crop(window)
+        return np.asarray(image).transpose(2, 0, 1)
+
+    def _resized_window(
+        self, image: Image.Image, whole: tuple[int, int], window: tuple[int, int, int, int]
+    ) -> Image.Image:
+        """Resize only the part that the crop keeps: 1 x 30,000 pixels would become six GiB."""
+        across, down = image.width / whole[0], image.height / whole[1]
+        left, top, right, bottom = window
+        box = (left * across, top * down, right * across, bottom * down)
+        return image.resize((self.size, self.size), _filter(self.resample), box)
+
+    def _resized(self, width: int, height: int) -> tuple[int, int]:
+        side, short = self.resized or self.size, min(width, height)
+        if self.geometry == "squash":
+            return side, side
+        if short == side:
+            return width, height
+        # torchvision's rule: the long side is truncated, not rounded.
+        return int(side * width / short), int(side * height / short)
+
+    def normalize(self, pixels: Tensor) -> Tensor:
+        """Map uint8 (batch, 3, size, size) to float32 of about zero mean and unit deviation."""
+        import torch
+
+        batch, channels, height, width = pixels.shape
+        scale = torch.tensor([1 / (255.0 * s) for s in self.std], device=pixels.device)
+        shift = torch.tensor(
+            [-m / s for m, s in zip(self.mean, self.std, strict=True)], device=pixels.device
+        )
+        # One row of pixels at a time: loops over the three channels would take three times as long.
+        rows = pixels.permute(0, 2, 3, 1).reshape(batch * height, width * channels)
+        if pixels.device.type == "cpu":
+            # NumPy requests huge pages, torch does not; the page faults of small ones cost as much
+            # as the arithmetic.
+            normal = torch.from_numpy(np.empty(rows.shape, np.float32))
+        else:
+            normal = torch.empty(rows.shape, device=pixels.device)
+        normal.copy_(rows).mul_(scale.repeat(width)).add_(shift.repeat(width))
+        return normal.view(batch, height, width, channels).permute(0, 3, 1, 2)
+
+
+def _filter(name: str) -> Image.Resampling:
+    from PIL import Image  # here and below: an evaluation from cached features opens no image
+
+    return Image.Resampling[name.upper()]
+
+
+def stack_pixels(images: Sequence[np.ndarray], size: int) -> np.ndarray:
+    """Stack uint8 (3, size, size) images to (n, 3, size, size), channels last in memory.
+
+    This is Pillow's own layout, so that stacking is a plain copy; convolutions are fast on it.
+    """
+    batch = np.empty((len(images), size, size, 3), np.uint8)
+    for i, image in enumerate(images):
+        batch[i] = image.transpose(1, 2, 0)
+    return batch.transpose(0, 3, 1, 2)
+
+
+def decode_image(data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Image.Image:
+    """Decode an encoded image to RGB, after checking the size in its header.
+
+    Raises:
+        UserError: naming ``name``, if it is not an image, larger than ``max_pixels``, or truncated.
+    """
+    image = open_image(data, name, max_pixels)
+    try:
+        image.load()
+        return to_rgb(image, name)
+    except (OSError, SyntaxError, ValueError) as error:
+        raise UserError(
+            f"{name}: the image cannot be decoded ({error}); replace or remove it"
+        ) from error
+
+
+def cut_out(data: bytes, box: tuple[int, ...], name: str) -> bytes:
+    """Return a part of an encoded image as a PNG, black where it extends beyond the image.
+
+    Args:
+        data: the encoded image.
+        box: left, top, right and bottom in pixels, the latter two excluded.
+        name: the image's name in errors.
+
+    Raises:
+        UserError: naming ``name``, if it cannot be decoded, or the part is empty or too large.
+    """
+    width, height = box[2] - box[0], box[3] - box[1]
+    if width < 1 or height < 1 or width * height > MAX_PIXELS:
+        raise UserError(f"{name}: a part of {width} x {height} pixels is invalid")
+    left, top, right, bottom = box
+    content = io.BytesIO()
+    part = decode_image(data, name).crop((left, top, right, bottom))
+    part.save(content, "PNG", compress_level=1)  # it is decoded again soon
+    return content.getvalue()
+
+
+def as_image(pixels: NDArray[np.uint8] | bytes, name: str = "the image") -> Image.Image:
+    """Return an image of ``cfaug.core.types.Images`` as a Pillow image.
+
+    Args:
+        pixels: uint8 (height, width, 3), or an encoded file.
+        name: the file's name in errors.
+
+    Raises:
+        UserError: if a file cannot be decoded or is too large.
+    """
+    from PIL import Image
+
+    return decode_image(pixels, name) if isinstance(pixels, bytes) else Image.fromarray(pixels)
+
+
+def as_floats(pixels: NDArray[np.uint8] | bytes, name: str = "the image") -> Tensor:
+    """Return an image of ``cfaug.core.types.Images`` as float32 (3, height, width) in [0, 1].
+
+    Args:
+        pixels: uint8 (height, width, 3), or an encoded file.
+        name: the file's name in errors.
+
+    Raises:
+        UserError: if a file cannot be decoded or is too large.
+    """
+    import torch
+
+    whole = np.array(as_image(pixels, name))
+    return torch.from_numpy(whole).permute(2, 0, 1).float() / 255
+
+
+def round_pixels(images: Tensor) -> np.ndarray:
+    """Round images float32 (n, 3, H, W) in [0, 1] to uint8 (n, H, W, 3)."""
+    import torch
+
+    rounded = (images * 255).round().clamp(0, 255).to(torch.uint8)
+    return rounded.permute(0, 2, 3, 1).cpu().numpy()
+
+
+def open_image(data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Image.Image:
+    """Open an image, reading only its header.
+
+    Raises:
+        UserError: naming ``name``, if it is not an image, has more than ``max_pixels`` according to
+            its header, or has tones that cannot be converted to 8 bits.
+    """
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            image = Image.open(io.BytesIO(data), formats=FORMATS)
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise UserError(f"{name}: {error}; shrink or remove it") from error
+    except UnidentifiedImageError as error:  # its message names an object in memory
+        raise UserError(
+            f"{name} is not an image that can be read (not one of {', '.join(FORMATS)})"
+        ) from error
+    except (OSError, SyntaxError, ValueError) as error:
+        raise UserError(f"{name} is not an image that can be read ({error})") from error
+    width, height = image.size
+    if width * height > max_pixels:
+        raise UserError(
+            f"{name}: {width} x {height} pixels is more than {max_pixels}; shrink or remove it"
+        )
+    _bits(image, name)
+    return image
+
+
+def is_turned(image: Image.Image) -> bool:
+    """Return whether EXIF data in a JPEG's or WebP's header say to turn or mirror the image.
+
+    Pillow turns a TIFF itself, and a PNG may have EXIF data only at its end.
+    """
+    from PIL import Image
+
+    data = image.info.get("exif")
+    if image.format not in ("JPEG", "WEBP") or not isinstance(data, bytes):
+        return False
+    exif = Image.Exif()
+    with warnings.catch_warnings(), suppress(OSError, SyntaxError, ValueError, struct.error):
+        warnings.simplefilter("ignore")  # of damaged EXIF data, which nothing else reads
+        exif.load(data)
+        return exif.get(ORIENTATION) in range(2, 9)
+    return False
+
+
+def to_rgb(image: Image.Image, name: str = "the image") -> Image.Image:
+    """Convert an image to 8-bit RGB, mapping black to black and white to white.
+
+    Grey tones of 9 to 16 bits are scaled and rounded to the nearest of 256; Pillow would clip them
+    at 255. Pillow reads other deep images with 8 bits already. Transparency is dropped, as in
+    CLIP's transform.
+
+    Args:
+        image: an image of any mode.
+        name: the image's name in errors.
+
+    Raises:
+        UserError: naming ``name``, if the scale of its tones is unknown: floating-point, 32-bit or
+            signed tones.
+    """
+    if image.mode == "RGB":
+        return image
+    bits = _bits(image, name)
+    if bits is None:
+        if isinstance(image.info.get("transparency"), bytes):
+            image = image.convert("RGBA")  # Pillow warns of a direct conversion
+        return image.convert("RGB")
+    from PIL import Image
+
+    white = 2**bits - 1
+    tones = np.asarray(image).astype(np.int64)
+    eight = (np.clip(tones, 0, white) * 255 + white // 2) // white
+    return Image.fromarray(eight.astype(np.uint8)).convert("RGB")
+
+
+def _bits(image: Image.Image, name: str) -> int | None:
+    """Return the bits per sample of a deep grey image; ``None`` for other images."""
+    if not image.mode.startswith(("I", "F")):
+        return None
+    tags = getattr(image, "tag_v2", {})  # TIFF's tags; a PNG of such a mode has 16 bits
+    bits = tags.get(BITS_PER_SAMPLE, (16 if image.mode != "F" else 32,))[0]
+    kind = tags.get(SAMPLE_FORMAT, (UNSIGNED,))[0]
+    if image.mode == "F" or bits > 16 or kind != UNSIGNED:
+        sort = "floating point" if image.mode == "F" or kind == FLOATING else f"{bits} bits"
+        raise UserError(
+            f"{name}: its tones are of {sort}{' with a sign' if kind == SIGNED else ''}, for "
+            "which white is undefined; save it with 8 or 16 bits"
+        )
+    return int(bits)

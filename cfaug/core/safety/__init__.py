@@ -1,0 +1,1 @@
+"""Reading what somebody else wrote: no code is run, nothing is unpickled, no secret is kept."""

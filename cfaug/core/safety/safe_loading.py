@@ -1,0 +1,232 @@
+"""Loading folders of weights that somebody else wrote, without following instructions in them.
+
+transformers and diffusers follow a folder's files to Python code, to other folders, to the Hub and
+to packages that compile. Every folder is therefore checked against the rules here before a library
+reads it, and cfaug calls ``from_pretrained`` only in this module. Torch and the libraries are
+imported when they are needed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from cfaug.core.errors import UserError
+from cfaug.core.files import require_regular
+from cfaug.core.safety.chat_templates import ChatRenderer
+
+RENDER_S = 10.0
+"""Time limit of a chat template in seconds; known ones take milliseconds."""
+
+ONLY_DATA = {"tokenizer.json", "vocab.json", "added_tokens.json"}
+"""Files whose keys are words and numbers: no library looks for instructions in them."""
+
+KERNELS = re.compile(r"_?(attn|experts)_implementation(_internal)?")
+OWN_KERNELS = {
+    None, "eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention",
+    "grouped_mm", "batched_mm",
+}  # fmt: skip
+"""Allowed implementations of attention and experts; any other name would be downloaded as code."""
+
+CLASSES = {
+    "tokenizer_class": re.compile(r"(?!Auto|Rag)\w*Tokenizer(Fast)?|TokenizersBackend"),
+    "processor_class": re.compile(r"(?!Auto)\w+Processor"),
+    "image_processor_type": re.compile(r"(?!Auto)\w+(FeatureExtractor|ImageProcessor)(Fast|Pil)?"),
+    "feature_extractor_type": re.compile(r"(?!Auto)\w+(FeatureExtractor|ImageProcessor)(Fast)?"),
+    "_class_name": re.compile(r"\w+"),
+}
+"""Pattern of the class names that a file may give; other names in the libraries may be loaders."""
+
+FORBIDDEN = {
+    "auto_map": "Python code of its own",
+    "custom_pipelines": "Python code of its own",
+    "custom_generate": "Python code of its own",
+    "quantization_config": "a package for quantised weights",
+    "kernel_config": "kernels from elsewhere",
+    "use_kernels": "kernels from elsewhere",
+    "fusion_config": "parts of the model to be replaced",
+    "distributed_config": "several processes",
+    "use_pretrained_backbone": "other weights",
+    "transformers_weights": "another file of weights",
+    "init_inputs": "arguments of a class",
+    "gguf_file": "another file",
+    "mecab_kwargs": "a program's settings",
+    "sudachi_kwargs": "a program's settings",
+    "jumanpp_kwargs": "a program's settings",
+}
+"""Keys that make a library do more than load weights, and the thing that each requests."""
+
+ELSEWHERE = re.compile(r"(hf-hub|hf_hub|local-dir|file|https?|s3|gs):", re.IGNORECASE)
+PLACES = ("architecture", "backbone", "timm_model_name")
+"""Keys that choose a model: their text must be a plain name, not a path or an address."""
+
+COUNTS = re.compile(r"(layers?|labels|classes|depths?|stages|blocks?|groups|experts)$")
+MOST = 1_000_000
+"""The largest count in a configuration, since libraries make lists of this length."""
+
+ADAPTER = "adapter_config.json"
+SHARDS_OF_PROCESSES = re.compile(r"shard-\d+-model-\d+-of-\d+\.safetensors")
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder whose files request code, another place, or a class that loads others.
+
+    The JSON files in the folder and in its subfolders, one level down, are read; transformers and
+    diffusers look no further.
+
+    Args:
+        folder: the folder that a library is about to read.
+
+    Raises:
+        UserError: naming the file, the key and the thing that it requests.
+    """
+    for file in sorted([*folder.glob("*.json"), *folder.glob("*/*.json")]):
+        require_regular(file)
+        if file.name in ONLY_DATA or not file.is_file():
+            continue
+        if file.name == ADAPTER:
+            raise UserError(
+                f"{file}: {folder} holds a PEFT adapter, which names the weights it belongs to, "
+                "and those are not followed: merge it first (merge_and_unload of peft, then "
+                "save_pretrained) and give that folder. A perturber takes it as adapter=FOLDER "
+                "beside its base (name_or_path)"
+            )
+        if not file.name.endswith(".index.json"):
+            _check_object(file, read_json(file))
+    for file in folder.glob("shard-*"):
+        if SHARDS_OF_PROCESSES.fullmatch(file.name):
+            raise UserError(f"{file} is a shard of one process: give a folder of whole weights")
+
+
+def read_json(file: Path) -> Any:
+    """Return the content of a JSON file; ``None`` if it is not JSON, which libraries ignore."""
+    try:
+        return json.loads(require_regular(file).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _check_object(file: Path, content: Any) -> None:
+    for key, value in entries(content):
+        if key in FORBIDDEN and value not in (None, False, [], {}):
+            raise _refusal(file, key, value, FORBIDDEN[key])
+        rule = CLASSES.get(key)
+        names = value if isinstance(value, list) else [value]
+        if rule is not None and any(n is not None and not _matches(rule, n) for n in names):
+            raise _refusal(file, key, value, "a class of another kind")
+        if KERNELS.fullmatch(key):
+            _check_kernels(file, key, value)
+        if type(value) is int and abs(value) > MOST and COUNTS.search(key):
+            raise UserError(f"{file}: {key}={value} is absurd: the file is damaged")
+        if key in PLACES and isinstance(value, str) and (ELSEWHERE.match(value) or "/" in value):
+            raise _refusal(file, key, value, "another place")
+
+
+def entries(content: Any) -> Iterator[tuple[str, Any]]:
+    """Yield every key with its value, at every depth."""
+    waiting = [content]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, Mapping):
+            yield from one.items()
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += [part for part in one if isinstance(part, Mapping | list)]
+
+
+def _matches(rule: re.Pattern[str], name: object) -> bool:
+    return isinstance(name, str) and rule.fullmatch(name) is not None
+
+
+def _check_kernels(file: Path, key: str, value: Any) -> None:
+    for name in value.values() if isinstance(value, Mapping) else [value]:
+        if not (name is None or isinstance(name, str)) or name not in OWN_KERNELS:
+            raise _refusal(file, key, value, "kernels from elsewhere")
+
+
+def _refusal(file: Path, key: str, value: object, what: str) -> UserError:
+    shown = json.dumps(value)
+    shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
+    return UserError(
+        f"{file}: {key}={shown} asks for {what}, which a folder's files may not do; nothing was "
+        f"run. If the model needs no {key}, remove it from {file.name}; otherwise use a checkpoint "
+        "in a form that the library has itself"
+    )
+
+
+def from_folder(kind: Any, folder: Path, **options: Any) -> Any:
+    """Return ``kind.from_pretrained(folder)``, from that folder alone and without its code.
+
+    Args:
+        kind: a class of transformers or diffusers.
+        folder: a local folder.
+        options: keyword arguments of ``from_pretrained``.
+
+    Raises:
+        UserError: if the folder's files request that code is run or other files are loaded.
+        Exception: the library's own errors about a broken folder.
+    """
+    check_folder(folder)
+    if kind.__name__.startswith("Auto") and kind.__module__.startswith("transformers"):
+        options["trust_remote_code"] = False
+    with no_questions():
+        return kind.from_pretrained(folder, local_files_only=True, **options)
+
+
+@contextmanager
+def no_questions() -> Iterator[None]:
+    """Make transformers refuse a folder's code where it would otherwise ask on the terminal.
+
+    This is for libraries that call ``from_pretrained`` themselves, such as open_clip. The setting
+    stays in force after the block, because another thread may be in such a call.
+
+    Raises:
+        UserError: in place of transformers' message, which advises to trust the code.
+    """
+    from transformers import dynamic_module_utils
+
+    dynamic_module_utils.TIME_OUT_REMOTE_CODE = 0
+    try:
+        yield
+    except Exception as error:
+        if "trust_remote_code" in str(error) or "execute some code" in str(error):
+            raise UserError(
+                "the model is Python code of its own, which is never run here: use a checkpoint "
+                "of a class that the library has itself"
+            ) from error
+        raise
+
+
+def render_chat(writer: Any, messages: Sequence[Mapping[str, Any]]) -> str:
+    """Return messages in the form of a folder's chat template, up to the answer.
+
+    The text is that of transformers' ``apply_chat_template``, which would compile and run the
+    template in this process, without limits of time and memory.
+
+    Args:
+        writer: a tokenizer or processor of transformers with a chat template.
+        messages: the messages, as ``apply_chat_template`` takes them.
+
+    Raises:
+        TimeoutError: after ``RENDER_S`` seconds.
+        MemoryError: if it needs more than half a GiB.
+        Exception: any error of the template or of Jinja.
+    """
+    template = writer.chat_template
+    if isinstance(template, Mapping):
+        template = template.get("default")
+    if not isinstance(template, str):
+        raise ValueError("there is none, or none of several is called default")
+    tokens = getattr(writer, "tokenizer", writer).special_tokens_map
+    given = {"messages": messages, "tools": None, "documents": None, "add_generation_prompt": True}
+    return _renderer(RENDER_S).render(template, {**given, **tokens})
+
+
+@cache
+def _renderer(seconds: float) -> ChatRenderer:
+    return ChatRenderer(seconds)

@@ -1,0 +1,364 @@
+"""Places and hashes of weights, without torch; pickles of other things than tensors are refused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from cfaug.core.errors import UserError
+from cfaug.core.files import check_links, require_regular, write_file
+
+ZOO = "zoo:"
+PACKAGE = "package:"
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
+
+OPEN_CLIP_FOLDERS = ("local-dir:", "hf-hub:")
+"""Prefix of open_clip's ``architecture`` for a folder with its own configuration."""
+
+WEIGHT_FILES = (".bin", ".ckpt", ".pt", ".pth", ".safetensors")
+"""Endings that distinguish a missing weight file from a Hub id."""
+
+HUB_TIMEOUT_S = 10.0
+"""Seconds to wait for the Hub, after which only files that were downloaded before are used."""
+
+COPIES = ("*.fp16.safetensors", "*.non_ema.safetensors", "*.fp16-*.safetensors")
+"""Patterns of further copies of the same weights on the Hub."""
+
+DESCRIBED = ("*.json", "*.txt", "*.model", "*.jinja")
+"""Patterns of the configuration files beside the weights."""
+
+HF_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+OPEN_CLIP_WEIGHTS = (
+    "open_clip_model.safetensors",
+    "open_clip_pytorch_model.safetensors",
+    "open_clip_pytorch_model.bin",
+    "open_clip_pytorch_model.pth",
+    "model.safetensors",
+    "pytorch_model.bin",
+)
+"""Names of the weight file, in open_clip's own order of preference."""
+
+
+def resolve(
+    name_or_path: str,
+    revision: str | None = None,
+    wanted: Sequence[str] | None = None,
+    *,
+    fetch: bool = True,
+) -> Path:
+    """Return the local folder of a ``zoo:NAME``, a folder, or a Hub id (downloaded if needed).
+
+    ``zoo:NAME`` may name a folder within one (``zoo:language/causal``); ``package:NAME/FOLDER`` is
+    a folder of an installed Python package, which is not imported.
+
+    Args:
+        name_or_path: the name or path that the configuration gives.
+        revision: the commit of a Hub id; ``None`` for the newest.
+        wanted: patterns of the files to download; ``None`` is one model with its tokenizer.
+        fetch: whether to download a Hub id; otherwise earlier downloads are used.
+
+    Raises:
+        UserError: if there is none, naming what to do about it; or if a file in it is a link that
+            leads out of the folder, a pipe or a device.
+    """
+    path = Path(name_or_path).expanduser()
+    if revision is not None and (name_or_path.startswith((ZOO, PACKAGE)) or path.is_dir()):
+        raise UserError(
+            f"revision={revision} names a commit of the Hub, and {name_or_path} is a folder here: "
+            "leave it out"
+        )
+    if name_or_path.startswith(ZOO):
+        return _zoo_folder(name_or_path.removeprefix(ZOO))
+    if name_or_path.startswith(PACKAGE):
+        return _package_folder(name_or_path.removeprefix(PACKAGE))
+    if path.is_dir():
+        check_links(path)
+        return path
+    if path.exists():
+        raise UserError(
+            f"model {name_or_path} is a file: give the folder it lies in; weights of "
+            "open_clip_train are read by model=open_clip model.architecture=NAME with "
+            "weights=FILE (to evaluate) or model.pretrained=FILE (to train)"
+        )
+    if path.suffix in WEIGHT_FILES:
+        raise UserError(f"model {name_or_path}: there is no such file")
+    if HUB_ID.fullmatch(name_or_path) is None:
+        left_by_run = path.name == "checkpoint"
+        hint = "; a finished run leaves it, so train that one first" if left_by_run else ""
+        raise UserError(
+            f"model {name_or_path}: there is no such folder, and it is not a Hub id{hint}"
+        )
+    return _fetch(name_or_path, revision, wanted, fetch)
+
+
+def zoo_shelf() -> Path:
+    """Return the folder of the shipped models."""
+    return Path(str(files("cfaug"))) / "shapescapes" / "zoo" / "weights"
+
+
+def _zoo_folder(name: str) -> Path:
+    shelf = zoo_shelf()
+    names = sorted(str(p.parent.relative_to(shelf)) for p in shelf.rglob("config.json"))
+    wanted = (shelf / name).resolve()
+    if not (wanted.is_dir() and wanted.is_relative_to(shelf.resolve()) and wanted != shelf):
+        raise UserError(f"model {ZOO}{name} is not in the zoo; there is: {', '.join(names) or '-'}")
+    return shelf / name
+
+
+def _package_folder(name: str) -> Path:
+    package, _, inside = name.partition("/")
+    spec = find_spec(package) if package.isidentifier() else None
+    places = list(spec.submodule_search_locations or []) if spec is not None else []
+    if not places:
+        distribution = package.replace("_", "-")
+        raise UserError(
+            f"model {PACKAGE}{name}: the package {package} is not installed; "
+            f"pip install {distribution}"
+        )
+    folder = Path(places[0]) / inside
+    if not folder.is_dir():
+        raise UserError(f"model {PACKAGE}{name}: the package {package} has no folder {inside!r}")
+    return folder
+
+
+def describe(name_or_path: str, folder: Path) -> str:
+    """Return the provenance of weights for a card: the name with its Hub revision or sha256."""
+    if folder.parent.name == "snapshots":
+        return f"{name_or_path}@{folder.name}"
+    return f"{name_or_path} sha256:{sha256(find_weights(folder))}"
+
+
+def _fetch(name: str, revision: str | None, wanted: Sequence[str] | None, fetch: bool) -> Path:
+    from huggingface_hub import snapshot_download
+
+    answer = _ask_hub(name, revision) if fetch else None
+    commit = answer if isinstance(answer, str) else None
+
+    def download(*patterns: str) -> Path:
+        return Path(
+            snapshot_download(
+                name,
+                revision=commit or revision,
+                allow_patterns=list(patterns),
+                ignore_patterns=[*COPIES],
+                local_files_only=commit is None,
+            )
+        )
+
+    try:
+        folder = download(*(wanted if wanted is not None else (*DESCRIBED, "*.safetensors")))
+        if wanted is None and not list(folder.glob("*.safetensors")):
+            folder = download(*DESCRIBED, "*.bin")
+        if commit is not None:
+            _remember_commit(folder, revision or "main", commit)
+        return folder
+    except Exception as error:  # the Hub client raises a dozen unrelated types
+        cause = answer if isinstance(answer, Exception) else error
+        reason = (str(cause) or type(cause).__name__).strip().splitlines()[0]
+        raise UserError(
+            f"model {name}: no such folder here, and the Hub did not give it ({reason}). Where "
+            f"there is a network: hf download {name} --local-dir FOLDER; then give that FOLDER"
+        ) from error
+
+
+def _ask_hub(name: str, revision: str | None) -> str | Exception:
+    """Return the commit of a model on the Hub, or the error of the Hub's answer.
+
+    ``snapshot_download`` has no timeout for this request, so that a network that drops packets
+    would block the command for ever. Given the commit, it does not make the request.
+    """
+    from huggingface_hub import HfApi
+
+    try:
+        commit = HfApi().model_info(name, revision=revision, timeout=HUB_TIMEOUT_S).sha
+    except Exception as error:  # of many types, see _fetch; earlier downloads are used
+        return error
+    return commit or LookupError("its answer names no commit")
+
+
+def _remember_commit(folder: Path, revision: str, commit: str) -> None:
+    """Record the commit of a branch or tag in the Hub's cache, for commands without a network.
+
+    ``snapshot_download`` does so only for a branch or tag that it looks up itself.
+
+    Args:
+        folder: the snapshot, ``.../snapshots/COMMIT``.
+        revision: the requested branch, tag or commit.
+        commit: its commit.
+    """
+    file = folder.parent.parent / "refs" / revision
+    if revision == commit or (file.is_file() and file.read_text(encoding="utf-8") == commit):
+        return
+    with suppress(OSError):  # a read-only cache is used as it is
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_file(file, commit.encode())
+
+
+def find_weights(folder: Path, names: Sequence[str] = HF_WEIGHTS) -> list[Path]:
+    """Return the weight files of a ``save_pretrained`` folder, safetensors first.
+
+    Raises:
+        UserError: if there are none; the message lists the folder.
+    """
+    for name in names:
+        whole, listing = folder / name, folder / f"{name}.index.json"
+        if whole.is_file():
+            return [whole]
+        if listing.is_file():
+            return [folder / shard for shard in _shards(listing)]
+    found = ", ".join(sorted(p.name for p in folder.iterdir())[:20]) or "nothing"
+    raise UserError(f"{folder} has no weights ({' or '.join(names)}); it holds: {found}")
+
+
+def _shards(listing: Path) -> list[str]:
+    """Return the weight files that an index names; they must be beside it.
+
+    Raises:
+        UserError: if it is not an index, or names a file elsewhere.
+    """
+    try:
+        names = sorted(set(json.loads(listing.read_text(encoding="utf-8"))["weight_map"].values()))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UserError(f"{listing} is not an index of weights: {error!r}") from error
+    for name in names:
+        if not isinstance(name, str) or re.fullmatch(r"(?!\.+$)[^/\\\0]+", name) is None:
+            raise UserError(f"{listing} names {name!r}: an index may only name files beside it")
+        if not (listing.parent / name).is_file():
+            raise UserError(f"{listing} names {name}, which is missing there")
+    if not names:
+        raise UserError(f"{listing} names no file of weights")
+    return names
+
+
+def open_clip_folder(architecture: str, *, fetch: bool = True) -> Path | None:
+    """Return the folder of a ``local-dir:`` or ``hf-hub:`` name; ``None`` for a plain name.
+
+    Args:
+        architecture: open_clip's name of the architecture, such as ``hf-hub:ORG/NAME``.
+        fetch: whether to download a Hub id.
+
+    Raises:
+        UserError: if the folder is missing.
+    """
+    for prefix in OPEN_CLIP_FOLDERS:
+        if architecture.startswith(prefix):
+            return resolve(architecture.removeprefix(prefix), fetch=fetch)
+    return None
+
+
+def open_clip_weights(architecture: str, pretrained: str | None) -> Path | None:
+    """Return the weight file of an open_clip model; ``None`` for a tag of published weights.
+
+    Raises:
+        UserError: if a folder or a Hub id is missing or has no weights.
+    """
+    folder = open_clip_folder(architecture)
+    if folder is not None:
+        return find_weights(folder, OPEN_CLIP_WEIGHTS)[0]
+    if pretrained is not None and Path(pretrained).is_file():
+        return Path(pretrained)
+    return None
+
+
+def parameter_count(paths: Sequence[Path]) -> int | None:
+    """Return the number of parameters in safetensors headers; ``None`` for other files."""
+    if any(path.suffix != ".safetensors" for path in paths):
+        return None
+    return sum(math.prod(shape) for path in paths for shape in tensor_shapes(path).values())
+
+
+def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each tensor in a safetensors file, from its header.
+
+    Raises:
+        UserError: if it is not such a file.
+    """
+    try:
+        with require_regular(path).open("rb") as handle:
+            size = int.from_bytes(handle.read(8), "little")
+            if size > path.stat().st_size:
+                raise ValueError(f"a header of {size} bytes")
+            header = json.loads(handle.read(size))
+        found = {k: tuple(t["shape"]) for k, t in header.items() if k != "__metadata__"}
+        if not all(isinstance(n, int) and n >= 0 for shape in found.values() for n in shape):
+            raise ValueError("an invalid shape")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UserError(f"{path} is not a safetensors file: {error}") from error
+    return found
+
+
+def sha256(paths: Sequence[Path]) -> str:
+    """Return the sha256 (hex) of the files' bytes, one after the other."""
+    digest = hashlib.sha256()
+    for path in paths:
+        with require_regular(path).open("rb") as handle:
+            while block := handle.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+def hash_description(folder: Path) -> str:
+    """Return the sha256 (hex) of the files beside weights: configuration, tokenizer, processor."""
+    files = sorted(file for pattern in DESCRIBED for file in folder.glob(pattern))
+    names = [file.name for file in files]
+    return sha256_text(json.dumps([names, sha256(files)]))
+
+
+ENCODER_SETTINGS = ("max_length", "geometry", "architecture")
+"""Settings that change the answers of a dual encoder or matcher, as a run's record names them."""
+
+
+def model_identity(weights: str, settings: Mapping[str, Any]) -> str:
+    """Return a model's identity in results: the weights and the settings that change its answers.
+
+    It equals the weights' hash if no setting differs from its default, as in older results.
+
+    >>> model_identity("ab", {"max_length": None, "architecture": "local-dir:folder"})
+    'ab'
+    >>> model_identity("ab", {"max_length": 4}) == model_identity("ab", {"max_length": 5})
+    False
+
+    Args:
+        weights: the hash of the weights.
+        settings: the model's settings that change its answers; ``None`` is a setting's default.
+    """
+    told = {name: value for name, value in settings.items() if value is not None}
+    if str(told.get("architecture")).startswith(OPEN_CLIP_FOLDERS):
+        del told["architecture"]  # the folder's own files determine it
+    return sha256_text(json.dumps([weights, told], sort_keys=True)) if told else weights
+
+
+def sha256_text(text: str) -> str:
+    """Return the sha256 (hex) of a text."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def refuse_pickles(paths: Sequence[Path]) -> None:
+    """Refuse pickles of anything but tensors, as reading them can run code.
+
+    Raises:
+        UserError: naming the file.
+    """
+    import pickle
+
+    import torch
+
+    for path in paths:
+        if path.suffix == ".safetensors":
+            continue
+        try:
+            torch.load(path, map_location="meta", weights_only=True)
+        except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+            raise UserError(
+                f"{path} holds something other than tensors and is not opened: reading a pickle "
+                "can run code. If you trust it, convert it to safetensors first "
+                "(safetensors.torch.save_file of its state_dict)"
+            ) from error

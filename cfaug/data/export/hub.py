@@ -1,0 +1,227 @@
+"""Parquet for the Hugging Face Hub and ``datasets``, with a card and a datasheet.
+
+A pair is a row, as in COCO-Counterfactuals: image_0, image_1, caption_0, caption_1. Larger sets
+have a row for each member; grids of two attributes, on request, the columns of
+SocialCounterfactuals. Everything without its own column is JSON in ``about``, so that importing an
+export restores equal sets.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from cfaug.core.errors import UserError
+from cfaug.core.grids import ATTRIBUTES, GRID
+from cfaug.core.types import CounterfactualSet, Member
+from cfaug.data.export.card import write_card
+from cfaug.data.export.facts import About, Facts, draw, empty_folder
+from cfaug.data.shards.codec import describe_member, image_extension
+
+ROWS_PER_GROUP = 100
+"""Suits the Hub's viewer, which reads whole row groups of images."""
+
+BYTES_PER_FILE = 500 * 2**20
+
+Layout = Literal["pairs", "members", "grid"]
+"""``grid``: the columns of SocialCounterfactuals, and ``about``."""
+
+GRID_COLUMNS = (
+    "dataset_segment", "a1_type", "a2_type", "counterfactual_set", "caption", "a1", "a2", "a1a2",
+)  # fmt: skip
+
+
+def columns(layout: Layout, scores: Iterable[str]) -> dict[str, str]:
+    """Return the type of each column: ``image``, or a name that Arrow and ``datasets`` share.
+
+    Args:
+        layout: the layout of the rows.
+        scores: names of scores that have a column of their own.
+    """
+    if layout == "grid":
+        return {"image": "image", **dict.fromkeys((*GRID_COLUMNS, "about"), "string")}
+    edit = {f"edit_{name}": "string" for name in ("kind", "before", "after")}
+    numbers = dict.fromkeys((*scores, "p", "cfg"), "float64")
+    tail = edit | numbers | {"seed": "string", "about": "string"}
+    head = {"id": "string", "group": "string"}
+    if layout == "members":
+        return head | {"member": "int32", "image": "image", "caption": "string"} | tail
+    both = [
+        (f"{n}_{i}", kind) for n, kind in (("image", "image"), ("caption", "string")) for i in "01"
+    ]
+    return head | dict(both) | tail
+
+
+def export_hub(
+    sets: Iterable[CounterfactualSet],
+    folder: Path,
+    about: About,
+    *,
+    split: str = "train",
+    layout: Layout | None = None,
+) -> Facts:
+    """Write ``data/SPLIT-NNNNN-of-NNNNN.parquet``, ``README.md`` and ``DATASHEET.md``.
+
+    Sets are written as a stream; at most ``ROWS_PER_GROUP`` rows are in memory. The same sets give
+    the same bytes. The scores of the first set get columns; other scores of later sets are in
+    ``about``, which has everything.
+
+    Args:
+        sets: the sets to export.
+        folder: the folder to write to, which must be empty or missing.
+        about: the statements that only the publisher can make.
+        split: the name of the split.
+        layout: ``pairs``, ``members`` or ``grid``; ``None`` is pairs if the first set is one, else
+            members.
+
+    Returns:
+        The facts that were counted during the export.
+
+    Raises:
+        UserError: if the folder is not empty, there are no sets, the layout is invalid, or a set
+            does not fit it: not a pair for ``pairs``, not a grid of two attributes for ``grid``.
+    """
+    if layout not in (None, *get_args(Layout)):
+        raise UserError(f"layout={layout} is invalid: choose {', '.join(get_args(Layout))} or null")
+    folder = empty_folder(folder)
+    stream = iter(sets)
+    first = next(stream, None)
+    if first is None:
+        raise UserError(f"there is nothing to export to {folder}")
+    if layout is None:
+        layout = "pairs" if len(first.members) == 2 else "members"
+    facts = Facts()
+    rows = _rows(facts.count_all(chain([first], stream)), layout)
+    reserved = columns(layout, ())
+    found = columns(layout, [name for name in first.scores if name not in reserved])
+    (folder / "data").mkdir()
+    _write_files(rows, folder / "data", split, found)
+    write_card(folder, about, facts, found, split)
+    return facts
+
+
+def _rows(sets: Iterable[CounterfactualSet], layout: Layout) -> Iterator[dict[str, Any]]:
+    for one in sets:
+        if layout != "pairs":
+            row = _member_row if layout == "members" else _grid_row
+            yield from (row(one, i) for i in range(len(one.members)))
+        elif len(one.members) == 2:
+            yield _pair_row(one)
+        else:
+            raise UserError(
+                f"set {one.key!r} has {len(one.members)} members, so it is not a pair: "
+                "use layout='members'"
+            )
+
+
+def _pair_row(one: CounterfactualSet) -> dict[str, Any]:
+    row = _common(one, one.members[1])
+    for i, member in enumerate(one.members):
+        row |= {f"image_{i}": _image(one, i), f"caption_{i}": member.text}
+    return row | {"about": _json(_rest(one, one.members))}
+
+
+def _member_row(one: CounterfactualSet, i: int) -> dict[str, Any]:
+    member = one.members[i]
+    # Only the first row has the facts about the whole set; the others would repeat them.
+    rest = _json(_rest(one, one.members) if i == 0 else {})
+    row = _common(one, member) | {"member": i, "image": _image(one, i), "caption": member.text}
+    return row | {"about": rest}
+
+
+def _grid_row(one: CounterfactualSet, i: int) -> dict[str, Any]:
+    member = one.members[i]
+    attributes = member.extra.get(ATTRIBUTES)
+    if not isinstance(attributes, Mapping) or len(attributes) != 2 or not member.extra.get(GRID):
+        raise UserError(
+            f"set {one.key!r}, member {i}: SocialCounterfactuals has grids of two attributes; this "
+            f"member says {attributes!r} of its attributes: use layout='members'"
+        )
+    rest = {"group": one.group, **_rest(one, one.members)} if i == 0 else {}
+    (first, second), values = attributes, [str(value) for value in attributes.values()]
+    cells = (
+        str(member.extra[GRID]), first, second, one.key, member.text, *values, " ".join(values)
+    )  # fmt: skip
+    row = dict(zip(GRID_COLUMNS, cells, strict=True))
+    return row | {"image": _image(one, i), "about": _json({"member": i, **rest})}
+
+
+def _common(one: CounterfactualSet, edited: Member) -> dict[str, Any]:
+    edit = {} if edited.edit is None else asdict(edited.edit)
+    found = draw(one)
+    seed = {} if found.get("seed") is None else {"seed": str(found["seed"])}
+    numbers = {**one.scores, **{name: found.get(name) for name in ("p", "cfg")}}
+    return (
+        {name: float(v) for name, v in numbers.items() if isinstance(v, int | float)}
+        | {"id": one.key, "group": one.group}
+        | {f"edit_{name}": value for name, value in edit.items()}
+        | seed  # text, because 64 bits do not fit every reader's numbers
+    )
+
+
+def _rest(one: CounterfactualSet, members: Iterable[Member]) -> dict[str, Any]:
+    return {
+        "members": [describe_member(member) for member in members],
+        "scores": dict(one.scores),
+        "provenance": dict(one.provenance),
+    }
+
+
+def _json(value: dict[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _image(one: CounterfactualSet, i: int) -> dict[str, Any]:
+    data = one.images[one.members[i].image_name]
+    name = f"{one.key}_{i}"
+    return {"bytes": data, "path": f"{name}.{image_extension(data, name)}"}
+
+
+def _schema(found: Mapping[str, str]) -> Any:
+    """Return the Arrow schema, with the metadata about features that ``datasets`` reads."""
+    import pyarrow as pa
+
+    image = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    fields = [(n, image if kind == "image" else getattr(pa, kind)()) for n, kind in found.items()]
+    features = {
+        name: {"_type": "Image"} if kind == "image" else {"dtype": kind, "_type": "Value"}
+        for name, kind in found.items()
+    }
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    return pa.schema(fields, metadata=metadata)
+
+
+def _write_files(
+    rows: Iterator[dict[str, Any]], folder: Path, split: str, found: Mapping[str, str]
+) -> None:
+    """Write files of about ``BYTES_PER_FILE``, named last: each name has the number of files."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema, written = _schema(found), list[Path]()
+    batch: list[dict[str, Any]] = []
+    writer = None
+    try:
+        for row in rows:
+            if writer is None:
+                written.append(folder / f"{len(written):05d}.tmp")
+                writer = pq.ParquetWriter(written[-1], schema, write_statistics=False)
+            batch.append(row)
+            if len(batch) == ROWS_PER_GROUP:
+                writer.write_table(pa.Table.from_pylist(batch, schema))
+                batch = []
+                if written[-1].stat().st_size >= BYTES_PER_FILE:
+                    writer.close()
+                    writer = None
+        if batch and writer is not None:
+            writer.write_table(pa.Table.from_pylist(batch, schema))
+    finally:
+        if writer is not None:
+            writer.close()
+    for number, file in enumerate(written):
+        os.replace(file, folder / f"{split}-{number:05d}-of-{len(written):05d}.parquet")

@@ -1,1 +1,0 @@
-"""Batches: their order, the loader and the cache of decoded pixels."""

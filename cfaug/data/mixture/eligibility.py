@@ -1,0 +1,135 @@
+"""The rows that may be drawn: not excluded by a test set, and admitted by every setting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from cfaug.data.mixture.caption_matching import Captioned, find_edited_rows
+from cfaug.data.mixture.duplicates import join_groups
+from cfaug.data.mixture.edited_members import find_edited, find_unchanged
+from cfaug.data.mixture.hard_negatives import find_pairs, keep_whole_sets
+from cfaug.data.mixture.holdout import Withheld, hold_out, withhold
+from cfaug.data.mixture.pool import first_members
+from cfaug.data.mixture.records import COUNTERFACTUAL, REAL, Eligible, HeldOut, Join
+
+if TYPE_CHECKING:
+    from cfaug.data.index import Index
+    from cfaug.data.mixture.human_labels import Labels
+    from cfaug.data.mixture.settings import DataSettings
+
+CONTROL = 2
+"""The index of ``data.control_source`` after the two sources of a plan."""
+
+
+@dataclass(frozen=True)
+class Barred:
+    """The exclusions of test sets from every source: their groups, and rows with their images.
+
+    Attributes:
+        groups: the groups of each source's rows, joined if they share an image; empty without a
+            test set.
+        kept_out: the test sets, in terms of these groups.
+        held_out: the test set that ``data.holdout`` keeps out; ``None`` without one.
+    """
+
+    groups: Sequence[np.ndarray] = ()
+    kept_out: Sequence[Withheld] = ()
+    held_out: HeldOut | None = None
+
+    def find_allowed(self, source: int) -> np.ndarray | None:
+        """Return which rows of a source may be drawn, bool (rows,); ``None`` is all."""
+        if not self.kept_out or not len(self.groups[source]):
+            return None
+        return np.logical_and.reduce(
+            [one.find_allowed(self.groups[source]) for one in self.kept_out]
+        )
+
+
+def find_barred(
+    settings: DataSettings,
+    real: Index | None,
+    counterfactual: Index | None,
+    control: Index | None,
+) -> Barred:
+    """Choose the test sets, and find the rows that they exclude from every source."""
+    sources = (real, counterfactual, control)
+    chosen: dict[str, tuple[int, Withheld]] = {}
+    of = COUNTERFACTUAL if real is None else REAL
+    source = sources[of]
+    if settings.holdout and source is not None:
+        chosen["holdout"] = of, hold_out(source, settings.holdout)
+    if settings.counterfactual_holdout and counterfactual is not None:
+        rows = withhold(counterfactual, settings.counterfactual_holdout)
+        chosen["withheld"] = COUNTERFACTUAL, rows
+    if not chosen:
+        return Barred()
+    groups = join_groups(sources)
+    kept_out = {
+        name: replace(one, groups=np.unique(groups[at][one.rows]))
+        for name, (at, one) in chosen.items()
+    }
+    found = None
+    if "holdout" in chosen:
+        assert source is not None
+        found = _held_out(source, chosen["holdout"][1], kept_out["holdout"], sources, groups)
+    return Barred(groups, tuple(kept_out.values()), found)
+
+
+def _held_out(
+    source: Index,
+    chosen: Withheld,
+    joined: Withheld,
+    sources: Sequence[Index | None],
+    groups: Sequence[np.ndarray],
+) -> HeldOut:
+    """Count the held-out rows, and the rows that may not be drawn because of them."""
+    not_drawn, copies = [], 0
+    for one, codes in zip(sources, groups, strict=True):
+        barred = ~joined.find_allowed(codes)
+        not_drawn.append(int(barred.sum()) - (len(chosen.rows) if one is source else 0))
+        if one is not None:
+            copies += int((barred & chosen.find_allowed(one.groups)).sum())
+    images = len(np.unique(source.images[chosen.rows]))
+    return HeldOut(source, chosen.rows, images, tuple(not_drawn), copies)
+
+
+def find_eligible(
+    settings: DataSettings,
+    real: Captioned | None,
+    counterfactual: Index | None,
+    labels: Labels | None,
+    barred: Barred,
+) -> tuple[Eligible, Join | None]:
+    """Return which rows may be drawn."""
+    masks: list[np.ndarray | None] = [None, None]
+
+    def only(source: int, mask: np.ndarray) -> None:
+        before = masks[source]
+        masks[source] = mask if before is None else before & mask
+
+    join = None
+    if real is not None and counterfactual is not None and settings.real_captions == "edited":
+        join = find_edited_rows(real, counterfactual)
+        only(REAL, join.rows)
+    for source in (REAL, COUNTERFACTUAL):
+        if (allowed := barred.find_allowed(source)) is not None:
+            only(source, allowed)
+    if counterfactual is not None and labels is not None:
+        only(COUNTERFACTUAL, labels.find_validated(counterfactual))
+    if counterfactual is not None:
+        if (unchanged := find_unchanged(counterfactual)) is not None:
+            only(COUNTERFACTUAL, ~unchanged)
+        if settings.counterfactual_members == "unedited":
+            only(COUNTERFACTUAL, first_members(counterfactual))
+        elif settings.counterfactual_members == "edited":
+            only(COUNTERFACTUAL, find_edited(counterfactual))
+        if settings.negatives is not None and settings.drawn[COUNTERFACTUAL]:
+            only(COUNTERFACTUAL, find_pairs(counterfactual, settings.negatives))
+            if not counterfactual.has_negatives:
+                rows = cast("np.ndarray", masks[COUNTERFACTUAL])
+                only(COUNTERFACTUAL, keep_whole_sets(counterfactual, rows))
+    return (masks[REAL], masks[COUNTERFACTUAL]), join

@@ -1,0 +1,189 @@
+"""The counterfactuals of pairs as wrong answers: the controls of training on them as examples.
+
+An arm keeps the positive examples, steps and originals of the pairs; only the use of the
+counterfactuals changes (``data.negatives``). Every set fills two places of an epoch:
+
+=========  ======================  ==========================================================
+negatives  two positive examples   wrong answers beside those of every batch
+=========  ======================  ==========================================================
+none       the original, twice     none: plain fine-tuning on the same captions and images
+text       the original, twice     the counterfactual's caption, for every image of the batch
+image      the original, twice     the counterfactual's image, for every caption of the batch
+both       original,               none, since both are in one batch: each member's caption
+           counterfactual          is wrong about the other's image, and right about its own
+=========  ======================  ==========================================================
+
+A source with wrong captions without an image (TROHN-Text, NegCLIP's list) fills one place for each
+row: ``text`` uses these captions as the wrong answers, ``none`` leaves them out.
+
+``text`` is NegCLIP's (Yuksekgonul et al., 2023, section 4.1) and TROHN-Text's, ``both`` is
+TROHN-Img's, ``none`` is CLIP_COCO's part (Miranda et al., 2024, BiVLC, section 5 and
+``CLIP_fine_tuning.py``). Theirs differ in the number of positive examples an epoch; here the
+numbers are equal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from cfaug.core.errors import UserError
+from cfaug.data.mixture.caption_matching import Captioned, normalise
+from cfaug.data.mixture.pool import first_members
+from cfaug.data.mixture.records import COUNTERFACTUAL, Imaged, Mixture
+
+if TYPE_CHECKING:
+    from cfaug.data.index import Index
+    from cfaug.data.mixture.settings import Negatives
+
+WITH_IMAGES = ("image", "both")
+"""Choices that need two images for each pair."""
+
+
+class Pairs(Captioned, Imaged, Protocol):
+    """The parts of an index of pairs that are needed here."""
+
+    @property
+    def has_negatives(self) -> bool:
+        """Whether any row has negatives: wrong captions without an image."""
+        ...
+
+    def negatives(self, row: int) -> list[str]:
+        """Return captions that are wrong about a row's image and have no image themselves."""
+        ...
+
+
+def find_pairs(index: Pairs, negatives: Negatives) -> np.ndarray:
+    """Return a mask of the rows that belong to pairs with different captions, bool (rows,).
+
+    Sets of another size, and pairs of equal captions, neither of which is wrong about the other's
+    image, are not drawn in any arm.
+
+    From a source with negatives, the rows that have one are drawn.
+
+    Raises:
+        UserError: if there is no pair, or two images are needed and a pair has only one.
+    """
+    if index.has_negatives:
+        return _find_negatives(index, negatives)
+    sets = np.asarray(index.sets)
+    sizes = np.bincount(sets) if len(sets) else sets
+    paired = sizes[sets] == 2
+    first = np.flatnonzero(paired & first_members(index)) if len(sets) else sets
+    other = [normalise(index.text(row)) != normalise(index.text(row + 1)) for row in first.tolist()]
+    first = first[np.array(other, bool)]
+    if not len(first):
+        raise UserError(
+            f"data.negatives={negatives} needs pairs of an original and its counterfactual, and "
+            f"data.counterfactual={index.source} has no set of two captions that differ: name a "
+            "source of pairs, or data.negatives=null"
+        )
+    if negatives in WITH_IMAGES:
+        _require_two_images(index, first, negatives)
+    found = np.zeros(len(sets), bool)
+    found[first] = found[first + 1] = True
+    return found
+
+
+def _find_negatives(index: Pairs, negatives: Negatives) -> np.ndarray:
+    """Return which rows have negatives without an image, bool (rows,)."""
+    if negatives in WITH_IMAGES:
+        raise UserError(
+            f"data.negatives={negatives} needs an image of every counterfactual, and "
+            f"{index.source} has wrong captions without one: choose data.negatives=text or none"
+        )
+    return np.array([bool(index.negatives(row)) for row in range(len(index.sets))], bool)
+
+
+def _require_two_images(index: Pairs, first: np.ndarray, negatives: Negatives) -> None:
+    contents = np.asarray(index.contents)
+    same = np.flatnonzero(contents[first] == contents[first + 1])
+    if len(same):
+        raise UserError(
+            f"data.negatives={negatives} needs an image of every counterfactual, and "
+            f"{len(same):,} of {len(first):,} pairs of {index.source} show one image, such as "
+            f"{index.key(int(first[same[0]]))}: choose data.negatives=text or none"
+        )
+
+
+def keep_whole_sets(index: Pairs, rows: np.ndarray) -> np.ndarray:
+    """Return a mask of the rows that remain after dropping sets with a row that is left out.
+
+    Args:
+        index: the index of the sets.
+        rows: the rows that may be drawn, bool (rows,).
+    """
+    sets = np.asarray(index.sets)
+    broken = np.zeros(int(sets[-1]) + 1 if len(sets) else 0, bool)
+    broken[sets[~rows]] = True
+    return rows & ~broken[sets]
+
+
+def find_originals(index: Imaged, rows: np.ndarray) -> np.ndarray:
+    """Return the first row of each row's set, int64 (n,)."""
+    sets = np.asarray(index.sets)
+    return np.searchsorted(sets, sets[rows], "left").astype(np.int64)
+
+
+def find_counterfactual(index: Imaged, row: int) -> int:
+    """Return the second row of the set of a row."""
+    return int(find_originals(index, np.array([row]))[0]) + 1
+
+
+def show_originals(mixture: Mixture, index: Index, negatives: Negatives) -> Mixture:
+    """Return a mixture of pairs in the form for training an arm, with counts of wrong answers.
+
+    All arms except ``both`` are trained on the originals, each as often as members of its set were
+    drawn: the mixture numbers the visits of each example, and validation uses each example once.
+    Counts are of places of an epoch: ``text_negatives`` of images that have their pair's wrong
+    caption among their choices, ``image_negatives`` of captions that have its wrong image.
+
+    Args:
+        mixture: a mixture whose counterfactual rows belong to pairs, drawn by group.
+        index: the index of the counterfactual source.
+        negatives: the arm, a value of ``data.negatives``.
+    """
+    train, held = mixture.train.copy(), mixture.validation.copy()
+    drawn = train[:, 0] == COUNTERFACTUAL
+    if index.has_negatives:
+        found = [len(index.negatives(row)) for row in train[drawn, 1].tolist()]
+        said = {"text_negatives": sum(found) if negatives == "text" else 0, "image_negatives": 0}
+        return replace(mixture, counts={**mixture.counts, **said})
+    sets = np.asarray(index.sets)[train[drawn, 1]]
+    if negatives == "both":
+        whole = int((np.unique(sets, return_counts=True)[1] == 2).sum())
+        counts = {"text_negatives": 2 * whole, "image_negatives": 2 * whole}
+        return replace(mixture, counts={**mixture.counts, **counts})
+    train[drawn, 1] = find_originals(index, train[drawn, 1])
+    of_pairs = held[:, 0] == COUNTERFACTUAL
+    held[of_pairs, 1] = find_originals(index, held[of_pairs, 1])
+    held = held[np.sort(np.unique(held, axis=0, return_index=True)[1])]
+    visits = np.zeros(len(train), np.int8)
+    visits[drawn] = _count_earlier(sets)
+    places = int(drawn.sum())
+    counts = {
+        "validation": len(held),
+        "text_negatives": places if negatives == "text" else 0,
+        "image_negatives": places if negatives == "image" else 0,
+    }
+    return replace(
+        mixture, train=train, validation=held, visits=visits,
+        counts={**mixture.counts, **counts},
+    )  # fmt: skip
+
+
+def _count_earlier(numbers: np.ndarray) -> np.ndarray:
+    """Return the number of equal earlier entries for each entry.
+
+    >>> _count_earlier(np.array([4, 7, 4, 4])).tolist()
+    [0, 0, 1, 2]
+    """
+    order = np.argsort(numbers, kind="stable")
+    ordered = numbers[order]
+    begins = np.r_[True, ordered[1:] != ordered[:-1]][: len(ordered)]
+    first = np.maximum.accumulate(np.where(begins, np.arange(len(ordered)), 0))
+    counts = np.empty(len(numbers), np.int64)
+    counts[order] = np.arange(len(ordered)) - first
+    return counts

@@ -1,0 +1,344 @@
+"""Batches in the plan's order, from any step, read and decoded by any number of workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from cfaug.core.errors import UserError
+from cfaug.core.pixels import ImageTransform, decode_image, stack_pixels
+from cfaug.core.signals import obey_parent
+from cfaug.data.index import Index
+from cfaug.data.mixture.order import epoch_order, rank_share
+from cfaug.data.mixture.pair_negatives import PairNegatives
+from cfaug.data.mixture.pixel_cache import KeptPixels
+from cfaug.data.mixture.records import COUNTERFACTUAL, REAL, Mixture
+from cfaug.data.mixture.set_captions import SetCaptions
+from cfaug.data.mixture.settings import DataSettings
+
+KEEP_BYTES = 256 * 1024 * 1024
+"""Maximum size, in bytes, of the decoded pixels that a run keeps: a small data set is decoded once,
+not every epoch."""
+
+Indexes = tuple[Index | None, Index | None]
+Batch = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Share:
+    """This process's part of a global batch.
+
+    Attributes:
+        rows: (source, row) of this process's examples, int64 (n, 2).
+        whole: (source, row) of all examples of the batch, rank by rank, int64 (global_size, 2).
+        rank: the rank of this process.
+        world: the number of processes that share the batch.
+    """
+
+    rows: np.ndarray
+    whole: np.ndarray
+    rank: int = 0
+    world: int = 1
+
+
+class Examples(Dataset[Batch]):
+    """A data set that turns a share into a batch of decoded, cropped images, not normalised.
+
+    Args:
+        indexes: the indexes of the real and the counterfactual source; ``None`` for one not in use.
+        transform: the image transform of the model.
+        rows: the total number of examples, which decides whether pixels are kept.
+        kept: a cache of pixels shared with other runs, used in place of this run's own.
+        captions: captions of the counterfactual source's images; ``None`` leaves them unchanged.
+        neutral: whether batches have the neutral prompts of counterfactual sets.
+        classes: the possible labels of rows; ``None`` for batches without labels.
+        pairs: the parts of counterfactuals that are wrong answers for the rows of their originals.
+    """
+
+    def __init__(
+        self,
+        indexes: Indexes,
+        transform: ImageTransform,
+        rows: int,
+        kept: KeptPixels | None = None,
+        captions: SetCaptions | None = None,
+        neutral: bool = False,
+        classes: Sequence[str] | None = None,
+        pairs: PairNegatives | None = None,
+    ) -> None:
+        self.indexes = indexes
+        self.transform = transform
+        if kept is None and rows * 3 * transform.size**2 <= KEEP_BYTES:
+            kept = KeptPixels(KEEP_BYTES)
+        self.kept = kept
+        self.captions = captions
+        self.neutral = neutral and captions is not None
+        self.classes = classes
+        self.pairs = pairs
+        self._open()
+
+    def _open(self) -> None:
+        self._slabs = None if self.kept is None else self.kept.slabs(self.indexes, self.transform)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_slabs"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._open()
+
+    def __getitems__(self, share: Share) -> Batch | UserError:
+        """Return ``pixels`` uint8 (n, 3, size, size), ``texts``, and facts about all ranks.
+
+        The latter are the ``global_size`` and, int64 (global_size,) in the whole batch's order,
+        ``images`` and ``sets``: the number of each row's image and set, equal only for the same one
+        (such as a photo in both sources); and ``negatives``, wrong captions without an image, with
+        ``negative_owners``, int64, the place of the row that each belongs to. They are computed
+        from the plan, without communication. If counterfactuals' images are wrong answers there are
+        also ``negative_pixels`` uint8 (m, 3, size, size), this process's share of the batch's, and
+        the ``negative_image_owners`` of all of them. With neutral prompts there are also
+        ``neutral_texts``, each once, and ``neutrals``, the number of each row's prompt, -1 without
+        one. With classes there is also ``labels``, int64 (n,), the class number of each row.
+
+        An image that cannot be read or decoded gives the UserError that names it, returned and not
+        raised: torch would carry it over from a worker as the text of a traceback.
+        """
+        try:
+            return self._batch(share)
+        except UserError as error:
+            return error
+
+    def _batch(self, share: Share) -> Batch:
+        pixels, texts = [], []
+        for source, row in share.rows.tolist():
+            index = self.indexes[source]
+            assert index is not None
+            pixels.append(self._pixels(index, source, row))
+            texts.append(self._text(index, source, row))
+        negatives, owners = self._negatives(share.whole)
+        return {
+            "pixels": torch.from_numpy(stack_pixels(pixels, self.transform.size)),
+            "texts": texts,
+            "global_size": len(share.whole),
+            "images": torch.from_numpy(self._images(share.whole)),
+            "sets": torch.from_numpy(self._numbers(share.whole, "sets")),
+            "negatives": negatives,
+            "negative_owners": torch.from_numpy(owners),
+            **self._negative_images(share),
+            **(self._neutral_prompts(share.whole) if self.neutral else {}),
+            **({} if self.classes is None else {"labels": self._labels(share.rows, self.classes)}),
+        }
+
+    def _labels(self, rows: np.ndarray, classes: Sequence[str]) -> torch.Tensor:
+        number = {name: i for i, name in enumerate(classes)}
+        said = [cast("Index", self.indexes[source]).label(row) for source, row in rows.tolist()]
+        return torch.tensor([number[str(label)] for label in said], dtype=torch.int64)
+
+    def _text(self, index: Index, source: int, row: int) -> str:
+        if source != COUNTERFACTUAL or self.captions is None:
+            return index.text(row)
+        return self.captions.text(row)
+
+    def _neutral_prompts(self, rows: np.ndarray) -> Batch:
+        """Return the distinct neutral prompts of all rows, and the number of each row's prompt."""
+        assert self.captions is not None
+        numbers = np.full(len(rows), -1)
+        known: dict[str, int] = {}
+        for place in np.flatnonzero(rows[:, 0] == COUNTERFACTUAL).tolist():
+            text = self.captions.neutral(int(rows[place, 1]))
+            if text is not None:
+                numbers[place] = known.setdefault(text, len(known))
+        return {"neutral_texts": list(known), "neutrals": torch.from_numpy(numbers)}
+
+    def _negatives(self, rows: np.ndarray) -> tuple[list[str], np.ndarray]:
+        """Return the negatives of all rows, the real source's first, and the row that owns each.
+
+        The source's own negatives come before the captions of counterfactuals.
+        """
+        found = [
+            (text, place)
+            for source, index in enumerate(self.indexes)
+            if index is not None and index.has_negatives
+            for place in np.flatnonzero(rows[:, 0] == source).tolist()
+            for text in index.negatives(int(rows[place, 1]))
+        ]
+        if self.pairs is not None and self.pairs.kind == "text":
+            found += [(self.pairs.text(row), place) for row, place in _of_pairs(rows)]
+        return [text for text, _ in found], np.array([place for _, place in found], np.int64)
+
+    def _negative_images(self, share: Share) -> Batch:
+        """Return this process's share of the counterfactuals' images, and the owners of all."""
+        if self.pairs is None or self.pairs.kind != "image":
+            return {}
+        index, every = self.pairs.index, _of_pairs(share.whole)
+        mine = rank_share(np.arange(len(every)), share.rank, share.world).tolist()
+        pixels = [
+            self._pixels(index, COUNTERFACTUAL, self.pairs.row(every[one][0])) for one in mine
+        ]
+        return {
+            "negative_pixels": torch.from_numpy(stack_pixels(pixels, self.transform.size)),
+            "negative_image_owners": torch.tensor([p for _, p in every], dtype=torch.int64),
+        }
+
+    def _images(self, rows: np.ndarray) -> np.ndarray:
+        """Return the numbers of the rows' images; an image in both sources has the real one's."""
+        numbers = self._numbers(rows, "images")
+        real, other = (np.flatnonzero(rows[:, 0] == source) for source in (REAL, COUNTERFACTUAL))
+        there, edited = self.indexes
+        if not len(real) or not len(other) or there is None or edited is None:
+            return numbers
+        known = there.content_codes(rows[real, 1])
+        order = np.argsort(known, kind="stable")
+        asked = edited.content_codes(rows[other, 1])
+        at = order[np.minimum(np.searchsorted(known[order], asked), len(known) - 1)]
+        same = known[at] == asked
+        numbers[other[same]] = numbers[real[at[same]]]
+        return numbers
+
+    def _numbers(self, rows: np.ndarray, column: str) -> np.ndarray:
+        """Return a column of the rows' indexes; even numbers belong to the real source."""
+        numbers = np.empty(len(rows), np.int64)
+        for source, index in enumerate(self.indexes):
+            mine = rows[:, 0] == source
+            if index is not None:
+                numbers[mine] = 2 * getattr(index, column)[rows[mine, 1]] + source
+        return numbers
+
+    def _pixels(self, index: Index, source: int, row: int) -> np.ndarray:
+        image = int(index.images[row])
+        kept = None if self._slabs is None else self._slabs[source].get(image)
+        if kept is not None:
+            return kept
+        decoded = self.transform(decode_image(index.read_image(row), index.image_name(row)))
+        if self._slabs is not None:
+            self._slabs[source].put(image, decoded)
+        return decoded
+
+
+class TrainingShares:
+    """The shares of every step from ``start_step`` to ``total_steps``, epoch by epoch."""
+
+    def __init__(
+        self,
+        mixture: Mixture,
+        settings: DataSettings,
+        *,
+        seed: int,
+        data_seed: int,
+        start_step: int,
+        total_steps: int,
+        rank: int = 0,
+        world: int = 1,
+    ) -> None:
+        self.mixture = mixture
+        self.settings = settings
+        self.seeds = {"seed": seed, "data_seed": data_seed}
+        self.start_step, self.total_steps = start_step, total_steps
+        self.rank, self.world = rank, world
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Number of global batches of one epoch, with the partial one unless ``drop_last``."""
+        return self.settings.steps_per_epoch(len(self.mixture.train))
+
+    def __len__(self) -> int:
+        return max(0, self.total_steps - self.start_step)
+
+    def __iter__(self) -> Iterator[Share]:
+        settings, order, known = self.settings, np.empty(0, np.int64), -1
+        for step in range(self.start_step, self.total_steps):
+            epoch, number = divmod(step, self.steps_per_epoch)
+            if epoch != known:
+                order, known = self._order(epoch), epoch
+            batch = order[number * settings.batch_size : (number + 1) * settings.batch_size]
+            mine = rank_share(batch, self.rank, self.world)
+            rows, whole = self.mixture.train[mine], self.mixture.train[batch]
+            yield Share(rows, whole, self.rank, self.world)
+
+    def _order(self, epoch: int) -> np.ndarray:
+        settings = self.settings
+        return epoch_order(
+            self.mixture,
+            **self.seeds,
+            epoch=epoch,
+            batch_size=settings.batch_size,
+            stratify=settings.stratify,
+            pairs_in_batch=settings.whole_sets,
+            window=settings.window(),
+        )
+
+
+class ValidationShares:
+    """The shares of the validation split, in the plan's order, the last batch partial."""
+
+    def __init__(self, mixture: Mixture, batch_size: int, *, rank: int = 0, world: int = 1) -> None:
+        rows = mixture.validation
+        # Rows of both sources, alternating: a batch of only one source would be another task.
+        rows = rows[np.argsort(_even_places(rows[:, 0]), kind="stable")]
+        self._batches = [rows[i : i + batch_size] for i in range(0, len(rows), batch_size)]
+        self.rank, self.world = rank, world
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[Share]:
+        for batch in self._batches:
+            mine = rank_share(batch, self.rank, self.world)
+            yield Share(mine, batch, self.rank, self.world)
+
+
+def _even_places(source: np.ndarray) -> np.ndarray:
+    """Return a place in [0, 1) for each row that spreads each source evenly."""
+    place = np.empty(len(source))
+    for one in (0, 1):
+        mine = np.flatnonzero(source == one)
+        place[mine] = (np.arange(len(mine)) + 0.5) / max(1, len(mine))
+    return place
+
+
+def _of_pairs(rows: np.ndarray) -> list[tuple[int, int]]:
+    """Return (row, place) of each row of the counterfactual source."""
+    places = np.flatnonzero(rows[:, 0] == COUNTERFACTUAL).tolist()
+    return [(int(rows[place, 1]), place) for place in places]
+
+
+class _Loader(DataLoader[Batch]):
+    """A loader that raises its workers' errors in the process that iterates."""
+
+    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]  # iterated, never advanced by hand
+        for batch in super().__iter__():
+            if isinstance(batch, UserError):
+                # A new error: one whose traceback refers to itself is freed by the cycle collector,
+                # which closes torch's queues before its workers are told to exit (10 s).
+                raise UserError(str(batch))
+            yield batch
+
+
+def make_loader(examples: Examples, shares: Iterable[Share], workers: int) -> DataLoader[Batch]:
+    """Return a loader of the shares, in their order, without any use of global random state.
+
+    Args:
+        examples: the data set, which turns a share into a batch.
+        shares: the shares in order, iterated in this process.
+        workers: number of processes that read; 0 reads in this one.
+    """
+    return _Loader(
+        examples,
+        batch_sampler=shares,  # type: ignore[arg-type]  # a sampler of shares, not of lists
+        num_workers=workers,
+        collate_fn=_as_is,
+        pin_memory=torch.cuda.is_available(),
+        generator=torch.Generator(),
+        prefetch_factor=4 if workers else None,
+        persistent_workers=workers > 0,  # they keep their decoded pixels
+        worker_init_fn=obey_parent,
+    )
+
+
+def _as_is(batch: Any) -> Any:
+    return batch

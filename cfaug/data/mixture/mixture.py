@@ -1,0 +1,214 @@
+"""The exact mixture: the rows of each source for training, and those for validation.
+
+The unit is an image-text pair. A plan is a pure function of two indexes, a ratio, a size and a
+seed; it uses only integer arrays, so that ten million rows are planned in seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from cfaug.core.errors import UserError
+from cfaug.core.validation import Share, check
+from cfaug.data.mixture.edited_members import count_unchanged
+from cfaug.data.mixture.eligibility import CONTROL, Barred, find_barred, find_eligible
+from cfaug.data.mixture.hard_negatives import show_originals
+from cfaug.data.mixture.pool import (
+    Pool,
+    Wanted,
+    divide,
+    make_pool,
+    share_out,
+)
+from cfaug.data.mixture.rational import decimal, half_up
+from cfaug.data.mixture.records import (
+    COUNTERFACTUAL,
+    REAL,
+    Eligible,
+    HeldOut,
+    Mixture,
+    Rows,
+    Split,
+)
+from cfaug.data.mixture.sources import Sources
+
+if TYPE_CHECKING:
+    from cfaug.data.index import Index
+    from cfaug.data.mixture.settings import DataSettings
+
+
+def largest_size(real: int, counterfactual: int, cf_ratio: float) -> int:
+    """Return the largest total at a ratio without repeating examples.
+
+    >>> largest_size(17410, 34820, 0.6)  # the paper's medium (COCO-CFs, section B.3.1)
+    43525
+    """
+    ratio = decimal(cf_ratio)
+    limits = []
+    if ratio < 1:
+        limits.append(real / (1 - ratio))
+    if ratio > 0:
+        limits.append(counterfactual / ratio)
+    return int(min(limits))
+
+
+def choose_total(available: tuple[int, int], cf_ratio: float, size: int | None) -> int:
+    """Return the total of a mixture by ratio, before the split.
+
+    Raises:
+        UserError: if there are not enough examples, with their number.
+    """
+    largest = largest_size(*available, cf_ratio)
+    total = largest if size is None else size
+    there = f"{available[REAL]} real and {available[COUNTERFACTUAL]} counterfactual examples"
+    if size is None and total == 0:
+        raise UserError(f"data.cf_ratio={cf_ratio} cannot be drawn: there are {there}")
+    if total > largest or total == 0:
+        raise UserError(
+            f"data.size={size} at data.cf_ratio={cf_ratio} asks for more than there is: "
+            f"{there} make at most data.size={largest}"
+        )
+    return total
+
+
+def plan_mixture(
+    real: Rows | None,
+    counterfactual: Rows | None,
+    *,
+    cf_ratio: float,
+    size: int | None,
+    seed: int,
+    validation: float = 0.2,
+    split: Split = "group",
+    eligible: Eligible = (None, None),
+) -> Mixture:
+    """Draw the training and validation rows of a mixture by ratio.
+
+    Groups, which both sources may share, are in a random order that depends only on the seed. Each
+    source's rows are taken in that order, so that whole groups are drawn and only the last one is
+    cut; a group with a row in train has none in validation. Train counts are exact; validation
+    takes rows of the other groups, up to its share.
+
+    Args:
+        real: the index of the real source; not needed at ratio 1.
+        counterfactual: the index of the counterfactual source; not needed at ratio 0.
+        cf_ratio: the share of train from ``counterfactual``, in [0, 1].
+        size: the total before the split; ``None`` is the largest without repeating examples.
+        seed: the data seed, ``data.seed``.
+        validation: the share held out for validation, in [0, 1).
+        split: the unit of the split: ``group``, or ``random`` for single rows.
+        eligible: the rows of each source that may be drawn, see ``make_pool``.
+
+    Raises:
+        UserError: if there are not enough examples, with their number.
+    """
+    check(cf_ratio, Share, "data.cf_ratio")
+    pool = make_pool(real, counterfactual, seed=seed, split=split, eligible=eligible)
+    total, ratio = choose_total(pool.available, cf_ratio, size), decimal(cf_ratio)
+    wanted = share_out(total, half_up(ratio * total), ratio, validation)
+    return replace(divide(pool, wanted), size=total)
+
+
+def mix(settings: DataSettings, sources: Sources) -> Mixture:
+    """Draw the rows that the data settings request.
+
+    Args:
+        settings: the data settings, with a seed.
+        sources: the opened sources: those in ``settings.needed``, and the control's.
+
+    Raises:
+        UserError: if there are not enough examples.
+    """
+    assert settings.seed is not None
+    barred = find_barred(settings, sources.real, sources.counterfactual, sources.control)
+    eligible, join = find_eligible(
+        settings, sources.real, sources.counterfactual, sources.labels, barred
+    )
+    # A source from which nothing is drawn only decided which rows of the other are eligible.
+    real = sources.real if settings.drawn[REAL] else None
+    counterfactual = sources.counterfactual if settings.drawn[COUNTERFACTUAL] else None
+    try:
+        mixture = _draw(settings, sources, (real, counterfactual), eligible, barred)
+    except UserError as error:
+        if barred.held_out is None or not any(barred.held_out.not_drawn):
+            raise
+        raise UserError(f"{error}. {_linked_with(barred.held_out, settings)}") from error
+    mixture = _with_test_set(replace(mixture, join=join), barred)
+    if settings.negatives is not None and counterfactual is not None:
+        mixture = show_originals(mixture, counterfactual, settings.negatives)
+    return _with_unchanged(mixture, counterfactual)
+
+
+def _draw(
+    settings: DataSettings,
+    sources: Sources,
+    drawn: tuple[Index | None, Index | None],
+    eligible: Eligible,
+    barred: Barred,
+) -> Mixture:
+    real, counterfactual = drawn
+    assert settings.seed is not None
+    if settings.plan is None:
+        return plan_mixture(
+            real, counterfactual, cf_ratio=settings.ratio, size=settings.size, seed=settings.seed,
+            validation=settings.validation, split=settings.split, eligible=eligible,
+        )  # fmt: skip
+    pool = make_pool(
+        real, counterfactual, seed=settings.seed, split=settings.split, eligible=eligible
+    )
+    if settings.control is None:
+        return settings.plan.draw(pool, settings.validation)
+    wanted = settings.plan.wanted(pool, settings.validation)
+    return _draw_control(settings, wanted, pool, sources.control, barred)
+
+
+def _linked_with(held: HeldOut, settings: DataSettings) -> str:
+    """Return a sentence about the examples that are left out because of the test set."""
+    roles = zip(("real", "counterfactual", "control"), held.not_drawn, strict=True)
+    lost = " and ".join(f"{count:,} {role}" for role, count in roles if count)
+    return (
+        f"data.holdout={settings.holdout} holds out {held.images:,} images as a test, and {lost} "
+        "examples are linked with them, from set to set, by common groups or equal images: they "
+        "are not trained on either. data.holdout=0 holds out nothing; then name a test, "
+        "benchmark=retrieval benchmark.data=FOLDER"
+    )
+
+
+def _with_test_set(mixture: Mixture, barred: Barred) -> Mixture:
+    held = barred.held_out
+    if held is None:
+        return mixture
+    counts = {"held_out": len(held.rows), "held_out_images": held.images}
+    return replace(mixture, held_out=held, counts={**mixture.counts, **counts})
+
+
+def _with_unchanged(mixture: Mixture, counterfactual: Index | None) -> Mixture:
+    unchanged = 0 if counterfactual is None else count_unchanged(counterfactual)
+    counts = {"unchanged": unchanged} if unchanged else {}
+    return replace(mixture, counts={**mixture.counts, **counts})
+
+
+def _draw_control(
+    settings: DataSettings, wanted: Wanted, pool: Pool, control: Rows | None, barred: Barred
+) -> Mixture:
+    """Draw as many training rows as a plan needs, all from one source."""
+    assert settings.plan is not None
+    only = REAL if settings.control == "real" else COUNTERFACTUAL
+    if control is not None:
+        allowed = barred.find_allowed(CONTROL)
+        pool = make_pool(
+            control if only == REAL else None, control if only == COUNTERFACTUAL else None,
+            seed=pool.seed, split=pool.split, eligible=(allowed, allowed),
+        )  # fmt: skip
+    train, held = [0, 0], [0, 0]
+    train[only], held[only] = sum(wanted.train), sum(wanted.validation)
+    if train[only] + bool(held[only]) > pool.available[only]:
+        raise UserError(
+            f"data.control={settings.control} needs {train[only]} training examples, as many as "
+            f"data.plan={settings.plan.name}, and others to validate on; there are "
+            f"{pool.available[only]}: name a larger source with data.control_source=FOLDER"
+        )
+    mixture = divide(pool, Wanted((train[0], train[1]), (held[0], held[1])))
+    alone = (pool.sources[REAL], None) if only == REAL else (None, pool.sources[COUNTERFACTUAL])
+    return replace(mixture, sources=alone)

@@ -1,0 +1,167 @@
+"""The order of an epoch: a pure function of the plan, the seeds and the epoch, never of workers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cfaug.core.rng import generator
+from cfaug.data.mixture.bin_packing import pack
+from cfaug.data.mixture.records import COUNTERFACTUAL, REAL, Mixture
+
+
+def epoch_order(
+    mixture: Mixture,
+    *,
+    data_seed: int,
+    seed: int,
+    epoch: int,
+    batch_size: int,
+    stratify: bool = False,
+    pairs_in_batch: bool = False,
+    window: int | None = None,
+) -> np.ndarray:
+    """Return every position of ``mixture.train`` once, int64 (n,), in the order of training.
+
+    Args:
+        mixture: the plan.
+        data_seed: the data seed, ``data.seed``.
+        seed: the seed of the run.
+        epoch: the number of the epoch, from 0.
+        batch_size: global batch size; only ``stratify`` and ``pairs_in_batch`` depend on it.
+        stratify: whether every batch has its share of counterfactuals, rounded up or down;
+            otherwise their number in a batch is hypergeometric.
+        pairs_in_batch: whether members of one counterfactual set are in the same batch, as far as
+            they fit; ``split_sets`` counts the rest. If ``mixture.visits`` has examples several
+            times, all come once before any comes again, and in different batches if the examples
+            fill at least two.
+        window: number of files of each source in a window of shuffling, with the files in random
+            order, so that only these are read at a time; ``None`` shuffles everything.
+    """
+    rng = generator(seed, "order", data_seed, epoch)
+    n_real = mixture.counts["real"]
+    positions = [np.arange(n_real), np.arange(n_real, len(mixture.train))]
+    shuffled = [
+        _shuffle(positions[source], mixture, source, window, rng)
+        for source in (REAL, COUNTERFACTUAL)
+    ]
+    if mixture.visits is not None:
+        shuffled = [_part_visits(one, mixture, mixture.visits, batch_size) for one in shuffled]
+    is_cf = _stratify(shuffled, batch_size, rng) if stratify else _spread(shuffled, rng)
+    order = np.empty(len(mixture.train), np.int64)
+    order[~is_cf], order[is_cf] = shuffled
+    return _whole_sets(mixture, order, batch_size) if pairs_in_batch else order
+
+
+def _shuffle(
+    positions: np.ndarray,
+    mixture: Mixture,
+    source: int,
+    window: int | None,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    rows = mixture.sources[source]
+    shuffled = rng.permutation(positions)
+    if window is None or rows is None or not len(positions):
+        return shuffled
+    files = np.asarray(rows.files)[mixture.train[shuffled, 1]]
+    window_of_file = rng.permutation(int(files.max()) + 1) // window
+    # 16 bits if they suffice: NumPy sorts these by radix, which is an order of magnitude faster.
+    narrow = np.min_scalar_type(int(window_of_file.max()))
+    return shuffled[np.argsort(window_of_file.astype(narrow)[files], kind="stable")]
+
+
+def _part_visits(
+    shuffled: np.ndarray, mixture: Mixture, visits: np.ndarray, batch_size: int
+) -> np.ndarray:
+    """Move the first visits of all examples before the second ones, and so on.
+
+    The last examples of one visit are also the last of the next, so that no batch has both.
+    """
+    parts: list[np.ndarray] = []
+    for visit in range(int(visits[shuffled].max(initial=0)) + 1):
+        mine = shuffled[visits[shuffled] == visit]
+        if parts:
+            rows = mixture.train[:, 1]
+            late = np.isin(rows[mine], rows[parts[-1][-batch_size:]])
+            mine = np.concatenate([mine[~late], mine[late]])
+        parts.append(mine)
+    return np.concatenate(parts)
+
+
+def _spread(shuffled: list[np.ndarray], rng: np.random.Generator) -> np.ndarray:
+    """Return which places of the epoch are counterfactual; all arrangements are equally likely."""
+    is_cf = np.zeros(sum(map(len, shuffled)), bool)
+    is_cf[len(shuffled[REAL]) :] = True
+    return rng.permutation(is_cf)
+
+
+def _stratify(shuffled: list[np.ndarray], batch_size: int, rng: np.random.Generator) -> np.ndarray:
+    """Like ``_spread``, with the exact share of counterfactuals up to each batch's end."""
+    n_cf, n = len(shuffled[COUNTERFACTUAL]), sum(map(len, shuffled))
+    ends = np.minimum(np.arange(1, -(-n // batch_size) + 1) * batch_size, n)
+    n_cf_before = (2 * n_cf * ends + n) // (2 * n)
+    batch = np.arange(n) // batch_size
+    place = np.arange(n) - batch * batch_size
+    is_cf = place < np.diff(n_cf_before, prepend=0)[batch]
+    whole = n - n % batch_size
+    rng.permuted(
+        is_cf[:whole].reshape(-1, batch_size), axis=1, out=is_cf[:whole].reshape(-1, batch_size)
+    )
+    rng.shuffle(is_cf[whole:])
+    return is_cf
+
+
+def _whole_sets(mixture: Mixture, order: np.ndarray, batch_size: int) -> np.ndarray:
+    """Move the members of each counterfactual set to its first member's place, and fill batches."""
+    first, members, starts, sizes = _sets(mixture)
+    units = first[order] if len(first) else order
+    units = units[units >= 0]
+    packed = units[pack(sizes[units], batch_size)]
+    size = sizes[packed]
+    begins = np.repeat(starts[packed] - (np.cumsum(size) - size), size)
+    return members[begins + np.arange(len(order))]
+
+
+def _sets(mixture: Mixture) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return the units of training: real examples, and sets of counterfactual ones.
+
+    Returns:
+        For each position, the unit of which it is the first member, or -1; and for each unit, the
+        start of its members in the second array, and their number.
+    """
+    n_real, n = mixture.counts["real"], len(mixture.train)
+    rows = mixture.sources[COUNTERFACTUAL]
+    sets = np.empty(0, np.int64) if rows is None else np.asarray(rows.sets)
+    set_of = sets[mixture.train[n_real:, 1]] if n > n_real else sets[:0]
+    by_set = np.argsort(set_of, kind="stable")
+    is_first = np.ones(len(by_set), bool)
+    is_first[1:] = np.diff(set_of[by_set]) != 0
+    members = np.concatenate([np.arange(n_real), n_real + by_set])
+    starts = np.concatenate([np.arange(n_real), n_real + np.flatnonzero(is_first)])
+    first = np.full(n, -1)
+    first[members[starts]] = np.arange(len(starts))
+    return first, members, starts, np.diff(starts, append=n)
+
+
+def split_sets(mixture: Mixture, order: np.ndarray, batch_size: int) -> int:
+    """Count the counterfactual sets whose training members are not all in one batch."""
+    rows = mixture.sources[COUNTERFACTUAL]
+    if rows is None:
+        return 0
+    batch = np.empty(len(order), np.int64)
+    batch[order] = np.arange(len(order)) // batch_size
+    is_cf = mixture.train[:, 0] == COUNTERFACTUAL
+    sets = np.asarray(rows.sets)[mixture.train[is_cf, 1]]
+    by_set = np.lexsort((batch[is_cf], sets))
+    sets, batches = sets[by_set], batch[is_cf][by_set]
+    changes = (sets[1:] == sets[:-1]) & (batches[1:] != batches[:-1])
+    return len(np.unique(sets[1:][changes]))
+
+
+def rank_share(batch: np.ndarray, rank: int, world: int) -> np.ndarray:
+    """Return a rank's part of a global batch; sizes differ by at most one, and may be 0.
+
+    >>> [rank_share(np.arange(5), rank, 2).tolist() for rank in (0, 1)]
+    [[0, 1, 2], [3, 4]]
+    """
+    return np.array_split(batch, world)[rank]

@@ -1,0 +1,214 @@
+"""The rows that a plan may draw, in random order, and their split into train and validation.
+
+Rows are drawn group by group: the order depends only on the seed and the groups, only the last
+group is cut, and its remaining rows are not used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Protocol
+
+import numpy as np
+
+from cfaug.core.errors import UserError
+from cfaug.data.mixture.duplicates import join_groups
+from cfaug.data.mixture.keys import is_among, random_keys, sort_rows
+from cfaug.data.mixture.rational import decimal, half_up
+from cfaug.data.mixture.records import COUNTERFACTUAL, REAL, Eligible, Mixture, Rows, Split
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The numbers of rows of each source for train and validation."""
+
+    train: tuple[int, int]
+    validation: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The rows that a plan may draw, in the random order in which it draws them.
+
+    Attributes:
+        sources: the indexes of the real and the counterfactual source.
+        keys: key of every row of each source, uint64; rows with equal keys go to the same side of
+            the split.
+        rows: rows of each source that may be drawn, int64, in the order of their keys.
+        seed: seed of the order.
+        split: whether keys belong to groups or to single rows.
+    """
+
+    sources: tuple[Rows | None, Rows | None]
+    keys: tuple[np.ndarray, np.ndarray]
+    rows: tuple[np.ndarray, np.ndarray]
+    seed: int
+    split: Split
+
+    @property
+    def available(self) -> tuple[int, int]:
+        """Number of rows of each source."""
+        return len(self.rows[REAL]), len(self.rows[COUNTERFACTUAL])
+
+
+class MixturePlan(Protocol):
+    """A data set that a paper describes: the number of rows of each source, and their choice.
+
+    Attributes:
+        name: the name of the plan with all its settings, a part of a run's identity.
+        sources: whether the plan draws rows of the real and of the counterfactual source.
+        needs_labels: whether its counterfactual images are those that people matched to their
+            caption.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name of the plan with all its settings."""
+        ...
+
+    @property
+    def sources(self) -> tuple[bool, bool]:
+        """Whether rows of the real and of the counterfactual source are drawn."""
+        ...
+
+    @property
+    def needs_labels(self) -> bool:
+        """Whether the counterfactual images are those that people matched to their caption."""
+        ...
+
+    def wanted(self, pool: Pool, validation: float) -> Wanted:
+        """Return the numbers of rows that the plan takes from each source.
+
+        Args:
+            pool: the rows that may be drawn.
+            validation: the share held out for validation, in [0, 1).
+
+        Raises:
+            UserError: if there is nothing to train on.
+        """
+        ...
+
+    def draw(self, pool: Pool, validation: float) -> Mixture:
+        """Draw the training and validation rows; arguments and errors are as for ``wanted``."""
+        ...
+
+
+def make_pool(
+    real: Rows | None,
+    counterfactual: Rows | None,
+    *,
+    seed: int,
+    split: Split = "group",
+    eligible: Eligible = (None, None),
+) -> Pool:
+    """Return rows in a random order that depends only on the seed and on their groups.
+
+    Args:
+        real: the index of the real source; ``None`` if it is not needed.
+        counterfactual: the index of the counterfactual source; ``None`` if it is not needed.
+        seed: the data seed, ``data.seed``.
+        split: the unit of the order: ``group`` keeps together groups, which both sources may share,
+            and rows that show the same image; ``random`` shuffles single rows.
+        eligible: masks of the rows of each source that may be drawn, bool (rows,); ``None`` for
+            all.
+    """
+    sources = (real, counterfactual)
+    keys, rows = [], []
+    # The stream is independent of the source: groups in both have the same place, and arms with the
+    # same data seed share their real rows.
+    if split == "group":
+        every = [random_keys(groups, seed, "mixture", "groups") for groups in join_groups(sources)]
+    else:
+        every = [_row_keys(one, source, seed) for source, one in enumerate(sources)]
+    for source in range(len(sources)):
+        keys.append(every[source])
+        ordered, mask = sort_rows(keys[-1]), eligible[source]
+        rows.append(ordered if mask is None else ordered[mask[ordered]])
+    both = (keys[REAL], keys[COUNTERFACTUAL]), (rows[REAL], rows[COUNTERFACTUAL])
+    return Pool(sources, *both, seed=seed, split=split)
+
+
+def _row_keys(rows: Rows | None, source: int, seed: int) -> np.ndarray:
+    count = 0 if rows is None else len(rows.groups)
+    return random_keys(np.arange(count), seed, "mixture", "rows", source)
+
+
+def share_out(total: int, counterfactual: int, ratio: Fraction, validation: float) -> Wanted:
+    """Split a total into train (rounded down) and validation, each at the same ratio.
+
+    Args:
+        total: number of examples before the split.
+        counterfactual: number of counterfactual examples among them.
+        ratio: the exact share that ``counterfactual`` was rounded from.
+        validation: the share held out for validation, in [0, 1).
+
+    Raises:
+        UserError: if nothing is left to train on.
+    """
+    train = int((1 - decimal(validation)) * total)
+    if train == 0:
+        raise UserError(
+            f"data.size={total} with data.validation={validation} leaves nothing to train on"
+        )
+    in_train = half_up(ratio * train)
+    held_real = (total - counterfactual) - (train - in_train)
+    return Wanted(
+        (train - in_train, in_train), (max(0, held_real), max(0, counterfactual - in_train))
+    )
+
+
+def divide(pool: Pool, wanted: Wanted) -> Mixture:
+    """Draw train, then validation from the rows that share no key with it.
+
+    Each source's rows are taken in their order, so that only the last group is cut; train is exact,
+    and validation takes rows of the other groups, up to its share.
+
+    Raises:
+        UserError: if a validation split is requested and no group is left for it.
+    """
+    train, held, dropped = [], [], 0
+    for source in (REAL, COUNTERFACTUAL):
+        drawn, rest = np.split(pool.rows[source], [wanted.train[source]])
+        free = rest
+        for one in (REAL, COUNTERFACTUAL):
+            taken = pool.keys[one][pool.rows[one][: wanted.train[one]]]
+            free = free[~is_among(pool.keys[source][free], taken)]
+        dropped += len(rest) - len(free)
+        train.append(pair_rows(source, drawn))
+        held.append(pair_rows(source, free[: wanted.validation[source]]))
+    if sum(wanted.validation) and not sum(map(len, held)):
+        raise UserError(
+            "no group is left for validation: the training split needs a row of every group. "
+            "Ask for a smaller data.size, or data.validation=0 with trainer.checkpoint=last"
+        )
+    return assemble(pool, train, held, dropped)
+
+
+def assemble(
+    pool: Pool, train: Sequence[np.ndarray], held: Sequence[np.ndarray], dropped: int
+) -> Mixture:
+    """Return the mixture, with counts of the rows drawn from each source."""
+    counts = {
+        "real": len(train[REAL]),
+        "counterfactual": len(train[COUNTERFACTUAL]),
+        "total": sum(map(len, train)),
+        "train": sum(map(len, train)),
+        "validation": sum(map(len, held)),
+        "dropped": dropped,
+    }
+    return Mixture(np.concatenate(train), np.concatenate(held), counts, pool.sources)
+
+
+def pair_rows(source: int, rows: np.ndarray) -> np.ndarray:
+    """Return (source, row) of each row, int64 (n, 2)."""
+    found = np.empty((len(rows), 2), np.int64)
+    found[:, 0], found[:, 1] = source, rows
+    return found
+
+
+def first_members(source: Rows) -> np.ndarray:
+    """Return which rows are the first of their set, bool (rows,)."""
+    sets = np.asarray(source.sets)
+    return np.r_[True, sets[1:] != sets[:-1]]

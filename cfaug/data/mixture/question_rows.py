@@ -1,0 +1,155 @@
+"""Questions about images as rows of a mixture: one row for each question, in the set's order."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from cfaug.core.errors import UserError
+from cfaug.core.question_sets import COUNTERFACTUAL, AskedImage, AskedQuestion
+from cfaug.data.index.table import group_code
+from cfaug.data.sources.image_check import content_digest
+
+if TYPE_CHECKING:
+    from cfaug.core.types import SourceImage
+
+RULE = "questions-1"
+"""The version of the rule for ``hash``, its prefix."""
+
+DigestOf = Callable[["SourceImage"], str]
+
+
+def read_digest(image: SourceImage) -> str:
+    """Return the digest of an image's bytes, hexadecimal; the image is read once."""
+    return image.digest
+
+
+def name_digest(image: SourceImage) -> str:
+    """Return the digest of the name of a rendered image, without rendering it.
+
+    Args:
+        image: an image whose name determines its content, as in the embedded world.
+    """
+    return content_digest(str(cast("Any", image).name).encode()).hex()
+
+
+class QuestionRows:
+    """The basic or the counterfactual questions of a set, as training examples.
+
+    Unusable questions are left out and counted: those without an image, without a right answer
+    among their options, with one option, or with equal options.
+
+    Args:
+        source: the set, as the user named it.
+        images: the images of the set, with their questions.
+        counterfactual: whether to take the counterfactual questions, or all others.
+        digest_of: a function that returns a digest of an image's content, equal for equal images.
+
+    Raises:
+        UserError: if no question is left, or an image cannot be read.
+    """
+
+    extra_names: tuple[str, ...] = ()
+    """Names of extra columns: none, as questions have no edits."""
+
+    reading = None
+    """No reading of the file: the questions are counted by ``counts``."""
+
+    has_negatives = False
+
+    def __init__(
+        self,
+        source: str,
+        images: Sequence[AskedImage],
+        *,
+        counterfactual: bool,
+        digest_of: DigestOf = read_digest,
+    ) -> None:
+        self.source = source
+        self.asked = images
+        self.counterfactual = counterfactual
+        self.left_out: Counter[str] = Counter()
+        self._digests: dict[int, str] = {}
+        self._places: list[tuple[int, int]] = []
+        for number, image in enumerate(images):
+            for place, question in enumerate(image.questions):
+                if (question.kind == COUNTERFACTUAL) != counterfactual:
+                    continue
+                reason = "no_image" if image.image is None else question.unscorable
+                if reason:
+                    self.left_out[reason] += 1
+                else:
+                    self._places.append((number, place))
+        if not self._places:
+            raise self._empty()
+        self._fill(digest_of)
+
+    def _empty(self) -> UserError:
+        kind = COUNTERFACTUAL if self.counterfactual else "basic"
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.left_out.items())
+        return UserError(
+            f"{self.source} has no {kind} question to learn from"
+            + (f" ({reasons})" if reasons else "")
+        )
+
+    def _fill(self, digest_of: DigestOf) -> None:
+        """Set the columns of a mixture's rows."""
+        numbers = np.array([number for number, _ in self._places], np.int64)
+        for number in np.unique(numbers).tolist():
+            image = self.asked[number].image
+            assert image is not None
+            self._digests[number] = digest_of(image)
+        codes = np.zeros(len(self.asked), np.uint64)
+        for number, digest in self._digests.items():
+            codes[number] = int.from_bytes(bytes.fromhex(digest)[:8], "little")
+        groups = np.array([group_code(one.group) for one in self.asked], np.uint64)
+        # Adjacent images of one group, such as the two of a pair, form a set.
+        new = np.r_[True, groups[numbers][1:] != groups[numbers][:-1]]
+        self.images = numbers
+        """Number of each row's image, int64."""
+        self.groups = groups[numbers]
+        """Code of each row's group, uint64."""
+        self.contents = codes[numbers]
+        """Code of the content of each row's image, uint64."""
+        self.sets = np.cumsum(new) - 1
+        """Number of each row's set, int64."""
+        self.files = np.zeros(len(numbers), np.int32)
+        """Number of each row's file: all have the same."""
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def image(self, row: int) -> AskedImage:
+        """Return a row's image with all its questions."""
+        return self.asked[self._places[row][0]]
+
+    def question(self, row: int) -> AskedQuestion:
+        """Return a row's question."""
+        number, place = self._places[row]
+        return self.asked[number].questions[place]
+
+    def key(self, row: int) -> str:
+        """Return a row's name: ``<image>/<question>``, like the items of ``benchmark=vqa``."""
+        return f"{self.image(row).key}/{self.question(row).id}"
+
+    @property
+    def hash(self) -> str:
+        """The hash of the questions that are rows, and of the content of their images."""
+        digest = hashlib.sha256()
+        for row, (number, _) in enumerate(self._places):
+            image, one = self.image(row), self.question(row)
+            said = [image.key, image.group, one.id, one.kind, one.text, one.options, one.answer]
+            digest.update(f"{json.dumps(said)} {self._digests[number]}\n".encode())
+        return f"{RULE}:{digest.hexdigest()}"
+
+    earlier = ""
+    """The hash by an older rule, which questions do not have."""
+
+    def kinds(self, rows: Iterable[int]) -> Mapping[str, int]:
+        """Return {kind: number of questions} of some rows."""
+        return Counter(self.question(row).kind for row in rows)

@@ -1,0 +1,319 @@
+"""The training data: the configuration node ``data``. No heavy imports."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, is_dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from cfaug.core.errors import UserError
+from cfaug.core.validation import PartialShare, Positive, Seed, Share, Workers, check_fields
+
+if TYPE_CHECKING:
+    from cfaug.data.mixture.pool import MixturePlan
+
+Captions = Literal["own", "neutral", "shuffled"]
+"""The training captions of counterfactual sets' images."""
+
+Negatives = Literal["none", "text", "image", "both"]
+"""The use of a pair's counterfactual as a wrong answer in the loss."""
+
+DEFAULT_RATIO = 0.5
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """Settings of two data sources, their exact mixture, and its batches.
+
+    Args:
+        real: a folder in any form that ``cfaug.data.sources`` knows, or ``shapescapes:PART``.
+        counterfactual: a source of sets, named like ``real``; its unedited members count too.
+        counterfactual_members: the members to draw: ``all``; ``edited``, those with an edit, for
+            sets whose originals are already in ``real``; ``unedited``, the first of each set, a
+            control with the synthetic images but without the edits; or ``singles``, all rows of a
+            source of single images without pairs, as a control. Sets of one image without any
+            edited caption are not used.
+        cf_ratio: exact share of the training split from ``counterfactual``; ``None`` is one half,
+            or the plan's share.
+        size: number of examples before the split; ``None`` is the largest without repetition.
+        seed: seed of the mixture and of the embedded world; ``None`` is the run's seed + 1.
+        batch_size: global batch size, over all ranks.
+        workers: number of processes that read and decode; the order does not depend on it.
+        validation: share held out for validation, in [0, 1).
+        stratify: whether to give every batch, not only the epoch, its share of counterfactuals.
+        pairs_in_batch: whether to keep the members of a counterfactual set in one batch.
+        drop_last: whether to leave out an epoch's last, partial batch.
+        shuffle: ``global`` shuffling, or ``window(K)``, which reads only K shards at a time.
+        world: settings of the embedded world, for ``shapescapes:PART``.
+        plan: a data set that a paper describes, as a ``cfaug.data.mixture.pool.MixturePlan``; it
+            determines ratio, size and members.
+        split: the unit of the split: ``group``, whose rows are either all trained on or all
+            validated on; or ``random``, single rows as in the paper, so that a caption and its
+            counterfactual may be separated.
+        human_labels: a file in the format of ``cfaug.data.mixture.human_labels``, or
+            ``shapescapes:PART`` for the oracle's labels: only counterfactual images matched to
+            their own caption are drawn.
+        real_captions: ``all`` captions, or the ``edited`` ones, which ``counterfactual`` edited.
+        counterfactual_holdout: share of the counterfactual sets kept out as a test set, the same
+            sets for every seed.
+        holdout: share of the real groups kept out as the test set of an experiment, drawn first,
+            and the same for every arm, size and seed; 0 or ``None`` keeps out none. Without
+            ``real`` it is drawn from ``counterfactual``.
+        control: the only source of a plan's control, which has as many examples; ``None`` for none.
+        control_source: the folder of the control's examples; ``None`` is the plan's own source.
+        counterfactual_captions: training captions of ``counterfactual``'s images: their ``own``
+            captions; ``neutral``, the prompt of their set without attributes; or ``shuffled``, a
+            control: the captions of a set permuted among its images, by ``seed``.
+        negatives: the use of the counterfactuals of pairs, see
+            ``cfaug.data.mixture.hard_negatives``: ``none``, only the originals, each as often as
+            its pair would be drawn; ``text`` or ``image``, the same, with the counterfactuals'
+            captions or images as wrong answers; ``both``, pairs in one batch, each member right
+            about its own. All of these have the numbers of examples and steps of ``both``.
+            ``None``: every member is an ordinary example.
+    """
+
+    real: str | None
+    counterfactual: str | None
+    cf_ratio: Share | None = None
+    size: Positive | None = None
+    seed: Seed | None = None
+    batch_size: Positive = 64
+    workers: Workers = 0
+    validation: PartialShare = 0.2
+    stratify: bool = False
+    pairs_in_batch: bool = False
+    drop_last: bool = False
+    shuffle: str = "global"
+    world: Any = None
+    counterfactual_members: Literal["all", "edited", "unedited", "singles"] = "all"
+    plan: MixturePlan | None = None
+    split: Literal["group", "random"] = "group"
+    human_labels: str | None = None
+    real_captions: Literal["all", "edited"] = "all"
+    counterfactual_holdout: PartialShare = 0
+    control: Literal["real", "counterfactual"] | None = None
+    control_source: str | None = None
+    holdout: PartialShare | None = 0
+    counterfactual_captions: Captions = "own"
+    negatives: Negatives | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self, "data")
+        if self.world is not None and not is_dataclass(self.world):
+            raise UserError(f"data.world={self.world} should be null or settings of its own")
+        if self.plan is None and self.cf_ratio is None:
+            object.__setattr__(self, "cf_ratio", DEFAULT_RATIO)
+        self._check_plan()
+        self._check_negatives()
+        if self.holdout is None:
+            object.__setattr__(self, "holdout", 0)
+        if self.stratify and self.pairs_in_batch:
+            raise UserError("data.stratify and data.pairs_in_batch exclude each other: choose one")
+        self.window()
+
+    def _check_plan(self) -> None:
+        if self.plan is not None:
+            self._check_planned(self.plan)
+        elif self.control is not None:
+            raise UserError(
+                f"data.control={self.control} is the control of a plan: give one, or data.cf_ratio "
+                "and data.size without a control"
+            )
+        if self.control_source is not None and self.control is None:
+            raise UserError(
+                f"data.control_source={self.control_source} needs data.control: choose from "
+                "real, counterfactual"
+            )
+
+    def _check_negatives(self) -> None:
+        """Refuse settings that would separate pairs, or show other members than their originals."""
+        if self.negatives is None:
+            return
+        asked = f"data.negatives={self.negatives}"
+        fixed: dict[str, Any] = {
+            "counterfactual_members": "all", "counterfactual_captions": "own", "split": "group",
+            "human_labels": None, "control": None,
+        }  # fmt: skip
+        for name, value in fixed.items():
+            if getattr(self, name) != value:
+                raise UserError(
+                    f"{asked} determines what is shown of a pair: leave out "
+                    f"data.{name}={getattr(self, name)}, or data.negatives"
+                )
+        if self.pairs_in_batch and self.negatives != "both":
+            raise UserError(
+                f"{asked} would have an original twice in a batch with data.pairs_in_batch=true: "
+                "leave one of them out (data.negatives=both brings pairs together by itself)"
+            )
+        if self.stratify and self.negatives == "both":
+            raise UserError(f"{asked} and data.stratify exclude each other: choose one")
+
+    @property
+    def whole_sets(self) -> bool:
+        """Whether the members of a counterfactual set are in the same batch."""
+        return self.pairs_in_batch or self.negatives == "both"
+
+    def _check_planned(self, plan: MixturePlan) -> None:
+        if not hasattr(plan, "draw"):
+            raise UserError(
+                f"data.plan={plan!r} should be an object that draws a mixture: choose one of "
+                "conf/plan with plan@data.plan=NAME, or data.plan=null"
+            )
+        fixed = {"cf_ratio": None, "size": None, "counterfactual_members": "all"}
+        for name, value in fixed.items():
+            if getattr(self, name) != value:
+                raise UserError(
+                    f"data.plan={plan.name} determines what is drawn: leave out "
+                    f"data.{name}={getattr(self, name)}, or data.plan"
+                )
+        if plan.needs_labels and self.human_labels is None:
+            raise UserError(
+                f"data.plan={plan.name} needs data.human_labels=FILE: jsonl, csv or tsv with "
+                "key (of the pair), member (whose image was shown: 0 or 1) and label (original, "
+                "counterfactual, both or neither), or shapescapes:counterfactual, the oracle's"
+            )
+
+    @property
+    def ratio(self) -> float:
+        """The share of counterfactuals, if no plan determines it."""
+        assert self.cf_ratio is not None
+        return self.cf_ratio
+
+    @property
+    def drawn(self) -> tuple[bool, bool]:
+        """Whether rows of the real and of the counterfactual source are drawn."""
+        return (self.ratio < 1, self.ratio > 0) if self.plan is None else self.plan.sources
+
+    @property
+    def needed(self) -> tuple[bool, bool]:
+        """Whether the real and the counterfactual source are read at all."""
+        real, counterfactual = self.drawn
+        # Even without real rows in the mixture, the real source decides what is held out.
+        real = real or (bool(self.holdout) and self.real is not None)
+        counterfactual = counterfactual or self.real_captions == "edited"
+        return real, counterfactual or self.counterfactual_holdout > 0
+
+    @property
+    def read_pairs(self) -> str | None:
+        """The source of counterfactual images or captions that is read; ``None`` without one."""
+        return self.counterfactual if self.needed[1] else None
+
+    @property
+    def held_out_role(self) -> Literal["real", "counterfactual"]:
+        """The source from which ``holdout`` takes its share."""
+        return "counterfactual" if self.real is None else "real"
+
+    def with_seed(self, seed: int) -> DataSettings:
+        """Return these settings with a seed: their own, or the one derived from a run's seed.
+
+        >>> DataSettings(None, None).with_seed(107).seed
+        108
+        >>> DataSettings(None, None, seed=5).with_seed(107).seed
+        5
+        """
+        return self if self.seed is not None else replace(self, seed=data_seed(seed))
+
+    def steps_per_epoch(self, rows: int) -> int:
+        """Return the number of global batches in an epoch of ``rows`` examples.
+
+        >>> DataSettings(None, None, batch_size=64).steps_per_epoch(130)
+        3
+
+        Raises:
+            UserError: if the epoch has no batch.
+        """
+        whole, part = divmod(rows, self.batch_size)
+        steps = whole + bool(part and not self.drop_last)
+        if not steps:
+            raise UserError(
+                f"data.drop_last=true leaves no batch: {rows} training examples are less than "
+                f"data.batch_size={self.batch_size}"
+            )
+        return steps
+
+    def window(self) -> int | None:
+        """Return the number of shards that are shuffled together; ``None`` for all.
+
+        >>> DataSettings(None, None, shuffle="window(8)").window()
+        8
+        """
+        if self.shuffle == "global":
+            return None
+        found = re.fullmatch(r"window\(([1-9]\d*)\)", str(self.shuffle))
+        if not found:
+            raise UserError(
+                f"data.shuffle={self.shuffle!r}: choose global or window(K), as in window(8)"
+            )
+        return int(found[1])
+
+
+@dataclass(frozen=True)
+class EntailmentData(DataSettings):
+    """Two sources of images with labelled hypotheses; mixed and read like any others.
+
+    The arguments are those of :class:`DataSettings`. Labels of rows are among
+    ``cfaug.core.types.ENTAILMENT``.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.counterfactual_captions != "own":
+            raise UserError(
+                f"data.counterfactual_captions={self.counterfactual_captions} would give texts the "
+                "labels of others: leave it out with task=entailment"
+            )
+        if self.negatives is not None:
+            raise UserError(
+                f"data.negatives={self.negatives} is of a contrastive loss: leave it out with "
+                "task=entailment"
+            )
+
+
+@dataclass(frozen=True)
+class QuestionData(DataSettings):
+    """Questions about images: an exact mixture of basic and counterfactual questions.
+
+    ``size`` counts questions, not images. Other arguments are as for :class:`DataSettings`.
+
+    Args:
+        real: the set of basic questions: a file in any form that ``benchmark=vqa`` reads, or
+            ``shapescapes_vqa:PART``. All questions count if it has no counterfactual ones.
+        counterfactual: the set of counterfactual questions; ``None`` is ``real``.
+        wording: the words around a question, a value of ``benchmark.wording``.
+    """
+
+    wording: str = "plain"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        usual = {
+            "plan": None, "control": None, "human_labels": None, "real_captions": "all",
+            "counterfactual_members": "all", "counterfactual_captions": "own",
+            "counterfactual_holdout": 0, "holdout": 0, "shuffle": "global",
+            "negatives": None,
+        }  # fmt: skip
+        for name, value in usual.items():
+            if getattr(self, name) != value:
+                raise UserError(
+                    f"data.{name}={getattr(self, name)} is of images with captions: leave it at "
+                    f"{'null' if value is None else value} with task=vqa"
+                )
+
+    @property
+    def read_pairs(self) -> str | None:
+        """``None``: counterfactual questions are about unedited images."""
+        return None
+
+    @property
+    def question_sets(self) -> tuple[str | None, str | None]:
+        """The sets whose basic and counterfactual questions are read; ``None`` reads none."""
+        basic, counterfactual = self.needed
+        return (
+            self.real if basic else None,
+            (self.counterfactual or self.real) if counterfactual else None,
+        )
+
+
+def data_seed(seed: int) -> int:
+    """Return the data seed for a run's seed, as the papers pair them (107 and 108)."""
+    return seed + 1

@@ -1,0 +1,324 @@
+"""Crash-safe shards: written to a temporary file, renamed, then committed by a json.
+
+``NNNNN.json`` is the commit of ``NNNNN.tar``: a tar without it does not exist. ``card.json``
+summarises the commits in shard order and may be rewritten by any process at any time.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+import itertools
+import json
+import os
+import tarfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from cfaug.core.errors import UserError, name_some
+from cfaug.core.files import replace_file, require_regular, sync, write_file, write_json
+from cfaug.core.types import CounterfactualSet
+from cfaug.data.shards.codec import FORMAT, decode_set, encode_set
+from cfaug.data.shards.tar import scan
+
+CARD = "card.json"
+KIND = "cfaug-shards"
+
+
+def write_shards(
+    sets: Iterable[CounterfactualSet], folder: Path, *, sets_per_shard: int = 1000
+) -> dict[str, Any]:
+    """Write sets to ``folder`` and return its card; the same sets give the same bytes.
+
+    Raises:
+        UserError: for a duplicated key, if the disk is full, or if the folder has further shards
+            beyond these sets; shards already committed stay as they are.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    keys: set[str] = set()
+    stream = iter(sets)
+    count = 0
+    while batch := list(itertools.islice(stream, sets_per_shard)):
+        for one in batch:
+            if one.key in keys:
+                raise UserError(
+                    f"set key {one.key!r} is duplicated; keys must be unique in {folder}"
+                )
+            keys.add(one.key)
+        write_shard(batch, folder, count)
+        count += 1
+    left = [tar.name for tar, _ in list_committed(folder) if int(tar.stem) >= count]
+    if left:
+        raise UserError(
+            f"{folder} also holds shards of something else written there before: "
+            f"{name_some(left)}. Remove them, or write to an empty folder"
+        )
+    return write_card(folder)
+
+
+def write_shard(
+    sets: Sequence[CounterfactualSet],
+    folder: Path,
+    number: int,
+    *,
+    about: Mapping[str, Any] | None = None,
+    beside: Mapping[str, bytes] | None = None,
+) -> None:
+    """Write shard ``number`` and commit it; the same arguments give the same bytes.
+
+    Args:
+        sets: the sets of the shard; may be empty.
+        folder: the folder of all shards, which must exist.
+        number: the number of the shard.
+        about: further fields of the commit, JSON.
+        beside: further files of the shard by suffix, such as ``.parquet``, written before the
+            commit, which has their hashes.
+
+    Raises:
+        UserError: if the disk is full or cannot be written; the shard does not exist then.
+    """
+    files = [file for one in sets for file in encode_set(one)]
+    stem = folder / f"{number:05d}"
+    need = sum(len(content) + 2 * tarfile.BLOCKSIZE for _, content in files)
+    with disk_errors(folder, f"shard {number:05d}", need):
+        with replace_file(stem.with_suffix(".tar")) as handle:
+            size, digest = _write_tar(files, handle)
+            # Removing the commit invalidates the old tar: a new tar never has an old commit.
+            stem.with_suffix(".json").unlink(missing_ok=True)
+            for suffix, content in (beside or {}).items():
+                write_file(stem.with_suffix(suffix), content)
+        commit = {
+            **(about or {}),
+            "kind": KIND,
+            "format": FORMAT,
+            "sets": len(sets),
+            "members": sum(len(one.members) for one in sets),
+            "bytes": size,
+            "sha256": digest,
+        }
+        if beside:
+            commit["beside"] = {
+                suffix: hashlib.sha256(content).hexdigest() for suffix, content in beside.items()
+            }
+        write_json(stem.with_suffix(".json"), commit)
+
+
+@contextmanager
+def disk_errors(folder: Path, what: str, need: int) -> Iterator[None]:
+    """Explain errors of the disk while ``what``, of ``need`` bytes, is written to ``folder``."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise UserError(
+                f"no space left in {folder}: {what} needs {need / 2**20:.1f} MiB. "
+                "What was complete before it is kept; free some space and run the same command "
+                "again"
+            ) from error
+        raise UserError(f"{folder}: {what} cannot be written: {error}") from error
+
+
+def _write_tar(files: list[tuple[str, bytes]], handle: BinaryIO) -> tuple[int, str]:
+    """Write and sync a tar; return its size, and its hash as read back from the disk."""
+    # GNU, because POSIX ustar limits names to 100 characters.
+    with tarfile.open(fileobj=handle, mode="w", format=tarfile.GNU_FORMAT) as tar:
+        for name, content in files:
+            entry = tarfile.TarInfo(name)  # mtime, uid, gid are 0
+            entry.size = len(content)
+            entry.mode = 0o644
+            tar.addfile(entry, io.BytesIO(content))
+    sync(handle)
+    with Path(handle.name).open("rb") as written:
+        return handle.tell(), hashlib.file_digest(written, "sha256").hexdigest()
+
+
+def list_committed(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
+    """Return (tar, commit) of every complete shard, in order.
+
+    Raises:
+        UserError: if a commit cannot be read or has another format, or its tar is missing or has
+            another length.
+    """
+    found = (
+        (file.with_suffix(".tar"), _commit(file)) for file in sorted(folder.glob("[0-9]*.json"))
+    )
+    return [(tar, commit) for tar, commit in found if commit is not None]
+
+
+def list_complete(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
+    """Return ``list_committed``, after checking that no shard lacks its commit.
+
+    Raises:
+        UserError: if ``list_committed`` raises one, or ``card.json`` counts a shard without a
+            commit, which would be left out.
+    """
+    found = list_committed(folder)
+    there = {tar.name for tar, _ in found}
+    lost = [name for name in _card(folder).get("shards", ()) if name not in there]
+    if lost:
+        commits = name_some(f"{name.removesuffix('.tar')}.json" for name in lost)
+        raise UserError(
+            f"{folder}: {CARD} counts {len(lost)} of its shards ({name_some(lost)}) that have "
+            f"no commit: missing are {commits}. Run the command that made them again, or copy the "
+            f"missing files; to read the other shards alone, remove {CARD}"
+        )
+    return found
+
+
+def list_unfinished(folder: Path) -> list[str]:
+    """Return a phrase for each missing part of a folder of shards, for a report."""
+    there = {tar.name for tar, _ in list_committed(folder)}
+    of = _card(folder).get("of")
+    phrases = []
+    if isinstance(of, int) and of > len(there):
+        phrases.append(f"{of - len(there)} of {of} shards, which are not made yet")
+    tars = sorted(tar.name for tar in folder.glob("[0-9]*.tar") if tar.name not in there)
+    return phrases + [f"{tar}, which has no commit" for tar in tars]
+
+
+def _card(folder: Path) -> dict[str, Any]:
+    """Return the card of a folder; empty if it has no card of ours."""
+    file = folder / CARD
+    try:
+        card: Any = json.loads(require_regular(file).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{file} cannot be read ({error}); remove it") from error
+    ours = isinstance(card, dict) and card.get("kind") == KIND
+    return card if ours and isinstance(card.get("shards"), dict) else {}
+
+
+def read_commit(folder: Path, number: int) -> dict[str, Any] | None:
+    """Return the commit of one shard, ``None`` if it does not exist.
+
+    Raises:
+        UserError: if ``list_committed`` would raise one for this shard.
+    """
+    return _commit(folder / f"{number:05d}.json")
+
+
+def _commit(file: Path) -> dict[str, Any] | None:
+    try:
+        commit: Any = json.loads(require_regular(file).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{file} cannot be read: {error}") from error
+    if not isinstance(commit, dict) or commit.get("kind") != KIND:
+        return None
+    if commit.get("format") != FORMAT:
+        raise UserError(
+            f"{file}: format {commit.get('format')!r} is not {FORMAT}, which this version reads"
+        )
+    tar = file.with_suffix(".tar")
+    size = tar.stat().st_size if tar.exists() else None
+    if size != commit.get("bytes"):
+        raise UserError(
+            f"{tar} {'is missing' if size is None else f'has {size} bytes'}, its commit "
+            f"{file.name} says {commit.get('bytes')} bytes: the shard is truncated or was "
+            "replaced; remove both files and make it again"
+        )
+    return commit
+
+
+def write_card(folder: Path) -> dict[str, Any]:
+    """Summarise the commits of ``folder`` in ``card.json``; equal commits give equal bytes."""
+    card = summarise(list_committed(folder))
+    write_json(folder / CARD, card)
+    return card
+
+
+def summarise(shards: Sequence[tuple[Path, Mapping[str, Any]]]) -> dict[str, Any]:
+    """Return the fields of a card for shards from ``list_committed``."""
+    return {
+        "kind": KIND,
+        "format": FORMAT,
+        "sets": sum(commit["sets"] for _, commit in shards),
+        "members": sum(commit["members"] for _, commit in shards),
+        "shards": {tar.name: commit["sha256"] for tar, commit in shards},
+    }
+
+
+def read_sets(folder: Path) -> Iterator[CounterfactualSet]:
+    """Yield the sets of every complete shard, in order.
+
+    Raises:
+        UserError: if a shard is damaged or lacks its commit, naming the shard and member.
+    """
+    for tar_file, commit in list_complete(folder):
+        count = 0
+        try:
+            with tarfile.open(require_regular(tar_file), "r:") as tar:
+                for one in _sets_of(tar, tar_file):
+                    count += 1
+                    yield one
+        except (tarfile.TarError, OSError) as error:
+            raise UserError(f"{tar_file} cannot be read: {error}") from error
+        if count != commit["sets"]:  # tarfile reads a damaged header as the end
+            raise UserError(f"{tar_file} is damaged: {count} of {commit['sets']} sets can be read")
+
+
+def read_scores(folder: Path) -> dict[str, dict[str, float]]:
+    """Return the scores of the sets of every complete shard, by their keys; no image is read.
+
+    Raises:
+        UserError: if a shard is damaged or a score is not a number, naming the shard and member.
+    """
+    found: dict[str, dict[str, float]] = {}
+    for tar_file, _ in list_complete(folder):
+        with require_regular(tar_file).open("rb") as handle:
+            for key, parts in scan(tar_file):
+                if ".json" not in parts:
+                    continue
+                offset, length = parts[".json"]
+                about = _scored(os.pread(handle.fileno(), length, offset), f"{tar_file}: {key}")
+                if about is not None:
+                    found[about[0]] = about[1]
+    return found
+
+
+def _scored(content: bytes, where: str) -> tuple[str, dict[str, float]] | None:
+    """Return the key and scores of a set from its first member; ``None`` for other members."""
+    try:
+        about = json.loads(content)
+        if about["member"]:
+            return None
+        scores = {str(name): value for name, value in about["scores"].items()}
+        key = str(about["set"])
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise UserError(f"{where}: the member's json cannot be used ({error!r})") from error
+    for name, value in scores.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise UserError(f"{where}: the score {name!r} is {value!r:.40}, not a number")
+    return key, scores
+
+
+def _sets_of(tar: tarfile.TarFile, tar_file: Path) -> Iterator[CounterfactualSet]:
+    def sample_key(entry: tarfile.TarInfo) -> str:
+        return entry.name.rpartition(".")[0]
+
+    samples: list[dict[str, bytes]] = []
+    for key, entries in itertools.groupby(tar, sample_key):
+        sample = {}
+        for entry in entries:
+            content = tar.extractfile(entry)
+            if content is None:
+                raise UserError(f"{tar_file}: {entry.name} is not a plain file")
+            sample[entry.name.rpartition(".")[2]] = content.read()
+        samples.append(sample)
+        if _members(sample, f"{tar_file}: {key}") == len(samples):
+            yield decode_set(samples, f"{tar_file}: {key}")
+            samples = []
+    if samples:
+        raise UserError(f"{tar_file}: its last set is incomplete")
+
+
+def _members(sample: Mapping[str, bytes], where: str) -> Any:
+    try:
+        return json.loads(sample["json"])["of"]
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise UserError(f"{where}: the member's json cannot be used ({error!r})") from error

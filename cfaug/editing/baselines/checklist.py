@@ -1,0 +1,219 @@
+"""CheckList's meaning-preserving edits (Ribeiro et al., 2020), as in TextAttack.
+
+They alter numbers, replace places and names, and expand or make contractions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from itertools import groupby, pairwise
+
+import numpy as np
+
+from cfaug.core.types import Edited, Example
+from cfaug.core.validation import Positive, Seed, Share, check_fields
+from cfaug.editing.baselines.editor import Rewriting, edit_examples, pick, rewrite
+from cfaug.editing.baselines.numbers import NUMBER_WORDS, read_number, spell_number
+from cfaug.editing.baselines.words import Words
+from cfaug.editing.word_lists import WordLists
+
+KIND = "checklist"
+
+UNALTERED = (0, 2, 4)
+"""Numbers that TextAttack does not change, because they may stand for "to" and "for"."""
+
+LARGEST = 10**12
+"""Largest number to change: longer strings of digits are not counts."""
+
+DIGITS = 100
+"""Largest number of digits to parse: Python refuses thousands of digits."""
+
+PLACES = ("countries", "cities")
+"""The lists of places; a place is replaced by another from its list.
+
+TextAttack has nationalities, too, but its model for places does not recognise them.
+"""
+
+BEFORE_PLACES = ("in", "from", "to")
+"""Words after which a lower-case word can be a place."""
+
+Variant = tuple[str, str, str, Words]
+"""The operation, the words before and after it, and the new text."""
+
+Finder = Callable[[Words, np.random.Generator], Iterator[Variant]]
+
+
+@dataclass(frozen=True)
+class CheckListEdits:
+    """Alters numbers, places, names and contractions of a caption, if it has any.
+
+    TextAttack finds places and names with a model of flair. Here capital letters and word lists
+    replace it, so that words outside the lists are not found, and lower-case ones rarely.
+
+    Args:
+        share: the share of the words to change, rounded down, at least one word; 0.1 in XMAI
+            (section 4.3: the default). All texts that the rules give are equally likely.
+        replacements: the number of replacements drawn for each number, place and name.
+        lists: the lists of names, places and contractions.
+        keep_unchanged: whether an unchanged text still has a proposal; see ``propose_change``. 92 %
+            of MS-COCO's captions stay unchanged.
+        seed: the seed of the draws, together with the example's key.
+
+    Raises:
+        UserError: if a setting is invalid; it names the setting.
+    """
+
+    share: Share = 0.1
+    replacements: Positive = 3
+    lists: WordLists = field(default_factory=WordLists)
+    keep_unchanged: bool = True
+    seed: Seed = 0
+
+    def __post_init__(self) -> None:
+        check_fields(self, "recipe.editor")
+
+    def edit(self, examples: Sequence[Example]) -> list[Edited]:
+        """Return one proposal for the first text of each example, in order."""
+
+        def change(words: Words, rng: np.random.Generator) -> Rewriting:
+            return rewrite(words, self.share, partial(self._step, rng=rng))
+
+        return edit_examples(examples, KIND, self.seed, change, keep_unchanged=self.keep_unchanged)
+
+    def describe(self) -> dict[str, str]:
+        """Return the word lists."""
+        return {"checklist": self.lists.describe()}
+
+    def _step(self, done: Rewriting, rng: np.random.Generator) -> Rewriting | None:
+        """Return the text after one more change; all different texts are equally likely."""
+        found: dict[str, Variant] = {}
+        finders: tuple[Finder, ...] = (
+            self._numbers, self._places, self._names, self._extensions, self._contractions
+        )  # fmt: skip
+        for finder in finders:
+            for variant in finder(done.words, rng):
+                found.setdefault(variant[-1].text, variant)
+        if not found:
+            return None
+        operation, before, after, words = list(found.values())[pick(rng, len(found))]
+        return done.then(words, operation, before, after)
+
+    def _numbers(self, words: Words, rng: np.random.Generator) -> Iterator[Variant]:
+        """Yield texts with another number, up to twice the old one plus one.
+
+        A word that contains the letters of a number is part of an adjacent number, as in
+        TextAttack: "three standing" is one number, and becomes "five".
+        """
+        for run in _number_runs(words):
+            said = [words.words[i] for i in run]
+            digits = said[0].isdecimal()
+            if digits and len(said[0]) > DIGITS:
+                continue
+            number = int(said[0]) if digits else read_number(said)
+            if number is None or number in UNALTERED or number > LARGEST:
+                continue
+            for new in rng.integers(1, 2 * number + 1, self.replacements).tolist():
+                before, after = " ".join(said), str(new) if digits else spell_number(new)
+                if digits or after != before:  # the same number may be drawn
+                    yield "number", before, after, _replace_run(words, run, after)
+
+    def _places(self, words: Words, rng: np.random.Generator) -> Iterator[Variant]:
+        """Yield texts in which a country or city is replaced."""
+        for i in words.unmodified:
+            before = words.words[i]
+            said = before
+            if i > 0 and words.words[i - 1] in BEFORE_PLACES:
+                said = before.capitalize()
+            for name in PLACES:
+                if said in self._known[name] and not _part_of_name(words, i):
+                    for after in self._draw(name, rng):
+                        if after != before:
+                            yield "location", before, after, words.replace(i, after)
+                    break
+
+    def _names(self, words: Words, rng: np.random.Generator) -> Iterator[Variant]:
+        """Yield texts with another first name, or another last name after a first name."""
+        for i in words.unmodified:
+            before = words.words[i]
+            behind = i > 0 and words.words[i - 1] in self._known["first_names"]
+            if behind and (before in self._known["last_names"] or _is_capitalised(before)):
+                name = "last_names"
+            elif before in self._known["first_names"]:
+                name = "first_names"
+            else:
+                continue
+            for after in self._draw(name, rng):
+                yield "name", before, after, words.replace(i, after)
+
+    def _extensions(self, words: Words, rng: np.random.Generator) -> Iterator[Variant]:
+        """Yield texts with a contraction expanded."""
+        for i in words.unmodified:
+            after = self._long.get(before := words.words[i])
+            if after is not None:
+                yield "extension", before, after, words.replace(i, after)
+
+    def _contractions(self, words: Words, rng: np.random.Generator) -> Iterator[Variant]:
+        """Yield texts with two words contracted."""
+        free = words.unmodified
+        for i, following in pairwise(free):
+            before = f"{words.words[i]} {words.words[following]}"
+            after = self._short.get(before)
+            if after is not None and following == i + 1:
+                yield "contraction", before, after, _replace_run(words, [i, following], after)
+
+    def _draw(self, name: str, rng: np.random.Generator) -> list[str]:
+        lines = self._lines[name]
+        return [lines[pick(rng, len(lines))] for _ in range(self.replacements)]
+
+    @cached_property
+    def _lines(self) -> dict[str, list[str]]:
+        return {name: self.lists.lines(name) for name in (*PLACES, "first_names", "last_names")}
+
+    @cached_property
+    def _known(self) -> dict[str, frozenset[str]]:
+        return {name: frozenset(lines) for name, lines in self._lines.items()}
+
+    @cached_property
+    def _long(self) -> dict[str, str]:
+        """Expansions by contraction."""
+        halves = (line.partition(":") for line in self.lists.lines("contractions"))
+        return {short.strip(): whole.strip() for short, _, whole in halves}
+
+    @cached_property
+    def _short(self) -> dict[str, str]:
+        return {whole: short for short, whole in self._long.items()}
+
+
+def _number_runs(words: Words) -> list[list[int]]:
+    """Return the word indices of each number: a run of words, or one word of digits."""
+    spelt: list[int] = []
+    digits: list[list[int]] = []
+    for i in words.unmodified:
+        word = words.words[i].lower()
+        if word.isdecimal():
+            digits.append([i])
+        elif word in ("point", "and"):
+            spelt += [i] if i - 1 in spelt else []
+        elif any(number in word for number in (*NUMBER_WORDS, "point", "and")):
+            spelt.append(i)
+    runs = groupby(enumerate(spelt), key=lambda pair: pair[1] - pair[0])
+    return digits + [[i for _, i in run] for _, run in runs]
+
+
+def _replace_run(words: Words, run: Sequence[int], after: str) -> Words:
+    """Replace a run of words by a text."""
+    for i in reversed(run[1:]):
+        words = words.replace(i, "")
+    return words.replace(run[0], after)
+
+
+def _part_of_name(words: Words, index: int) -> bool:
+    """Return whether a word has a capitalised neighbour: "Paris Hilton", "West London"."""
+    beside = [words.words[i] for i in (index - 1, index + 1) if 0 < i < len(words.words)]
+    return any(map(_is_capitalised, beside))
+
+
+def _is_capitalised(word: str) -> bool:
+    return word[0].isupper() and word[1:].islower()

@@ -1,0 +1,173 @@
+"""The prompt format of a tuned language model for edited captions, and the parser of its answers.
+
+The wrapper is Alpaca's (Taori et al., 2023) with ``### Variations:`` as the header of the answer,
+as in LANCE's released code: an instruction, the caption, and one variation in each line. Training
+and inference share this module, so that a model is prompted in the words it was trained with.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cfaug.core.errors import UserError
+from cfaug.core.files import require_regular, write_json
+from cfaug.editing.edit_prompts import EditPrompt, read_prompts
+
+FILE = "edit_format.json"
+"""The file of the format beside the weights of a tuned model."""
+
+INSTRUCTION, INPUT = "{instruction}", "{input}"
+
+ALPACA = (
+    "Below is an instruction that describes a task, paired with an input that provides further "
+    "context. Write a response that appropriately completes the request.\n\n"
+    f"### Instruction:\n{INSTRUCTION}\n\n### Input:\n{INPUT}\n\n### Variations:\n"
+)
+"""Template for models with a context of 1,000 tokens and more."""
+
+SHORT = f"{INSTRUCTION}: {INPUT}\n### Variations:\n"
+"""Template for tiny models, whose instructions are the names of the prompts."""
+
+_NUMBER = re.compile(r"^\s*(?:\(?\d{1,3}[.):]\s*|[-*•–]\s+)")
+_QUOTES = "\"'“”‘’"
+
+
+@dataclass(frozen=True)
+class EditFormat:
+    """The wording in which a tuned model is prompted.
+
+    Attributes:
+        template: the text around instruction and caption, with ``{instruction}`` and ``{input}``;
+            the answer follows directly.
+        prompts: the prompts by name; an instruction is the prompt without the line of its caption.
+        named: whether a prompt's name is its instruction, which is easier for tiny models.
+    """
+
+    template: str = ALPACA
+    prompts: Mapping[str, EditPrompt] = field(
+        default_factory=lambda: {one.name: one for one in read_prompts("plain")}
+    )
+    named: bool = False
+
+    def __post_init__(self) -> None:
+        for place in (INSTRUCTION, INPUT):
+            if self.template.count(place) != 1:
+                raise UserError(f"the template of an edit format should have {place} once")
+
+    @classmethod
+    def short(cls) -> EditFormat:
+        """Return the format of tiny models: the prompt's name, the caption, the header."""
+        return cls(SHORT, named=True)
+
+    def prompt(self, name: str, caption: str) -> str:
+        r"""Return the text before the answer.
+
+        >>> EditFormat.short().prompt("adjective", "a red ball")
+        'adjective: a red ball\n### Variations:\n'
+
+        Args:
+            name: the name of a prompt, or a kind, which selects the first prompt of that kind.
+            caption: the caption to edit.
+
+        Raises:
+            UserError: if there is no such prompt.
+        """
+        prompt = self.find(name)
+        said = prompt.name if self.named else prompt.instruction
+        # Not format(): a caption may contain braces.
+        before, _, rest = self.template.partition(INSTRUCTION)
+        between, _, after = rest.partition(INPUT)
+        return f"{before}{said}{between}{prompt.input(caption)}{after}"
+
+    def find(self, name: str) -> EditPrompt:
+        """Return the prompt of a name, or the first of a kind.
+
+        Raises:
+            UserError: if there is no such prompt; it names the available ones.
+        """
+        kinds = [one for one in self.prompts.values() if one.kind == name]
+        found = self.prompts.get(name) or next(iter(kinds), None)
+        if found is None:
+            raise UserError(
+                f"a model was not tuned for edits of the kind {name!r}: choose from "
+                f"{', '.join(self.prompts)}"
+            )
+        return found
+
+    def response(self, variations: Sequence[str]) -> str:
+        r"""Return the target answer: a numbered variation in each line.
+
+        >>> EditFormat.short().response(["a blue ball", "a small red ball"])
+        '1. a blue ball\n2. a small red ball'
+        """
+        lines = [" ".join(text.split()) for text in variations]
+        return "\n".join(f"{number}. {text}" for number, text in enumerate(lines, 1))
+
+    def write(self, folder: Path) -> None:
+        """Write the format beside a model's weights."""
+        write_json(folder / FILE, self.content(), sort_keys=False)
+
+    def content(self) -> dict[str, Any]:
+        """Return the content of the file that ``write`` writes."""
+        prompts = {name: one.text for name, one in self.prompts.items()}
+        return {"template": self.template, "prompts": prompts, "named": self.named}
+
+    @classmethod
+    def read(cls, folder: Path) -> EditFormat:
+        """Return the format of a tuned model.
+
+        Raises:
+            UserError: if the folder has no format, or an invalid one.
+        """
+        file = folder / FILE
+        try:
+            about = json.loads(require_regular(file).read_text(encoding="utf-8"))
+            prompts = {str(k): EditPrompt(str(k), str(v)) for k, v in about["prompts"].items()}
+            return cls(str(about["template"]), prompts, bool(about["named"]))
+        except FileNotFoundError as error:
+            raise UserError(
+                f"{folder} has no {FILE}: it was not tuned by `python train.py "
+                "experiment=lance_perturber`; ask it by cfaug.editing.language_edits.InstructModel"
+            ) from error
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise UserError(f"{file} is invalid: {error!r}") from error
+
+
+def parse_variations(answer: str) -> tuple[str, ...]:
+    r"""Return the variations of an answer: its distinct lines without numbers and quotes.
+
+    >>> parse_variations('1. A red cat.\n2) "a blue cat"\n\n- a red cat.\n')
+    ('A red cat.', 'a blue cat')
+
+    Args:
+        answer: the raw answer of a model; a line that looks like another header ends it.
+    """
+    body = answer.split("\n###")[0]
+    return unique(_strip(line) for line in body.splitlines())
+
+
+def unique(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return texts with normalised white space, without empty and (ignoring case) repeated ones.
+
+    >>> unique(["a  cat", "A cat", "", "a dog"])
+    ('a cat', 'a dog')
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        one = " ".join(text.split())
+        if one:
+            found.setdefault(one.lower(), one)
+    return tuple(found.values())
+
+
+def _strip(line: str) -> str:
+    """Remove the number before a line and the quotes around it."""
+    text = _NUMBER.sub("", line).strip()
+    if len(text) > 1 and text[0] in _QUOTES and text[-1] in _QUOTES:
+        return text[1:-1].strip()
+    return text

@@ -1,0 +1,266 @@
+"""Minimal edits of captions by replacing one word (COCO-Counterfactuals, section 3.1 and B.1.1).
+
+Every word of a part of speech is masked in turn and a masked language model fills the blank;
+filters drop unsuitable candidates, and the least surprising one is chosen. All captions of a call
+go through each model in batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from cfaug.core.errors import UserError
+from cfaug.core.read_with import ReadWith
+from cfaug.core.types import Edit, Edited, Example, Proposal
+from cfaug.core.validation import Positive, check_fields
+from cfaug.editing.protocols import (
+    TAGS,
+    Blank,
+    Candidate,
+    CandidateFilter,
+    Fill,
+    MaskFiller,
+    Ranker,
+    Tagger,
+    round_digits,
+)
+from cfaug.editing.sentence import Sentence, Slot, copy_case, normalise, replace, split
+
+_BE = ("be", "am", "is", "are", "was", "were", "been", "being", "'s", "'re", "'m")
+_HAVE = ("have", "has", "had", "having", "'ve")
+_DO = ("do", "does", "did", "doing")
+AUXILIARIES = frozenset((*_BE, *_HAVE, *_DO))
+"""Auxiliary verbs, whose replacement does not change the content."""
+
+
+TOO_LONG = "max_words"
+"""The stage at which a text of too many words is rejected."""
+
+USUAL_WORDS = 60
+"""Length in words that few captions exceed: ``chunk`` captions of this length go through the models
+together."""
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A caption, its words and the slots that may be edited."""
+
+    row: int
+    example: Example
+    sentence: Sentence
+    tags: list[str]
+    slots: list[Slot]
+
+
+@dataclass(frozen=True)
+class Substitution:
+    """Replaces one word of a caption: the paper's ``Editor``.
+
+    Args:
+        tagger: the part-of-speech tagger that finds the words to replace.
+        filler: the model that guesses words for a blank.
+        ranker: the part that orders the candidates that pass the filters, the best first.
+        filters: the filters, applied in turn; with a mapping, a configuration can override a filter
+            by name, or leave it out (``None``).
+        part_of_speech: ``noun`` as in the paper, ``adjective`` or ``verb`` (without auxiliaries).
+        top_k: the number of the filler's guesses (10 in B.1.1).
+        refill_to_k: whether further guesses, up to five times ``top_k``, are used until ``top_k``
+            are words other than the original; the paper has no such refill.
+        noun_runs: the part to replace of a run such as "fire hydrant": ``each`` of its nouns as in
+            the paper, only the ``head``, or the ``whole`` run by one word.
+        repair_article: whether "a" becomes "an" where the new word needs it; not in the paper.
+        edits: the number of edits of a set, each of one word; captions with fewer get no set.
+        kind: the kind of the edits in the records; ``None`` is the part of speech.
+        chunk: the number of captions that go through the models together, fewer if they are long;
+            it bounds memory without changing results.
+        max_words: the largest number of words of a text to edit: every candidate is a copy of the
+            whole, so that work and memory grow with the square of its length.
+    """
+
+    tagger: Tagger
+    filler: MaskFiller
+    ranker: Ranker
+    filters: Sequence[CandidateFilter] | Mapping[str, CandidateFilter | None] = ()
+    part_of_speech: Literal["noun", "adjective", "verb"] = "noun"
+    top_k: Positive = 10
+    refill_to_k: bool = False
+    noun_runs: Literal["each", "head", "whole"] = "each"
+    repair_article: bool = False
+    edits: Positive = 1
+    kind: str | None = None
+    chunk: Positive = 1000
+    max_words: Positive = 1500
+    _parts: tuple[CandidateFilter, ...] = field(init=False, repr=False)
+
+    read_with: ClassVar[ReadWith] = {"noun_runs": {"part_of_speech": ("noun",)}}
+
+    def __post_init__(self) -> None:
+        check_fields(self, "recipe.editor")
+        given = self.filters.values() if isinstance(self.filters, Mapping) else self.filters
+        object.__setattr__(self, "_parts", tuple(part for part in given if part is not None))
+        names = [part.name for part in self._parts]
+        if len(set(names)) < len(names):
+            raise UserError(f"two filters have one name: {', '.join(names)}")
+
+    def edit(self, examples: Sequence[Example]) -> list[Edited]:
+        """Return one proposal, or none, for the first text of each example, in order."""
+        fits = [len(one.text.split()) <= self.max_words for one in examples]
+        edited = iter(
+            [
+                one
+                for chunk in self._chunks([e for e, fit in zip(examples, fits, strict=True) if fit])
+                for one in self._edit(chunk)
+            ]
+        )
+        return [next(edited) if fit else Edited((), {TOO_LONG: 0}) for fit in fits]
+
+    def _chunks(self, examples: Sequence[Example]) -> Iterator[list[Example]]:
+        """Yield examples in order, in chunks that bound the memory for their candidates."""
+        chunk: list[Example] = []
+        left = room = self.chunk * USUAL_WORDS**2
+        for example in examples:
+            needs = len(example.text.split()) ** 2
+            if chunk and (len(chunk) == self.chunk or needs > left):
+                yield chunk
+                chunk, left = [], room
+            chunk.append(example)
+            left -= needs
+        if chunk:
+            yield chunk
+
+    def describe(self) -> dict[str, str]:
+        """Return the descriptions of the parts, for the card."""
+        described: dict[str, str] = {}
+        for part in (self.tagger, self.filler, *self._parts, self.ranker):
+            described |= part.describe()
+        return described
+
+    def _edit(self, examples: Sequence[Example]) -> list[Edited]:
+        prepared = self._prepare(examples)
+        survivors: list[dict[str, int]] = [{"positions": len(p.slots)} for p in prepared]
+        candidates, guesses = self._candidates(prepared)
+        for row, count in enumerate(guesses):
+            survivors[row]["masks"] = count
+        _count("words", candidates, survivors)
+        for part in self._parts:
+            candidates = part.keep(candidates)
+            _count(part.name, candidates, survivors)
+        groups: dict[int, list[Candidate]] = {}
+        for candidate in candidates:
+            groups.setdefault(candidate.row, []).append(candidate)
+        groups = {row: group for row, group in groups.items() if len(group) >= self.edits}
+        ranked = dict(zip(groups, self.ranker.rank(list(groups.values())), strict=True))
+        return [
+            Edited(
+                (self._propose(p.example, ranked[p.row][: self.edits]),) if p.row in ranked else (),
+                survivors[p.row],
+            )
+            for p in prepared
+        ]
+
+    def _prepare(self, examples: Sequence[Example]) -> list[_Prepared]:
+        sentences = [split(normalise(example.text)) for example in examples]
+        tags = self.tagger.tag([sentence.words for sentence in sentences])
+        return [
+            _Prepared(row, example, sentence, its, self._slots(sentence, its))
+            for row, (example, sentence, its) in enumerate(
+                zip(examples, sentences, tags, strict=True)
+            )
+        ]
+
+    def _slots(self, sentence: Sentence, tags: Sequence[str]) -> list[Slot]:
+        prefix = TAGS[self.part_of_speech]
+        fit = [
+            tag.startswith(prefix)
+            and word.replace("-", "").isalpha()
+            and not (self.part_of_speech == "verb" and word.lower() in AUXILIARIES)
+            for word, tag in zip(sentence.words, tags, strict=True)
+        ]
+        every = [i for i, fits in enumerate(fit) if fits]
+        if self.noun_runs == "each" or self.part_of_speech != "noun":
+            return [Slot(i, i) for i in every]
+        ends = [i for i in every if not (i + 1 < len(fit) and fit[i + 1])]
+        if self.noun_runs == "head":
+            return [Slot(i, i) for i in ends]
+        starts = [i for i in every if not (i > 0 and fit[i - 1])]
+        return [Slot(first, last) for first, last in zip(starts, ends, strict=True)]
+
+    def _candidates(self, prepared: Sequence[_Prepared]) -> tuple[list[Candidate], list[int]]:
+        """Return the candidates that are words, and the number of guesses for each caption."""
+        blanks = [
+            Blank(p.sentence.text, *slot.span(p.sentence)) for p in prepared for slot in p.slots
+        ]
+        reach = 5 * self.top_k if self.refill_to_k else self.top_k
+        fills = iter(self.filler.fill(blanks, reach))
+        candidates: list[Candidate] = []
+        guesses = []
+        for p in prepared:
+            count = 0
+            for position in range(len(p.slots)):
+                found = next(fills)
+                count += min(len(found), self.top_k)
+                candidates.extend(self._words(p, position, found))
+            guesses.append(count)
+        return candidates, guesses
+
+    def _words(self, p: _Prepared, position: int, fills: Sequence[Fill]) -> Iterator[Candidate]:
+        """Yield a slot's candidates: distinct words other than the original."""
+        slot = p.slots[position]
+        start, end = slot.span(p.sentence)
+        before = p.sentence.text[start:end]
+        seen = {before.lower()}
+        for rank, fill in enumerate(fills):
+            if fill.word is None or fill.word.lower() in seen:
+                continue
+            if len(seen) > self.top_k:
+                return
+            seen.add(fill.word.lower())
+            after = copy_case(fill.word, before)
+            yield Candidate(
+                row=p.row,
+                example=p.example,
+                original=p.sentence,
+                part_of_speech=self.part_of_speech,
+                position=position,
+                slot=slot,
+                tag=p.tags[slot.last],
+                after=after,
+                edited=replace(p.sentence, slot, after, article=self.repair_article),
+                rank=rank,
+                probability=fill.probability,
+            )
+
+    def _propose(self, example: Example, chosen: Sequence[Candidate]) -> Proposal:
+        kind = self.kind or self.part_of_speech
+        extra: dict[str, Any] = {"edits": [_details(candidate) for candidate in chosen]}
+        if example.text != chosen[0].original.text:
+            extra["raw"] = example.text
+        return Proposal(
+            example,
+            texts=(chosen[0].original.text, *(c.edited.text for c in chosen)),
+            edits=(None, *(Edit(kind, c.before, c.after) for c in chosen)),
+            extra=extra,
+        )
+
+
+def _count(name: str, candidates: Sequence[Candidate], survivors: Sequence[dict[str, int]]) -> None:
+    for counts in survivors:
+        counts[name] = 0
+    for candidate in candidates:
+        survivors[candidate.row][name] += 1
+
+
+def _details(candidate: Candidate) -> dict[str, Any]:
+    """Return the details of an edit as JSON: places in characters, ranks from 0."""
+    return {
+        "span_0": list(candidate.slot.span(candidate.original)),
+        "span_1": list(candidate.edited.spans[candidate.slot.first]),
+        "word_0": candidate.before,
+        "word_1": candidate.after,
+        "tag": candidate.tag,
+        "rank": candidate.rank,
+        "probability": round_digits(candidate.probability),
+        **candidate.notes,
+    }

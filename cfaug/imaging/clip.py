@@ -1,0 +1,196 @@
+"""CLIP as a scorer of candidates: any dual encoder, with one of two preprocessings.
+
+torchmetrics' ``CLIPScore`` expects a CLIP of transformers, not any dual encoder, and returns the
+mean over images; a filter needs the score of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+
+from cfaug.core.devices import check_device, choose_device
+from cfaug.core.errors import UserError
+from cfaug.core.protocols import DualEncoder
+from cfaug.core.read_with import ReadWith
+from cfaug.imaging.cosines import CosineScorer, Unit
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+class ClipScorer(CosineScorer):
+    """A :class:`cfaug.imaging.cosines.CosineScorer` on a dual encoder, in float32 and unit length.
+
+    Args:
+        encoder: the encoder, on its device and in evaluation mode.
+        preprocessing: ``ip2p`` is InstructPix2Pix's: the decoder's floats, before any rounding, are
+            resized by bicubic interpolation without antialiasing and without a crop. The paper's
+            thresholds belong to it. ``standard`` is the model authors' evaluation: uint8,
+            antialiased, short side, centre crop.
+        batch_size: number of images or texts in a call of the encoder.
+        about: names and hashes of the weights, for the card.
+        prefix: prefix of the names of its scores.
+        consistency: ``caption``, ``phrase`` or ``None``, see ``CosineScorer``.
+        all_pairs: whether directions are also compared over all pairs of texts, see
+            ``CosineScorer``.
+
+    Raises:
+        UserError: for another preprocessing or consistency.
+    """
+
+    def __init__(
+        self,
+        encoder: DualEncoder,
+        preprocessing: Literal["ip2p", "standard"] = "ip2p",
+        batch_size: int = 64,
+        about: Mapping[str, str] | None = None,
+        prefix: str = "",
+        consistency: Unit | None = None,
+        all_pairs: bool = False,
+    ) -> None:
+        super().__init__(prefix, consistency, all_pairs)
+        if preprocessing not in ("ip2p", "standard"):
+            raise UserError(
+                f"recipe.scorers: preprocessing={preprocessing} is not ip2p or standard"
+            )
+        self.encoder = encoder
+        self.preprocessing = preprocessing
+        self.batch_size = batch_size
+        self.about = dict(about or {})
+
+    def texts(self, texts: Sequence[str]) -> Tensor:
+        """Embed texts: (n, dim), each truncated at the encoder's limit."""
+        import torch
+
+        with torch.inference_mode(), _full_precision():
+            parts = [
+                _unit(self.encoder.encode_text(self.encoder.tokenize(part)))
+                for part in _pieces(list(texts), self.batch_size)
+            ]
+        return torch.cat(parts)
+
+    def images(self, images: Tensor) -> Tensor:
+        """Embed images float32 (n, 3, H, W) in [0, 1]: (n, dim)."""
+        import torch
+
+        embed = self._embed_floats if self.preprocessing == "ip2p" else self._embed_bytes
+        with torch.inference_mode(), _full_precision():
+            return torch.cat([_unit(embed(part)) for part in images.split(self.batch_size)])
+
+    def _embed_floats(self, images: Tensor) -> Tensor:
+        from torch.nn.functional import interpolate
+
+        transform = self.encoder.transform
+        side = (transform.size, transform.size)
+        resized = interpolate(
+            images.float(), side, mode="bicubic", align_corners=False, antialias=False
+        )
+        mean, std = (
+            resized.new_tensor(values).view(3, 1, 1) for values in (transform.mean, transform.std)
+        )
+        return self.encoder.encode_pixels((resized - mean) / std)
+
+    def _embed_bytes(self, images: Tensor) -> Tensor:
+        import numpy as np
+        import torch
+        from PIL import Image
+
+        from cfaug.core.pixels import stack_pixels
+
+        rounded = (images * 255).round().clamp(0, 255).to(torch.uint8).cpu()
+        whole = [Image.fromarray(one.permute(1, 2, 0).numpy()) for one in rounded]
+        pixels = stack_pixels(
+            [self.encoder.transform(image) for image in whole], self.encoder.transform.size
+        )
+        return self.encoder.encode_image(torch.from_numpy(np.ascontiguousarray(pixels)))
+
+    def describe(self) -> dict[str, str]:
+        """Return the encoder's names and hashes, and the preprocessing."""
+        return {**self.about, "preprocessing": self.preprocessing}
+
+
+class EncoderSpec(Protocol):
+    """A model that the configuration names, such as those of ``cfaug.models.specs``."""
+
+    def load(self, protocol: type | None = None) -> Any:
+        """Return the model as one of the protocols that it provides."""
+        ...
+
+    def weights_hash(self) -> str:
+        """Return a hash of the weights."""
+        ...
+
+
+@dataclass(frozen=True)
+class LazyClipScorer(CosineScorer):
+    """A :class:`ClipScorer` that is loaded on first use, so that a finished part never loads it.
+
+    Args:
+        model: the dual encoder.
+        preprocessing: ``ip2p`` or ``standard``, see ``ClipScorer``.
+        device: a device that ``cfaug.core.devices.choose_device`` accepts; ``auto`` is CUDA if
+            available.
+        prefix: prefix of the names of its scores.
+        consistency: ``caption``, ``phrase`` or ``None``, see ``CosineScorer``.
+        all_pairs: whether directions are also compared over all pairs of texts, see
+            ``CosineScorer``.
+
+    Raises:
+        UserError: for an invalid device or consistency.
+    """
+
+    model: EncoderSpec
+    preprocessing: Literal["ip2p", "standard"] = "ip2p"
+    device: str = "auto"
+    prefix: str = ""
+    consistency: Unit | None = None
+    all_pairs: bool = False
+
+    read_with: ClassVar[ReadWith] = {"model.logit_scale_min": [], "model.logit_scale_max": []}
+
+    def __post_init__(self) -> None:
+        self._check_consistency()
+        check_device(self.device, "recipe.scorers.scorer.device")
+
+    @cached_property
+    def _scorer(self) -> ClipScorer:
+        device = choose_device(self.device, "recipe.scorers.scorer.device")
+        encoder = self.model.load(DualEncoder).to(device).eval()
+        return ClipScorer(encoder, self.preprocessing, about=self._about)
+
+    @cached_property
+    def _about(self) -> dict[str, str]:
+        return {"clip": str(self.model), "sha256": self.model.weights_hash()}
+
+    def texts(self, texts: Sequence[str]) -> Tensor:
+        """Embed texts: (n, dim)."""
+        return self._scorer.texts(texts)
+
+    def images(self, images: Tensor) -> Tensor:
+        """Embed images float32 (n, 3, H, W) in [0, 1]: (n, dim)."""
+        return self._scorer.images(images)
+
+    def describe(self) -> dict[str, str]:
+        """Return the model's settings, the hash of its weights, and the preprocessing."""
+        return {**self._about, "preprocessing": self.preprocessing}
+
+
+def _full_precision() -> torch.autocast:
+    """Switch autocast off: the reference scored under float16 and lost directions to rounding."""
+    import torch
+
+    return torch.autocast("cuda" if torch.cuda.is_available() else "cpu", enabled=False)
+
+
+def _unit(features: Tensor) -> Tensor:
+    from torch.nn.functional import normalize
+
+    return normalize(features.float(), dim=-1)
+
+
+def _pieces(items: list[str], size: int) -> list[list[str]]:
+    return [items[i : i + size] for i in range(0, len(items), size)]

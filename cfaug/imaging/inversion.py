@@ -1,0 +1,288 @@
+"""Inversion: a trajectory of the sampler that reconstructs a photo.
+
+An edit of a photo starts from the first latents of its inversion, and uses the source's attention
+at each step. Every backend returns the same data about a photo: its latents at each level, the
+embedding of the empty text, the noise added by each step, and the source's attention at each step.
+Therefore the sampler is independent of the backend. The source's latents are known beforehand, so
+that it needs no row without text. If the inversion has already run the model on the latents,
+timestep and text of an edit's source, its queries and keys are stored and it needs no row at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+
+from cfaug.core.validation import check_fields
+from cfaug.imaging.attention import Heads, Rows, SharedAttention
+from cfaug.imaging.ddim import Schedule
+
+if TYPE_CHECKING:
+    from diffusers import UNet2DConditionModel
+    from torch import Tensor
+
+
+Attention = Mapping[str, Heads]
+"""Queries and keys of some rows, by the name of the layer."""
+
+
+@dataclass(frozen=True)
+class Photos:
+    """Photos to invert in one batch; each result is the same as alone, up to rounding.
+
+    Attributes:
+        latents: the autoencoder's scaled means, (n, channels, height, width).
+        texts: the embeddings of the captions, (n, tokens, width).
+        empty: the embedding of the empty text, (tokens, width).
+        guidance: the guidance scale of each photo's edits.
+        digests: the digest of each photo's file, by which random numbers are keyed.
+        remember: whether the inversions store the source's attention.
+    """
+
+    latents: Tensor
+    texts: Tensor
+    empty: Tensor
+    guidance: tuple[float, ...]
+    digests: tuple[str, ...]
+    remember: bool = False
+
+    def __len__(self) -> int:
+        return len(self.latents)
+
+    def part(self, start: int, end: int) -> Photos:
+        """Return the photos from number ``start`` to before ``end``."""
+        these = slice(start, end)
+        return Photos(
+            latents=self.latents[these],
+            texts=self.texts[these],
+            empty=self.empty,
+            guidance=self.guidance[these],
+            digests=self.digests[these],
+            remember=self.remember,
+        )
+
+
+@dataclass(frozen=True)
+class Inversion:
+    """The inversion of one photo; ``taken`` steps lead from its first level to the clean one.
+
+    Attributes:
+        latents: the source at every level, (taken + 1, channels, height, width). Edits start as a
+            copy of the first one; the last one, decoded, is the reconstruction.
+        empty: the unconditional embedding at each step, (taken, tokens, width); ``None`` is that of
+            the empty text.
+        noise: the noise added by each step, (taken, channels, height, width); ``None`` for no
+            noise.
+        attention: the source's queries and keys at each step, one row, by the name of the layer;
+            ``None`` if they are not stored.
+    """
+
+    latents: Tensor
+    empty: Tensor | None = None
+    noise: Tensor | None = None
+    attention: tuple[Attention, ...] | None = None
+
+
+@runtime_checkable
+class Inverter(Protocol):
+    """Finds the inversions of photos.
+
+    Attributes:
+        name: the name of the method on the card.
+        eta: the share of DDPM's noise in the steps of the edit; 0 for no noise.
+        depends_on_guidance: whether a photo's inversion depends on the guidance of its edits.
+        remembers: whether the inversion runs the model on the inputs that edits use for the source.
+    """
+
+    @property
+    def name(self) -> str:
+        """Return the name of the method on the card."""
+        ...
+
+    @property
+    def eta(self) -> float:
+        """Return the share of DDPM's noise in each step."""
+        ...
+
+    @property
+    def depends_on_guidance(self) -> bool:
+        """Return whether edits with another guidance need another inversion."""
+        ...
+
+    @property
+    def remembers(self) -> bool:
+        """Return whether inversions can store the source's attention."""
+        ...
+
+    def skip(self, steps: int) -> int:
+        """Return the number of skipped steps, which are the schedule's first and noisiest ones.
+
+        Raises:
+            UserError: if too few steps would be left.
+        """
+        ...
+
+    def invert(self, photos: Photos, model: Predictor) -> list[Inversion]:
+        """Return the inversion of each photo, in order.
+
+        Args:
+            photos: the photos to invert; ``remember`` is set only if the inverter ``remembers``.
+            model: the model that predicts noise.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """The model for inversions: rows are independent, without shared attention.
+
+    Attributes:
+        unet: a UNet2DConditionModel, or its compiled form.
+        shared: the shared attention that is attached to that UNet.
+        schedule: the levels of noise.
+        dtype: the number format of the UNet's input; outputs have the one of the latents.
+        max_rows: the largest number of rows in a call; more rows are split into several calls.
+    """
+
+    unet: UNet2DConditionModel
+    shared: SharedAttention
+    schedule: Schedule
+    dtype: torch.dtype
+    max_rows: int = 64
+
+    def noise(self, latents: Tensor, texts: Tensor, steps: int | Sequence[int]) -> Tensor:
+        """Return the model's noise prediction for latents.
+
+        Args:
+            latents: the model's input, (n, channels, height, width).
+            texts: the embedding of each row's text, (n, tokens, width).
+            steps: the step whose timestep the model is called with, one for all rows or one for
+                each row. The length of the schedule stands for the clean level, timestep 0.
+        """
+        return self.look(latents, texts, steps, remember=False)[0]
+
+    def look(
+        self, latents: Tensor, texts: Tensor, steps: int | Sequence[int], *, remember: bool
+    ) -> tuple[Tensor, Attention]:
+        """Return the output of ``noise``, with the queries and keys of every row if requested."""
+        every = [steps] * len(latents) if isinstance(steps, int) else list(steps)
+        count = -(-len(latents) // self.max_rows)
+        parts = zip(latents.chunk(count), texts.chunk(count), strict=True)
+        found: list[Tensor] = []
+        attention: list[Attention] = []
+        first = 0
+        for some, said in parts:
+            found.append(self._ask(some, said, every[first : first + len(some)], remember))
+            attention.append(dict(self.shared.lent))
+            self.shared.lent.clear()
+            first += len(some)
+        return torch.cat(found), join_attention(attention)
+
+    def _ask(self, latents: Tensor, texts: Tensor, steps: list[int], remember: bool) -> Tensor:
+        own = torch.arange(len(latents), device=latents.device)
+        self.shared.rows = Rows(source=own, text=own, lend=own if remember else None)
+        times = np.append(self.schedule.timesteps, 0)[steps]
+        at = torch.from_numpy(times).to(latents.device)
+        (out,) = self.unet(
+            latents.to(self.dtype),
+            at,
+            encoder_hidden_states=texts.to(self.dtype),
+            return_dict=False,
+        )
+        predicted = out.to(latents.dtype)
+        if len(set(steps)) == 1:
+            return self.schedule.noise(predicted, latents, steps[0])
+        rows = zip(predicted, latents, steps, strict=True)
+        return torch.stack([self.schedule.noise(p, x, step) for p, x, step in rows])
+
+
+def join_attention(rows: Sequence[Attention]) -> Attention:
+    """Return the concatenated queries and keys of all rows, in order."""
+    if len(rows) == 1:
+        return rows[0]
+    return {
+        name: (torch.cat([one[name][0] for one in rows]), torch.cat([one[name][1] for one in rows]))
+        for name in rows[0]
+    }
+
+
+def pick_attention(attention: Attention, row: int) -> Attention:
+    """Return the queries and keys of one row."""
+    return {name: (q[row : row + 1], k[row : row + 1]) for name, (q, k) in attention.items()}
+
+
+def ddim_inversion(photos: Photos, model: Predictor) -> Tensor:
+    """Return the latents from noise to the photos: (n, steps + 1, channels, height, width).
+
+    They are DDIM's steps backwards at guidance 1, with text; the model gets the timestep to which a
+    step leads (Mokady et al., 2023, section 3.1).
+    """
+    latents = photos.latents
+    found = [latents]
+    for step in reversed(range(len(model.schedule))):
+        noise = model.noise(latents, photos.texts, step)
+        latents = model.schedule.move(latents, noise, step + 1, step)
+        found.append(latents)
+    return torch.stack(found[::-1], dim=1)
+
+
+@dataclass(frozen=True)
+class DirectInversion:
+    """DDIM inversion; at each step of an edit, the source is reset to it (Ju et al., 2024).
+
+    At every step, Direct Inversion corrects the source's latents by their difference to the
+    inverted latents, so that they equal these and only their attention is computed. It needs one
+    row of the model for each step and no optimisation, and the reconstruction is the autoencoder's.
+
+    Args:
+        timestep: the model's timestep on the way to noise: ``own``, the timestep of its latents, as
+            in DDIM's equations; or ``next``, the timestep of the level to which a step leads, as in
+            the code of null-text and direct inversion. With ``own`` the model gets exactly the
+            inputs of later edits, so that the source is not computed again.
+
+    Raises:
+        UserError: for an invalid choice.
+    """
+
+    timestep: Literal["own", "next"] = "own"
+
+    name: ClassVar[str] = "direct"
+    eta: ClassVar[float] = 0.0
+    depends_on_guidance: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_fields(self, "recipe.image_editor.inversion")
+
+    @property
+    def remembers(self) -> bool:
+        """Return whether inversions can store the source's attention."""
+        return self.timestep == "own"
+
+    def skip(self, steps: int) -> int:
+        """Return 0: edits start from noise."""
+        return 0
+
+    def invert(self, photos: Photos, model: Predictor) -> list[Inversion]:
+        """Return the inversion of each photo, in order."""
+        if self.timestep == "next":
+            return [Inversion(latents) for latents in ddim_inversion(photos, model)]
+        latents, steps = photos.latents, len(model.schedule)
+        way, seen = [latents], []
+        for level in reversed(range(1, steps + 1)):
+            noise, attention = model.look(latents, photos.texts, level, remember=photos.remember)
+            latents = model.schedule.move(latents, noise, level, level - 1)
+            way.append(latents)
+            seen.append(attention)
+        if not photos.remember:
+            return [Inversion(one) for one in torch.stack(way[::-1], dim=1)]
+        _, last = model.look(latents, photos.texts, 0, remember=True)
+        # The first input, the clean level, is never used by edits.
+        every = [*seen[1:], last][::-1]
+        return [
+            Inversion(one, attention=tuple(pick_attention(rows, i) for rows in every))
+            for i, one in enumerate(torch.stack(way[::-1], dim=1))
+        ]

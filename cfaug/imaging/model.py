@@ -1,0 +1,242 @@
+"""The configuration node of the diffusion model; no torch and no diffusers at import."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from cfaug.core.devices import check_device, choose_device
+from cfaug.core.errors import UserError
+from cfaug.core.read_with import GIVEN, ReadWith
+from cfaug.core.safety.safe_loading import check_folder, from_folder, read_json
+from cfaug.core.safety.weight_limits import check_finite, skeleton
+from cfaug.core.validation import OneOf, check_fields
+from cfaug.imaging.weights import identity, resolve
+from cfaug.models.checkpoints import quiet
+
+if TYPE_CHECKING:
+    import torch
+    from diffusers import AutoencoderKL, UNet2DConditionModel
+    from torch import Tensor
+    from transformers import CLIPTextModel, CLIPTokenizer
+
+DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp64": "float64"}
+SAFE_WEIGHTS = ("diffusion_pytorch_model.safetensors", "model.safetensors")
+PARTS = ("unet", "vae", "text_encoder", "tokenizer", "scheduler")
+
+
+@dataclass(frozen=True)
+class Diffusion:
+    """A loaded model, on its device, in evaluation mode.
+
+    Attributes:
+        unet: the network that predicts noise or velocity.
+        vae: the autoencoder between images and latents.
+        text_encoder: the encoder whose last hidden state the UNet attends to.
+        tokenizer: the tokenizer, which pads and truncates to ``model_max_length``.
+        scheduler: the configuration of the training noise.
+        device: the device of all parts.
+        dtype: the number format of weights and activations.
+    """
+
+    unet: UNet2DConditionModel
+    vae: AutoencoderKL
+    text_encoder: CLIPTextModel
+    tokenizer: CLIPTokenizer
+    scheduler: dict[str, Any]
+    device: torch.device
+    dtype: torch.dtype
+
+    def encode(self, text: str) -> Tensor:
+        """Return the embedding (tokens, width) of one text.
+
+        One text is encoded at a time, so that results do not depend on other texts; callers encode
+        each text only once anyway.
+        """
+        found = self.tokenizer(
+            text,
+            padding="max_length",
+            truncation=True,
+            max_length=self.tokenizer.model_max_length,
+            return_tensors="pt",
+        )
+        hidden: Tensor = self.text_encoder(found["input_ids"].to(self.device))[0][0]
+        return hidden
+
+    @property
+    def pixels_per_latent(self) -> int:
+        """Return the side of the square of pixels that one place of the latents stands for."""
+        return int(2 ** (len(self.vae.config.block_out_channels) - 1))
+
+    def encode_image(self, image: Tensor) -> Tensor:
+        """Map an image float32 (3, H, W) in [0, 1] to latents (channels, height, width).
+
+        The latents are the autoencoder's mean, scaled for the UNet, in float32, or in float64 for a
+        float64 model. One image is encoded at a time, so that results do not depend on others.
+        """
+        config = self.vae.config
+        pixels = (image * 2 - 1)[None].to(self.device, self.dtype)
+        mean = self.vae.encode(pixels).latent_dist.mean[0]
+        exact = mean.float() if self.dtype.itemsize < 4 else mean
+        found: Tensor = (exact - (config.get("shift_factor") or 0.0)) * config.scaling_factor
+        return found
+
+    def decode(self, latents: Tensor) -> Tensor:
+        """Map latents (n, channels, height, width) to images float32 (n, 3, H, W) in [0, 1]."""
+        config = self.vae.config
+        scaled = latents / config.scaling_factor + (config.get("shift_factor") or 0.0)
+        pixels: Tensor = self.vae.decode(scaled.to(self.dtype), return_dict=False)[0]
+        return (pixels.float() / 2 + 0.5).clamp(0, 1)
+
+
+@dataclass(frozen=True)
+class DiffusionWeights:
+    """A Stable Diffusion model, its number format and its device.
+
+    Args:
+        weights: a folder written by ``StableDiffusionPipeline.save_pretrained``, ``zoo:NAME``, or a
+            Hub id.
+        revision: the commit of a Hub id.
+        vae: the folder, ``zoo:NAME`` or Hub id of another AutoencoderKL (COCO-Counterfactuals:
+            ft-MSE); ``None`` is the pipeline's own.
+        vae_revision: the commit of the autoencoder's Hub id.
+        dtype: ``fp32``, ``bf16`` or ``fp16``; latents and the sampler's arithmetic stay float32.
+            ``fp64`` is for comparing with a reference.
+        device: ``auto`` (CUDA where there is one), or another name that
+            ``cfaug.core.devices.choose_device`` knows.
+        channels_last: whether convolutions use the memory layout with channels last.
+        compile: whether the UNet is compiled; the first calls then take minutes.
+
+    Raises:
+        UserError: for an invalid dtype or device.
+    """
+
+    weights: str
+    revision: str | None = None
+    vae: str | None = None
+    vae_revision: str | None = None
+    dtype: Annotated[str, OneOf(DTYPES)] = "fp32"
+    device: str = "auto"
+    channels_last: bool = False
+    compile: bool = False
+
+    read_with: ClassVar[ReadWith] = {"vae_revision": {"vae": GIVEN}}
+
+    def __post_init__(self) -> None:
+        check_fields(self, "recipe.image_editor.model")
+        check_device(self.device, "image.model.device")
+
+    @property
+    def _needs(self) -> tuple[str, ...]:
+        return PARTS if self.vae is None else tuple(part for part in PARTS if part != "vae")
+
+    @cached_property
+    def _folder(self) -> Path:
+        return resolve(self.weights, self.revision, self._needs)
+
+    @cached_property
+    def _vae_folder(self) -> Path:
+        if self.vae is None:
+            return self._folder / "vae"
+        return resolve(self.vae, self.vae_revision, ())
+
+    def load(self) -> Diffusion:
+        """Load all parts, from safetensors only.
+
+        Raises:
+            UserError: if weights are unavailable, or are not Stable Diffusion's.
+        """
+        import torch
+        from diffusers import AutoencoderKL, UNet2DConditionModel
+        from transformers import CLIPTextModel, CLIPTokenizer
+
+        device = choose_device(self.device, "image.model.device")
+        dtype: torch.dtype = getattr(torch, DTYPES[self.dtype])
+        folder = self._folder
+        layout = torch.channels_last if self.channels_last else torch.preserve_format
+        parts: dict[str, Any] = {}
+        for name, kind, where in (
+            ("unet", UNet2DConditionModel, folder / "unet"),
+            ("vae", AutoencoderKL, self._vae_folder),
+            ("text_encoder", CLIPTextModel, folder / "text_encoder"),
+        ):
+            part = load_part(kind, where, dtype).to(device).requires_grad_(False).eval()
+            parts[name] = part if name == "text_encoder" else part.to(memory_format=layout)
+        return Diffusion(
+            **parts,
+            tokenizer=load_tools(CLIPTokenizer, folder / "tokenizer"),
+            scheduler=_scheduler(folder / "scheduler" / "scheduler_config.json"),
+            device=device,
+            dtype=dtype,
+        )
+
+    def describe(self) -> dict[str, str]:
+        """Return the names of the weights with their Hub revision, or a hash of local files."""
+        return dict(self._described)
+
+    @cached_property
+    def _described(self) -> dict[str, str]:
+        described = {"diffusion": self.weights, **identity("diffusion", self._folder, self._needs)}
+        if self.vae is not None:
+            described |= {"vae": self.vae, **identity("vae", self._vae_folder, ())}
+        return described | {"dtype": self.dtype}
+
+
+def _scheduler(file: Path) -> dict[str, Any]:
+    """Return the scheduler's configuration: plain numbers and names."""
+    found = read_json(file)
+    if not isinstance(found, dict):
+        raise UserError(f"{file} is not the configuration of a scheduler")
+    return found
+
+
+def load_tools(kind: Any, folder: Path) -> Any:
+    """Load a tokenizer or an image processor of a pipeline.
+
+    Raises:
+        UserError: if it is missing, or would execute code of its folder.
+    """
+    try:
+        return from_folder(kind, folder)
+    except UserError:
+        raise
+    except Exception as error:  # a broken folder may raise anything
+        reason = (str(error) or type(error).__name__).strip().splitlines()[0]
+        raise UserError(f"{folder} has no {kind.__name__} that can be loaded: {reason}") from error
+
+
+def load_part(kind: Any, folder: Path, dtype: torch.dtype) -> Any:
+    """Load one part of a pipeline from safetensors.
+
+    Raises:
+        UserError: if it is missing, or available only as a pickle.
+    """
+    options: dict[str, Any] = {"use_safetensors": True, "dtype": dtype}
+    if kind.__module__.startswith("diffusers.models"):
+        # Set explicitly, because diffusers otherwise prints advice if accelerate is not installed.
+        options["torch_dtype"] = options.pop("dtype")
+        options["low_cpu_mem_usage"] = find_spec("accelerate") is not None
+    check_folder(folder)
+    if not any(list(folder.glob(f"{name}*")) for name in SAFE_WEIGHTS):
+        raise _not_there(kind, folder, "there is no such file")
+    try:
+        skeleton(kind, folder, SAFE_WEIGHTS)
+        with quiet():
+            part = from_folder(kind, folder, **options)
+        check_finite(part, folder)
+        return part
+    except UserError:
+        raise
+    except Exception as error:  # diffusers and transformers raise many unrelated types
+        reason = (str(error) or type(error).__name__).strip().splitlines()[0]
+        raise _not_there(kind, folder, reason) from error
+
+
+def _not_there(kind: Any, folder: Path, reason: str) -> UserError:
+    return UserError(
+        f"{folder} holds no {kind.__name__} in safetensors ({reason}); convert pickled weights "
+        "with the model's own save_pretrained(folder, safe_serialization=True)"
+    )

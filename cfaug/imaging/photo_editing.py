@@ -1,0 +1,314 @@
+"""Edits of photos by text: inversion, then generation with prompt-to-prompt's control (LANCE)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache, partial
+from threading import Lock
+from typing import TYPE_CHECKING, Annotated, Any
+
+from annotated_types import Ge
+
+from cfaug.core.errors import UserError
+from cfaug.core.pixels import round_pixels
+from cfaug.core.types import ImageJob, Images, SourceImage
+from cfaug.core.validation import Positive, check_fields
+from cfaug.imaging.cross_attention import CrossAttention, Tokens, tokenize
+from cfaug.imaging.model import Diffusion, DiffusionWeights
+from cfaug.imaging.photo_tree import PhotoTree, plan_edits
+from cfaug.imaging.photos import PhotoPreparation, UnfitPhotoError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from cfaug.imaging.attention_edit_matrices import Folds
+    from cfaug.imaging.inversion import Inversion, Inverter, Predictor
+    from cfaug.imaging.photo_sampler import PhotoSampler
+    from cfaug.imaging.safety import SafetyChecker
+
+KEPT = 1024
+"""Number of texts whose embeddings are cached."""
+
+
+def _refine() -> CrossAttention:
+    return CrossAttention("refine", steps=0.8, edited_weight=2.0)
+
+
+def _direct() -> Inverter:
+    from cfaug.imaging.inversion import DirectInversion
+
+    return DirectInversion()
+
+
+@dataclass(frozen=True)
+class InvertAndEdit:
+    """Edits photos: the image of a job's first text is the photo, those of other texts are edits.
+
+    The image of a text that equals the first one is the photo's reconstruction. ``Draw.p`` is
+    LANCE's f, the share of the steps taken during which edits use the source's self-attention, and
+    ``Draw.cfg`` their guidance (7.5, Table 6). Jobs of one call share all common computations: a
+    photo is inverted once and its source denoised once, and edits that differ only in p are the
+    same until they diverge. Each job's result is the same as alone, up to rounding.
+
+    The model is loaded at the first call. Calls may come from several threads: one runs at a time.
+
+    Args:
+        model: the diffusion model (LANCE: Stable Diffusion 1.4, Table 6).
+        inversion: the method that inverts photos; the default is ``DirectInversion``.
+        steps: the number of DDIM's steps (Table 6: 50).
+        cross: the control of cross-attention; ``null`` for no control. The default is that of
+            LANCE's released code: new words find their own place, and edited words have weight 2,
+            during 0.8 of the steps (Table 6).
+        self_max_tokens: the largest number of tokens up to which self-attention is shared
+            (prompt-to-prompt's notebook for photos: 32 x 32); ``null`` for no limit.
+        remember: whether a source's queries and keys are kept from an inversion that has computed
+            them (Stable Diffusion, 50 steps, bf16: about 2 GiB for each photo while it is edited);
+            otherwise each source is an additional row.
+        max_rows: the largest number of rows in one UNet call.
+        decode_rows: the number of latents decoded at once.
+        photos: the preparation of photos: cropping, resizing and rejection.
+        safety: the safety checker; ``null`` for no checker.
+
+    Raises:
+        UserError: for invalid row counts or steps.
+    """
+
+    model: DiffusionWeights
+    inversion: Inverter = field(default_factory=_direct)
+    steps: Annotated[int, Ge(2)] = 50
+    cross: CrossAttention | None = field(default_factory=_refine)
+    self_max_tokens: int | None = 1024
+    remember: bool = True
+    max_rows: Annotated[int, Ge(2)] = 64
+    decode_rows: Positive = 16
+    photos: PhotoPreparation = field(default_factory=PhotoPreparation)
+    safety: SafetyChecker | None = None
+
+    shares_examples = True
+    """Jobs of one example belong in one call: see ``cfaug.core.protocols.SharesExamples``."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "recipe.image_editor")
+        self.inversion.skip(self.steps)
+
+    @cached_property
+    def _one_at_a_time(self) -> Lock:
+        return Lock()
+
+    @cached_property
+    def _diffusion(self) -> Diffusion:
+        return self.model.load()
+
+    @cached_property
+    def _engine(self) -> tuple[Predictor, PhotoSampler]:
+        import torch
+
+        from cfaug.imaging.attention import SharedAttention
+        from cfaug.imaging.ddim import ddim_schedule
+        from cfaug.imaging.inversion import Predictor
+        from cfaug.imaging.photo_sampler import PhotoSampler
+        from cfaug.imaging.unet_batching import Batching
+
+        loaded = self._diffusion
+        shared = SharedAttention(self.self_max_tokens, cross=self.cross is not None)
+        shared.attach(loaded.unet)
+        parts: dict[str, Any] = {
+            "unet": torch.compile(loaded.unet) if self.model.compile else loaded.unet,
+            "shared": shared,
+            "schedule": ddim_schedule(loaded.scheduler, self.steps),
+            "dtype": loaded.dtype,
+        }
+        batching = Batching(self.max_rows, both_halves=False)
+        return (
+            Predictor(**parts, max_rows=self.max_rows),
+            PhotoSampler(**parts, batching=batching, eta=self.inversion.eta),
+        )
+
+    @cached_property
+    def _embed(self) -> Callable[[str], Tensor]:
+        return lru_cache(KEPT)(self._diffusion.encode)
+
+    @cached_property
+    def _tokens(self) -> Callable[[str], Tokens]:
+        return lru_cache(KEPT)(partial(tokenize, self._diffusion.tokenizer))
+
+    @property
+    def _side(self) -> int:
+        """Side of the model's images in pixels."""
+        loaded = self._diffusion
+        return int(loaded.unet.config.sample_size) * loaded.pixels_per_latent
+
+    @property
+    def _taken(self) -> int:
+        return self.steps - self.inversion.skip(self.steps)
+
+    def edit(self, jobs: Sequence[ImageJob]) -> list[Images]:
+        """Return, for each job, the photo as the model saw it, and the image of every other text.
+
+        For a photo that cannot be edited and for an edit that ``cross`` cannot control, it returns
+        ``Images`` without images and with the reason (``Images.rejected``). Others are unaffected.
+
+        Raises:
+            UserError: if an example has no image, or for a p outside [0, 1].
+            FloatingPointError: if a latent is not finite.
+        """
+        found: dict[str, NDArray[np.uint8] | UnfitPhotoError] = {}
+        for job in jobs:
+            digest = _photo_of(job).digest
+            if digest not in found:
+                found[digest] = self._prepare(job)
+        photos = {name: one for name, one in found.items() if not isinstance(one, UnfitPhotoError)}
+        unfit = {j: reason for j, job in enumerate(jobs) if (reason := self._why_not(job, found))}
+        fit = [j for j in range(len(jobs)) if j not in unfit]
+        images = {j: Images((), rejected=reason) for j, reason in unfit.items()}
+        if fit:
+            some = [jobs[j] for j in fit]
+            shown = {_photo_of(job).digest for job in some}
+            used = {name: photo for name, photo in photos.items() if name in shown}
+            made = self._show(some, *self._denoise(some, used), used)
+            images |= dict(zip(fit, made, strict=True))
+        return [images[j] for j in range(len(jobs))]
+
+    def describe(self) -> dict[str, str]:
+        """Return names, revisions and hashes of the weights, and the settings of the edit."""
+        described = {**self.model.describe(), "inversion": self.inversion.name}
+        described |= {"sampler": "ddim" if self.inversion.eta == 0 else "ddpm"}
+        described |= {"steps": str(self.steps), "sharing": "p2p"}
+        if self.cross is not None:
+            described["cross_attention"] = self.cross.kind
+        return described
+
+    def _prepare(self, job: ImageJob) -> NDArray[np.uint8] | UnfitPhotoError:
+        try:
+            name = f"the photo of {job.proposal.example.key!r}"
+            return self.photos.prepare(_photo_of(job).read(), self._side, name)
+        except UnfitPhotoError as error:
+            return error
+
+    def _why_not(
+        self, job: ImageJob, photos: Mapping[str, NDArray[np.uint8] | UnfitPhotoError]
+    ) -> str:
+        """Return the reason, in one word, why a job is rejected; empty if it is not."""
+        photo = photos[_photo_of(job).digest]
+        if isinstance(photo, UnfitPhotoError):
+            return photo.reason
+        if self.cross is None:
+            return ""
+        base, *edited = job.texts
+        asked = (text for text in edited if text != base)
+        reasons = (self.cross.misfit(self._tokens(base), self._tokens(text)) for text in asked)
+        return next(filter(None, reasons), "")
+
+    def _denoise(
+        self, jobs: Sequence[ImageJob], photos: Mapping[str, NDArray[np.uint8]]
+    ) -> tuple[PhotoTree, Tensor]:
+        """Return the tree of jobs and its final latents.
+
+        Args:
+            jobs: the images to make.
+            photos: {digest: prepared photo, uint8 (side, side, 3)}.
+        """
+        import torch
+
+        tree = plan_edits(
+            jobs,
+            self._taken,
+            by_guidance=self.inversion.depends_on_guidance,
+            remembered=self.remember and self.inversion.remembers,
+            controlled=self._controlled,
+        )
+        _, sampler = self._engine
+        with self._one_at_a_time, torch.no_grad():
+            texts = torch.stack([self._embed(text) for text in ("", *tree.texts)])
+            inversions = self._invert(tree, photos)
+            latents = sampler.denoise(tree, texts, inversions, self._folds(tree))
+        if not torch.isfinite(latents).all():
+            raise FloatingPointError(
+                f"a latent is not finite with model.dtype={self.model.dtype}: use bf16 or fp32"
+            )
+        return tree, latents
+
+    def _show(
+        self,
+        jobs: Sequence[ImageJob],
+        tree: PhotoTree,
+        latents: Tensor,
+        photos: Mapping[str, NDArray[np.uint8]],
+    ) -> list[Images]:
+        """Return the decoded images of jobs; each latent is decoded once."""
+        import torch
+
+        wanted = sorted({latent for places in tree.jobs for latent in places[1:]})
+        pixels: dict[int, NDArray[np.uint8]] = {}
+        unsafe: set[int] = set()
+        for start in range(0, len(wanted), self.decode_rows):
+            some = wanted[start : start + self.decode_rows]
+            with torch.no_grad():
+                images = self._diffusion.decode(latents[torch.tensor(some, device=latents.device)])
+            pixels.update(zip(some, round_pixels(images), strict=True))
+            if self.safety is not None:
+                flags = zip(some, self.safety.flag(images), strict=True)
+                unsafe.update(latent for latent, flag in flags if flag)
+        made = []
+        for job, places in zip(jobs, tree.jobs, strict=True):
+            edited = [pixels[latent] for latent in places[1:]]
+            flagged = frozenset(i for i, latent in enumerate(places) if i and latent in unsafe)
+            made.append(Images((photos[_photo_of(job).digest], *edited), unsafe=flagged))
+        return made
+
+    def _invert(self, tree: PhotoTree, photos: Mapping[str, NDArray[np.uint8]]) -> list[Inversion]:
+        """Return the inversion of every source of a tree."""
+        import numpy as np
+        import torch
+
+        from cfaug.imaging.inversion import Photos
+
+        predictor, _ = self._engine
+        loaded = self._diffusion
+        # Photos are encoded one by one, so that their latents do not depend on the others.
+        pixels = {name: torch.from_numpy(np.array(one)) for name, one in photos.items()}
+        latents = {
+            name: loaded.encode_image(one.permute(2, 0, 1).float() / 255)
+            for name, one in pixels.items()
+        }
+        return self.inversion.invert(
+            Photos(
+                latents=torch.stack([latents[one.digest] for one in tree.sources]),
+                texts=torch.stack([self._embed(one.text) for one in tree.sources]),
+                empty=self._embed(""),
+                guidance=tuple(one.guidance or 0.0 for one in tree.sources),
+                digests=tuple(one.digest for one in tree.sources),
+                remember=tree.remembered,
+            ),
+            predictor,
+        )
+
+    def _controlled(self, text: str) -> int:
+        """Return the number of first steps in which a text's cross-attention uses the source."""
+        if self.cross is None:
+            return 0
+        import numpy as np
+
+        active = self.cross.schedule(self._tokens(text), self._taken).any(axis=1)
+        return int(np.flatnonzero(active).max(initial=-1)) + 1
+
+    def _folds(self, tree: PhotoTree) -> Folds | None:
+        if self.cross is None:
+            return None
+        from cfaug.imaging.attention_edit_matrices import Folds
+
+        tokens = [self._tokens(text) for text in tree.texts]
+        loaded = self._diffusion
+        return Folds(self.cross, tokens, self._taken, loaded.device, loaded.dtype)
+
+
+def _photo_of(job: ImageJob) -> SourceImage:
+    if job.image is None:
+        raise UserError(
+            f"the image of {job.proposal.example.key!r} is missing: InvertAndEdit needs a source "
+            "with images (data.source=FOLDER) and a recipe that asks for them (source_images: true)"
+        )
+    return job.image

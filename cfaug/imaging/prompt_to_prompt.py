@@ -1,0 +1,242 @@
+"""Prompt-to-prompt in bulk: the image editor of COCO-Counterfactuals (section 3.2, B.1.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, partial
+from threading import Lock
+from typing import TYPE_CHECKING, Annotated
+
+from annotated_types import Ge
+
+from cfaug.core.errors import UserError
+from cfaug.core.validation import OneOf, Positive, check_fields
+from cfaug.imaging.cross_attention import CrossAttention, Tokens, tokenize
+from cfaug.imaging.model import Diffusion, DiffusionWeights
+from cfaug.imaging.progressive import edit_at_once
+from cfaug.imaging.tree import Tree, find_parents, plan
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from cfaug.core.types import ImageJob, Images
+    from cfaug.imaging.attention_edit_matrices import Folds
+    from cfaug.imaging.safety import SafetyChecker
+    from cfaug.imaging.sampler import Sampler
+
+Keep = Callable[[Sequence[int], "list[Tensor]"], Sequence[int]]
+"""Chooses which of the remaining jobs continue, by predictions of their final latents."""
+
+MODES = ("ip2p", "p2p")
+NOISE = ("shared", "independent")
+KEPT = 1024
+"""Number of cached text embeddings: every batch of a set's candidates needs the same texts."""
+
+
+@dataclass(frozen=True)
+class PromptToPrompt:
+    """Draws the images of a set with shared noise and shared self-attention.
+
+    The model is loaded at the first call. All methods may be called from several threads: one
+    thread samples at a time, while others run ``decode`` and ``unsafe``.
+
+    Args:
+        model: the diffusion model.
+        steps: the number of denoising steps (InstructPix2Pix: 100).
+        max_rows: the largest number of rows in one UNet call; a latent is two rows, without and
+            with its text.
+        row_multiple: the number whose multiples the rows of a call are padded to; worth it only
+            with ``model.compile``, which compiles once for every shape.
+        mode: ``ip2p`` shares attention with and without text, while p > i / (steps - 1); ``p2p``
+            shares it with text only, during int(p * steps) steps.
+        self_max_tokens: the largest number of tokens up to which self-attention is shared
+            (prompt-to-prompt: 1024 or 256); ``null`` for no limit, as in InstructPix2Pix.
+        cross: the control of cross-attention; ``null`` for no control, as in InstructPix2Pix.
+        noise: ``shared`` within a set, or ``independent`` for every image (an ablation).
+        noise_on_device: whether noise is drawn with the device's generator: it is not copied, but
+            the images differ.
+        eta: the share of the ancestral noise: 1 is Euler-ancestral, 0 is Euler (DDIM).
+        decode_rows: the number of latents decoded at once.
+        safety: the safety checker for ``unsafe``; ``null`` for no checker.
+
+    Raises:
+        UserError: for an invalid mode or noise, or row counts that do not fit each other.
+    """
+
+    model: DiffusionWeights
+    steps: Annotated[int, Ge(2)] = 100
+    max_rows: Annotated[int, Ge(2)] = 64
+    row_multiple: Annotated[int, Ge(2)] = 2
+    mode: Annotated[str, OneOf(MODES)] = "ip2p"
+    self_max_tokens: int | None = None
+    cross: CrossAttention | None = None
+    noise: Annotated[str, OneOf(NOISE)] = "shared"
+    noise_on_device: bool = False
+    eta: float = 1.0
+    decode_rows: Positive = 16
+    safety: SafetyChecker | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self, "recipe.image_editor")
+        if self.row_multiple % 2 or self.max_rows % self.row_multiple:
+            raise UserError(
+                f"image.row_multiple={self.row_multiple} must be even (a latent is two rows) and "
+                f"divide image.max_rows={self.max_rows}"
+            )
+
+    @cached_property
+    def _one_at_a_time(self) -> Lock:
+        return Lock()
+
+    @cached_property
+    def _diffusion(self) -> Diffusion:
+        return self.model.load()
+
+    @cached_property
+    def _sampler(self) -> Sampler:
+        import torch
+
+        from cfaug.imaging.attention import SharedAttention
+        from cfaug.imaging.sampler import Noise, Sampler
+        from cfaug.imaging.sigmas import noise_levels
+        from cfaug.imaging.unet_batching import Batching
+
+        loaded = self._diffusion
+        shared = SharedAttention(self.self_max_tokens, cross=self.cross is not None)
+        shared.attach(loaded.unet)
+        config = loaded.unet.config
+        side = config.sample_size
+        return Sampler(
+            unet=torch.compile(loaded.unet) if self.model.compile else loaded.unet,
+            shared=shared,
+            levels=noise_levels(loaded.scheduler, self.steps),
+            shape=(config.in_channels, side, side),
+            dtype=loaded.dtype,
+            batching=Batching(self.max_rows, self.row_multiple, self.mode == "ip2p"),
+            noise=Noise(self.noise == "independent", self.noise_on_device),
+            eta=self.eta,
+        )
+
+    @cached_property
+    def _embed(self) -> Callable[[str], Tensor]:
+        return lru_cache(KEPT)(self._diffusion.encode)
+
+    @cached_property
+    def _tokens(self) -> Callable[[str], Tokens]:
+        return lru_cache(KEPT)(partial(tokenize, self._diffusion.tokenizer))
+
+    def edit(self, jobs: Sequence[ImageJob]) -> list[Images]:
+        """Return the images of each job, one for each text, all decoded.
+
+        Raises:
+            UserError: for the reasons of ``sample``.
+            FloatingPointError: if a latent is not finite.
+        """
+        return edit_at_once(self, jobs)
+
+    def sample(self, jobs: Sequence[ImageJob]) -> list[Tensor]:
+        """Return each job's final latents, float32 (texts, channels, height, width).
+
+        Jobs with equal texts, seed and guidance form a tree and share identical computations.
+
+        Raises:
+            UserError: for a p outside [0, 1], or texts that cross-attention control cannot align.
+            FloatingPointError: if a latent is not finite.
+        """
+        final = self.sample_halving(jobs, 0, lambda numbers, _: numbers)
+        return [final[number] for number in range(len(jobs))]
+
+    def sample_halving(
+        self, jobs: Sequence[ImageJob], rounds: int, keep: Keep
+    ) -> dict[int, Tensor]:
+        """Draw jobs, and drop some of them on the way: an approximation.
+
+        The steps are split into ``rounds + 1`` equal parts. After each part except the last,
+        ``keep`` gets predictions of the final latents, and only the jobs that it returns continue,
+        with the same results as alone. Whether a dropped job would have become better is unknown.
+
+        Args:
+            jobs: the images to draw.
+            rounds: the number of calls of ``keep``.
+            keep: a function that maps the numbers of the remaining jobs and their predictions
+                (texts, channels, height, width) to the numbers of those that continue, in order.
+
+        Returns:
+            Final latents, float32 (texts, channels, height, width), by number of the job.
+
+        Raises:
+            UserError: for the reasons of ``sample``, and for fewer steps than parts.
+            FloatingPointError: if a latent is not finite.
+        """
+        import torch
+
+        if rounds >= self.steps:
+            raise UserError(
+                f"recipe.image_editor.steps={self.steps} cannot be halved {rounds} times"
+            )
+        left = list(range(len(jobs)))
+        if not jobs:
+            return {}
+        bounds = [self.steps * i // (rounds + 1) for i in range(rounds + 2)]
+        # The attention layers get their rows from one shared object, so calls must not overlap.
+        with self._one_at_a_time, torch.inference_mode():
+            tree = plan(jobs, self.steps, self.mode)
+            latents = self._sampler.begin(tree, self._diffusion.device)
+            for steps in map(range, bounds[:-1], bounds[1:]):
+                texts = torch.stack([self._embed(text) for text in ("", *tree.texts)])
+                latents, guess = self._sampler.denoise(
+                    tree, texts, self._folds(tree), latents, steps
+                )
+                if not torch.isfinite(latents).all():
+                    raise FloatingPointError(
+                        f"a latent is not finite with model.dtype={self.model.dtype}: use bf16 or "
+                        "fp32"
+                    )
+                if steps.stop == self.steps:
+                    break
+                born = find_parents(tree, tree, range(len(left)), steps.stop)
+                better = list(keep(left, [guess[born[list(job)]] for job in tree.jobs]))
+                places = [left.index(number) for number in better]
+                fewer = plan([jobs[number] for number in better], self.steps, self.mode)
+                latents = latents[find_parents(tree, fewer, places, steps.stop)]
+                tree, left = fewer, better
+            return {number: latents[list(job)] for number, job in zip(left, tree.jobs, strict=True)}
+
+    def decode(self, latents: Tensor) -> Tensor:
+        """Map latents (n, channels, height, width) to images float32 (n, 3, H, W) in [0, 1]."""
+        import torch
+
+        with torch.inference_mode():
+            return torch.cat([self._diffusion.decode(x) for x in latents.split(self.decode_rows)])
+
+    def unsafe(self, images: Tensor) -> list[bool]:
+        """Return whether the safety checker flags each image; false without a checker."""
+        if self.safety is None:
+            return [False] * len(images)
+        return self.safety.flag(images)
+
+    def same_text(self, texts: Sequence[str]) -> bool:
+        """Return whether an edited text equals the base for the model, for example when truncated.
+
+        The first text is the base. Such a set would show the same image twice.
+        """
+        base, *edited = (self._tokens(text).ids for text in texts)
+        return base in edited
+
+    def describe(self) -> dict[str, str]:
+        """Return names, revisions and hashes of the weights, and the sampler's settings."""
+        described = {**self.model.describe(), "sampler": "euler" if self.eta == 0 else "euler_a"}
+        described |= {"steps": str(self.steps), "sharing": self.mode, "noise": self.noise}
+        if self.cross is not None:
+            described["cross_attention"] = self.cross.kind
+        return described
+
+    def _folds(self, tree: Tree) -> Folds | None:
+        if self.cross is None:
+            return None
+        from cfaug.imaging.attention_edit_matrices import Folds
+
+        tokens = [self._tokens(text) for text in tree.texts]
+        loaded = self._diffusion
+        return Folds(self.cross, tokens, self.steps, loaded.device, loaded.dtype)

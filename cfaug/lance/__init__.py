@@ -1,0 +1,1 @@
+"""LANCE: stress tests of classifiers on edited photos, and what the edits reveal."""

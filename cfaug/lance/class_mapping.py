@@ -1,0 +1,189 @@
+"""Match the labels of a test set to a model's classes: by WordNet id, by name, or as written.
+
+Models of ImageNet name its classes by WordNet id, by one name, by several separated by commas, or
+only by number; folders of images are named by ids or by names.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from cfaug.core.errors import UserError
+from cfaug.data.sources.class_names import WNID, class_words, imagenet_names
+
+ALIKE = 0.9
+"""Share of 1,000 names that must be ImageNet's, in its order, for all to count as ImageNet's."""
+
+NAMED = 5
+"""Labels that an error names."""
+
+NEAREST = 3
+"""Classes that an error suggests for each label."""
+
+
+def match_classes(labels: Sequence[str], classes: Sequence[str], owner: str) -> np.ndarray:
+    """Return the number of each label's class in a model's own order, int64 (labels,).
+
+    A label is looked up as written, then as words ignoring case, then among the names and WordNet
+    ids of ImageNet.
+
+    Args:
+        labels: distinct labels of the test set.
+        classes: the model's class names, in the order of its logits.
+        owner: the model's name, for errors.
+
+    Raises:
+        UserError: naming every label that matches no class or several, and the nearest classes.
+    """
+    rules: list[Callable[[str], set[int]]] = [_Names(classes, str), _Names(classes, _plain)]
+    lost: dict[str, list[str]] = {}
+    found = []
+    for label in labels:
+        at = next((where for rule in rules if (where := rule(label))), set[int]())
+        if not at and len(rules) == 2 and _names_imagenet(labels, classes):
+            rules.append(_ImageNet(classes))
+            at = rules[-1](label)
+        if len(at) == 1:
+            found.append(at.pop())
+        else:
+            lost[label] = [f"{n} ({classes[n]!r})" for n in sorted(at)]
+    if lost:
+        raise _mismatch(lost, classes, owner)
+    _require_distinct(labels, found, classes, owner)
+    return np.array(found, np.int64)
+
+
+def _names_imagenet(labels: Sequence[str], classes: Sequence[str]) -> bool:
+    """Return whether ImageNet's names, which take a second to read, may help."""
+    many = len(classes) >= len(imagenet_names())
+    return many or any(WNID.fullmatch(name) for name in (*labels, *classes))
+
+
+class _Names:
+    """Classes by their names, and by each of several names separated by commas."""
+
+    def __init__(self, classes: Sequence[str], form: Callable[[str], str]) -> None:
+        self._form = form
+        self._whole = _places((form(name), n) for n, name in enumerate(classes))
+        self._parts = _places(
+            (form(part.strip()), n) for n, name in enumerate(classes) for part in name.split(",")
+        )
+
+    def __call__(self, label: str) -> set[int]:
+        form = self._form(label)
+        return set(self._whole.get(form) or self._parts.get(form) or ())
+
+
+class _ImageNet:
+    """Classes by WordNet id, whatever names both sides use."""
+
+    def __init__(self, classes: Sequence[str]) -> None:
+        self._by_id = _places((wnid, n) for n, wnid in enumerate(imagenet_ids(classes)) if wnid)
+
+    def __call__(self, label: str) -> set[int]:
+        ids = {label} if WNID.fullmatch(label) else ids_of_name(label)
+        return {n for wnid in ids for n in self._by_id.get(wnid, ())}
+
+
+def imagenet_ids(classes: Sequence[str]) -> list[str | None]:
+    """Return the WordNet id of each class of a model, ``None`` where it is uncertain.
+
+    A thousand classes with ImageNet's names, in the order of their ids, are ImageNet's even if
+    single names are ambiguous: two are "crane" in every list.
+    """
+    ids = [name if WNID.fullmatch(name) else None for name in classes]
+    if any(ids):
+        return ids
+    ordered = list(imagenet_names())
+    if len(classes) == len(ordered):
+        names = imagenet_aliases()
+        alike = sum(
+            not {_plain(part) for part in (name, *name.split(","))}.isdisjoint(names[wnid])
+            for name, wnid in zip(classes, ordered, strict=True)
+        )
+        if alike >= ALIKE * len(ordered):
+            return list(ordered)
+    found = (ids_of_name(name) for name in classes)
+    return [next(iter(one)) if len(one) == 1 else None for one in found]
+
+
+def ids_of_name(name: str) -> set[str]:
+    """Return the WordNet ids of the ImageNet classes that have this name in some list."""
+    table = _aliases_to_ids()
+    whole = table.get(_plain(name))
+    return set(whole or (wnid for part in name.split(",") for wnid in table.get(_plain(part), ())))
+
+
+@lru_cache(maxsize=1)
+def _aliases_to_ids() -> dict[str, set[str]]:
+    return _places((alias, wnid) for wnid, names in imagenet_aliases().items() for alias in names)
+
+
+@lru_cache(maxsize=1)
+def imagenet_aliases() -> Mapping[str, frozenset[str]]:
+    """Return the names of ImageNet's classes in CLIP, torchvision and WordNet, by WordNet id."""
+    from timm.data import ImageNetInfo
+    from torchvision.models import ResNet18_Weights
+
+    lemmas: Any = ImageNetInfo("imagenet-1k").label_descriptions(as_dict=True)
+    categories = ResNet18_Weights.IMAGENET1K_V1.meta["categories"]
+    found = {}
+    for (wnid, name), category in zip(imagenet_names().items(), categories, strict=True):
+        found[wnid] = frozenset(map(_plain, [name, category, *str(lemmas[wnid]).split(",")]))
+    return found
+
+
+def _plain(name: str) -> str:
+    """Return a name as lower-case words, to compare names of several lists.
+
+    >>> _plain("Dog_Sled"), _plain("jack-o'-lantern")
+    ('dog sled', 'jack o lantern')
+    """
+    words = class_words(name) if not WNID.fullmatch(name) else name
+    return " ".join(re.sub(r"[^\w]+", " ", words.replace("_", " ").casefold()).split())
+
+
+def _places(pairs: Iterable[tuple[str, int]] | Iterable[tuple[str, str]]) -> dict[str, set]:
+    found = defaultdict[str, set](set)
+    for name, place in pairs:
+        found[name].add(place)
+    return dict(found)
+
+
+def _mismatch(lost: Mapping[str, list[str]], classes: Sequence[str], owner: str) -> UserError:
+    plain = {_plain(name): name for name in classes}
+    said = []
+    for label, several in list(lost.items())[:NAMED]:
+        if several:
+            said.append(f"{label!r} could be {' or '.join(several)}")
+            continue
+        near = difflib.get_close_matches(_plain(label), plain, NEAREST, 0.6)
+        hint = f" (nearest: {', '.join(plain[name] for name in near)})" if near else ""
+        said.append(f"{label!r} is not one of them{hint}")
+    more = "" if len(lost) <= NAMED else f", and {len(lost) - NAMED} more"
+    shown = ", ".join(classes[:8]) + (", ..." if len(classes) > 8 else "")
+    return UserError(
+        f"{owner} has {len(classes)} classes ({shown}); of the labels of the test, "
+        f"{'; '.join(said)}{more}. Say what its classes are called with model.classes=FILE: a line "
+        "for each logit, with the label or the WordNet id of its class"
+    )
+
+
+def _require_distinct(
+    labels: Sequence[str], found: Sequence[int], classes: Sequence[str], owner: str
+) -> None:
+    first: dict[int, str] = {}
+    for label, number in zip(labels, found, strict=True):
+        other = first.setdefault(number, label)
+        if other != label:
+            raise UserError(
+                f"the labels {other!r} and {label!r} are both the class {classes[number]!r} of "
+                f"{owner}: say what its classes are called with model.classes=FILE"
+            )

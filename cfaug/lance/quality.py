@@ -1,0 +1,196 @@
+"""How natural are edited images and their captions? LANCE, Figure 4.
+
+``benchmark=image_quality`` compares sets of images in a model's features (FID, KID), and
+``benchmark=caption_perplexity`` scores captions by a language model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from cfaug.core.errors import UserError
+from cfaug.core.messages import say
+from cfaug.core.progress import watch
+from cfaug.core.protocols import FeatureExtractor, LanguageModel
+from cfaug.core.read_with import ReadWith
+from cfaug.core.rng import generator
+from cfaug.core.types import ORIGINAL, RECONSTRUCTION, Evaluation, Outcome
+from cfaug.core.validation import Seed
+from cfaug.evaluate.embed import Pixels, check_outputs, compute_distinct
+from cfaug.evaluate.feature_cache import image_keys
+from cfaug.lance.edited_photos import JoinedBenchmark
+from cfaug.lance.stress_sets import JoinedSets
+from cfaug.stats.fidelity import frechet_distance, kernel_distance
+
+
+@dataclass
+class ImageQuality(JoinedBenchmark):
+    """FID and KID of reconstructions and edits against the photos that were edited.
+
+    ``fid_halves``, the FID between two random halves of the photos, shows the bias of the estimate:
+    it is above zero although nothing was changed.
+
+    Args:
+        data: shards of photos with their edits; the edits are the set ``edited``.
+        name: the name in tables, ending in "_quality"; ``None`` takes the folder's name.
+        batch_size: number of images computed at once.
+        without_leaks: whether to leave out photos that the run was trained on, with everything made
+            from them.
+        random: shards of edits of random words (LANCE-R), the set ``random``; ``None`` omits it.
+        more: {name: shards} of further sets, such as the oracle's edits.
+        control: the kind of edit that changes nothing: photos that are only inverted and redrawn.
+        seed: the seed of the random halves.
+    """
+
+    seed: Seed = 0
+
+    kind: ClassVar[str] = "quality"
+    needs: ClassVar[type] = FeatureExtractor
+
+    def ask(self, *sets: JoinedSets) -> Self:
+        """Ask about open sources, and return this benchmark."""
+        self._sets = sets
+        return self
+
+    def settings_asked(self) -> list[Any]:
+        """Return the settings that change the test, for ``data_hash``."""
+        return [self.seed]
+
+    def run(self, model: FeatureExtractor) -> Evaluation:
+        """Return ``fid`` and ``kid`` of every set, ``fid_halves`` of the photos.
+
+        Photos without an edit, and their reconstructions, are left out.
+        """
+        items = self._items()
+        features = np.concatenate(
+            [_extract(model, one, shown, self.batch_size) for one, shown in self._shown()]
+        )
+        sets, photos = np.asarray(items["set"]), np.asarray(items["photos"])
+        own = {
+            str(name): features[(sets == name) & (photos == "edited")]
+            for name in dict.fromkeys(sets.tolist())
+        }
+        original = own.pop(ORIGINAL)
+        _say_bias(str(self.name), own | {ORIGINAL: original})
+        order = generator(self.seed, "halves").permutation(len(original))
+        halves = original[order[::2]], original[order[1::2]]
+        found = [self._outcome("fid_halves", ORIGINAL, *halves)]
+        for name, values in own.items():
+            for metric in ("fid", "kid"):
+                found.append(self._outcome(metric, name, values, original))
+        there = [one for one in found if one is not None]
+        if not there:
+            raise UserError(
+                f"{self.data}: FID and KID compare sets of two or more images, and there is "
+                f"{len(original)} photo with an edit: name shards of more photos"
+            )
+        return Evaluation(there, items)
+
+    def _outcome(
+        self, metric: str, name: str, first: np.ndarray, second: np.ndarray
+    ) -> Outcome | None:
+        if min(len(first), len(second)) < 2:
+            say(f"{self.name}: {metric} of {name} is left out: there are {len(first)} images")
+            return None
+        measure = kernel_distance if metric == "kid" else frechet_distance
+        value = measure(first, second)
+        return Outcome(
+            str(self.name),
+            metric,
+            value,
+            len(first),
+            better="lower",
+            unit="distance",
+            by={"set": name},
+        )
+
+
+def _say_bias(benchmark: str, sets: Mapping[str, np.ndarray]) -> None:
+    small = [
+        f"{name} ({len(features)})"
+        for name, features in sets.items()
+        if len(features) <= features.shape[1]
+    ]
+    if small:
+        dim = next(iter(sets.values())).shape[1]
+        say(
+            f"{benchmark}: fewer images than the {dim} features in {', '.join(small)}: FID is far "
+            "above its value for many images; compare it with fid_halves, and use KID, which is "
+            "unbiased"
+        )
+
+
+def _extract(model: FeatureExtractor, one: JoinedSets, shown: np.ndarray, size: int) -> np.ndarray:
+    """Return the features of the rows that are items, float32 (items, dim)."""
+    rows = one.rows[shown]
+
+    def compute(places: list[int]) -> Iterator[np.ndarray]:
+        import torch
+
+        pixels = Pixels(one.index, rows[places])
+        batches = pixels.batches(model.transform, size)
+        for batch in watch(batches, "extracting features", len(places), "images", len):
+            with torch.inference_mode():
+                found = model.extract(torch.from_numpy(batch)).float().cpu().numpy()
+            check_outputs(model, found)
+            yield found
+
+    return compute_distinct(image_keys(one.index, rows), compute)
+
+
+@dataclass
+class CaptionPerplexity(JoinedBenchmark):
+    """Perplexity of the photos' captions and of the edited ones under a language model.
+
+    Args:
+        data: shards of photos with their edits; the edits are the set ``edited``.
+        name: the name in tables, ending in "_perplexity"; ``None`` takes the folder's name.
+        batch_size: unused, as the language model has its own setting.
+        without_leaks: whether to leave out photos that the run was trained on, with everything made
+            from them.
+        random: shards of edits of random words (LANCE-R), the set ``random``; ``None`` omits it.
+        more: {name: shards} of further sets, such as the oracle's edits.
+        control: the kind of edit that changes nothing: photos that are only inverted and redrawn.
+    """
+
+    kind: ClassVar[str] = "perplexity"
+    needs: ClassVar[type] = LanguageModel
+    read_with: ClassVar[ReadWith] = {"batch_size": ()}
+
+    def ask(self, *sets: JoinedSets) -> Self:
+        """Ask about open sources, and return this benchmark."""
+        self._sets = sets
+        return self
+
+    def run(self, model: LanguageModel) -> Evaluation:
+        """Return ``perplexity``, the mean over captions, of every set and kind of edit.
+
+        The captions of photos without an edit count only for ``original`` and ``reconstruction``.
+        """
+        items = self._items()
+        texts = list(dict.fromkeys(items["text"]))
+        known = dict(zip(texts, model.perplexity(texts).tolist(), strict=True))
+        values = np.array([known[text] for text in items["text"]])
+        found = []
+        sets, kinds = np.asarray(items["set"]), np.asarray(items["kind"])
+        for name in dict.fromkeys(sets.tolist()):
+            parts: list[dict[str, str]] = [{"set": name}]
+            if name not in (ORIGINAL, RECONSTRUCTION):
+                parts += [{"set": name, "kind": kind} for kind in np.unique(kinds[sets == name])]
+            else:
+                parts.append({"set": name, "photos": "edited"})
+            for by in parts:
+                chosen = np.all([np.asarray(items[k]) == v for k, v in by.items()], axis=0)
+                if chosen.any():
+                    found.append(self._mean(values[chosen], by))
+        return Evaluation(found, {**items, "perplexity": values})
+
+    def _mean(self, values: np.ndarray, by: Mapping[str, str]) -> Outcome:
+        mean = float(values.mean())
+        return Outcome(
+            str(self.name), "perplexity", mean, len(values), better="lower", unit="per token", by=by
+        )

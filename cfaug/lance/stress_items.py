@@ -1,0 +1,252 @@
+"""A classifier's answers to photos and their edits, read from the items of ``benchmark=stress``.
+
+The columns are those that ``cfaug.lance.stress`` writes. No model is needed here: effects of edits,
+insights into classes and the factors that a classifier relies on are computed from the items alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal, get_args
+
+import numpy as np
+
+from cfaug.core.errors import UserError
+from cfaug.core.types import CLUSTER, ITEM, ORIGINAL, RECONSTRUCTION
+from cfaug.lance.edit_effects import GroupEffect, group_effects
+from cfaug.lance.edit_groups import Grouping, group_equal
+from cfaug.report.model_items import ModelItems
+
+EDITED = "edited"
+"""A stress test's name of its edits, besides ``original`` photos and their ``reconstruction``."""
+
+TOP = 5
+"""Number of most probable classes that an item names."""
+
+NUMBERS = ("acc1", "p", "p_photo", "p_reconstruction", "delta_p", "p_drop")
+NEEDED = (ITEM, CLUSTER, "set", "photo", "photos", "kind", "class", "before", "after",
+          "text_before", "text", *NUMBERS)  # fmt: skip
+"""The columns of every stress test; the former are numbers."""
+
+GROUP, CENTRE = "edit_group", "edit_centre"
+"""Columns of items whose edits were clustered by their texts: the number of each edit's cluster, -1
+without one, and whether the edit names the cluster."""
+
+Delta = Literal["absolute", "drop"]
+"""How far an edit moves the probability of the true class: absolute as in LANCE, section 4.1, or
+signed, positive if it falls."""
+
+
+@dataclass(frozen=True)
+class Insight:
+    """One intervention on a class with its effect on a classifier (LANCE, Figure 6).
+
+    Attributes:
+        label: name of the class.
+        kind: kind of the edit that names it.
+        before: the words that it replaces; empty for an insertion.
+        after: the words that replace them.
+        effect: effect of all its edits; ``rows`` are rows of the items, the strongest first.
+        named_by: the row of the edit that names it.
+    """
+
+    label: str
+    kind: str
+    before: str
+    after: str
+    effect: GroupEffect
+    named_by: int
+
+    @property
+    def words(self) -> str:
+        """The intervention in words."""
+        return f"{self.before} → {self.after}" if self.before else f"+ {self.after}"
+
+
+class StressItems(ModelItems):
+    """The answers of one classifier.
+
+    Raises:
+        UserError: if the items are not those of a stress test.
+    """
+
+    NEEDED = NEEDED
+    ASKED_BY = "stress"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check()
+
+    def _check(self) -> None:
+        """Refuse items that no stress test writes, as they may have been changed by hand.
+
+        Raises:
+            UserError: naming the column or the item.
+        """
+        for name in NUMBERS:
+            self.items.metric(name)
+        hits = self.items.metric("acc1")
+        if not ((hits >= 0) & (hits <= 1)).all():
+            raise self._damaged("acc1 of an item is not between 0 and 1")
+        names, photos, parts = (self.texts(name) for name in (ITEM, "photo", "set"))
+        there = {name for name, part in zip(names, parts, strict=True) if part == ORIGINAL}
+        for name, photo in zip(names, photos, strict=True):
+            if photo not in there:
+                raise self._damaged(f"the photo {photo!r} of {name!r} is not one of the items")
+        if self.is_clustered:
+            groups, centres = (np.asarray(self.items.columns[name]) for name in (GROUP, CENTRE))
+            if groups.dtype.kind not in "iu" or centres.dtype.kind != "b":
+                raise self._damaged(f"{GROUP} should hold whole numbers, and {CENTRE} yes or no")
+            nameless = sorted(set(groups[groups >= 0].tolist()) - set(groups[centres].tolist()))
+            if nameless:
+                raise self._damaged(f"no edit names the cluster {nameless[0]} ({CENTRE})")
+
+    def _damaged(self, what: str) -> UserError:
+        return UserError(
+            f"the items of {self.items.benchmark} ({self.model}) are damaged: {what}; {self.renew}"
+        )
+
+    @cached_property
+    def sets(self) -> tuple[str, ...]:
+        """The names of the sets, in their order."""
+        return tuple(dict.fromkeys(self.texts("set")))
+
+    @property
+    def edit_sets(self) -> tuple[str, ...]:
+        """The sets of edits: neither the photos nor their reconstructions."""
+        return tuple(name for name in self.sets if name not in (ORIGINAL, RECONSTRUCTION))
+
+    def rows(self, name: str) -> np.ndarray:
+        """Return the rows of a set, int64.
+
+        Raises:
+            UserError: if there is no such set.
+        """
+        if name not in self.sets:
+            raise UserError(
+                f"the items of {self.items.benchmark} have no set {name!r}; there are "
+                f"{', '.join(self.sets)}"
+            )
+        return np.flatnonzero(np.array(self.texts("set")) == name)
+
+    @cached_property
+    def row_of(self) -> dict[str, int]:
+        """The row of each item by its name."""
+        return {name: row for row, name in enumerate(self.texts(ITEM))}
+
+    def deltas(self, rows: np.ndarray, delta: Delta = "absolute") -> tuple[np.ndarray, np.ndarray]:
+        """Return how far edits move the classifier, and how far reconstructions of their photos do.
+
+        Args:
+            rows: rows of edits, integers (rows,).
+            delta: measure of the movement, ``absolute`` or ``drop``.
+
+        Returns:
+            Two arrays, float64 (rows,); the second is ``nan`` where a photo has no reconstruction.
+
+        Raises:
+            UserError: if the measure is unknown, or a probability is missing.
+        """
+        if delta not in get_args(Delta):
+            raise UserError(f"delta={delta} is invalid: choose from {', '.join(get_args(Delta))}")
+        photo, control = (self.items.metric(name)[rows] for name in ("p_photo", "p_reconstruction"))
+        drop, usual = photo - self.items.metric("p")[rows], photo - control
+        if np.isnan(drop).any():
+            raise UserError(f"the items of {self.items.benchmark} lack the probability of a photo")
+        return (np.abs(drop), np.abs(usual)) if delta == "absolute" else (drop, usual)
+
+    def effects_by(
+        self, column: str = "kind", part: str = EDITED, delta: Delta = "absolute"
+    ) -> list[GroupEffect]:
+        """Return how far each part of a set moves the classifier, strongest first (Figure 3).
+
+        Args:
+            column: column that defines the parts, such as ``kind`` or ``class``.
+            part: name of the set.
+            delta: measure of the movement, ``absolute`` or ``drop``.
+        """
+        rows = self.rows(part)
+        groups = [self.texts(column)[row] for row in rows]
+        return self._measure(rows, groups, delta)
+
+    def effects_within_classes(
+        self, part: str = EDITED, delta: Delta = "absolute"
+    ) -> list[GroupEffect]:
+        """Return how far each kind of edit moves the classifier within each class.
+
+        Args:
+            part: name of the set.
+            delta: measure of the movement, ``absolute`` or ``drop``.
+
+        Returns:
+            One effect for each pair of a class and a kind, its ``group``, strongest first; p is
+            corrected over all of them.
+        """
+        rows = self.rows(part)
+        labels, kinds = self.texts("class"), self.texts("kind")
+        return self._measure(rows, [(labels[row], kinds[row]) for row in rows], delta)
+
+    def _measure(
+        self, rows: np.ndarray, groups: Sequence[Hashable], delta: Delta
+    ) -> list[GroupEffect]:
+        photos = [self.texts("photo")[row] for row in rows]
+        values, control = self.deltas(rows, delta)
+        found = group_effects(values, control, photos, groups)
+        return [replace(one, rows=rows[one.rows]) for one in found]
+
+    @property
+    def is_clustered(self) -> bool:
+        """Whether edits were clustered by their texts when the model was asked."""
+        return {GROUP, CENTRE} <= self.items.columns.keys()
+
+    def insights(
+        self, part: str = EDITED, *, min_photos: int = 2, delta: Delta = "absolute"
+    ) -> list[Insight]:
+        """Return interventions on classes, by class in order, strongest first within a class.
+
+        Edits are grouped by the clusters of their texts if the items have them, else by class, kind
+        and new words. p is corrected over all returned groups.
+
+        Args:
+            part: name of the set of edits.
+            min_photos: smallest number of photos of a group; smaller groups say little about a
+                class and are left out.
+            delta: measure of the movement, ``absolute`` or ``drop``.
+        """
+        rows = self.rows(part)
+        grouping = self._grouping(rows)
+        photos = np.array([self.texts("photo")[row] for row in rows])
+        sizes = [len(set(photos[grouping.groups == group])) for group in range(len(grouping.names))]
+        large = np.array([group >= 0 and sizes[group] >= min_photos for group in grouping.groups])
+        if not large.any():
+            return []
+        effects = self._measure(rows[large], grouping.groups[large].tolist(), delta)
+        labels = self.texts("class")
+        order = {label: i for i, label in enumerate(dict.fromkeys(labels))}
+        found = [self._insight(one, int(rows[grouping.names[one.group]])) for one in effects]
+        return sorted(found, key=lambda one: order[one.label])
+
+    def _grouping(self, rows: np.ndarray) -> Grouping:
+        if self.is_clustered:
+            groups = np.asarray(self.items.columns[GROUP])[rows].astype(np.int64)
+            centres = np.asarray(self.items.columns[CENTRE])[rows].astype(bool)
+            kept = sorted(set(groups[groups >= 0].tolist()))
+            names = [int(np.flatnonzero(centres & (groups == group))[0]) for group in kept]
+            place = {group: i for i, group in enumerate(kept)}
+            numbers = [place.get(group, -1) for group in groups.tolist()]
+            return Grouping(np.array(numbers, np.int64), np.array(names, np.int64))
+        columns = [self.texts(name) for name in ("class", "kind", "after")]
+        words = [tuple(column[row].lower() for column in columns) for row in rows]
+        return group_equal(words)
+
+    def _insight(self, effect: GroupEffect, named_by: int) -> Insight:
+        label, kind, after = (self.texts(name)[named_by] for name in ("class", "kind", "after"))
+        before = self.texts("before")
+        # Equal new words may replace different ones: the name gives the most frequent case.
+        usual = Counter(before[row] for row in effect.rows).most_common(1)[0][0]
+        return Insight(
+            label, kind, before[named_by] if self.is_clustered else usual, after, effect, named_by
+        )

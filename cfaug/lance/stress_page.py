@@ -1,0 +1,323 @@
+"""``stress.html``: effects of edited photos on classifiers, in one file that opens offline.
+
+For each class, its strongest kinds of edits, the interventions found, and every edit beside its
+photo with the most probable classes of each model. Nothing in a caption or a class name is ever
+read as markup: the script sets text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cfaug.core.rng import generator
+from cfaug.core.types import ITEM, ORIGINAL, RECONSTRUCTION, Edit, Member
+from cfaug.core.validation import Positive, check_fields
+from cfaug.lance.edit_effects import GroupEffect
+from cfaug.lance.insights import write_insights
+from cfaug.lance.stress_items import TOP, Insight, StressItems
+from cfaug.report.caption_diff import mark_changes
+from cfaug.report.model_pages import ImageSource, ModelPage, ReadImage, read_own
+from cfaug.report.numbers import p_text, percent
+from cfaug.report.page import short
+from cfaug.stats.item_tests import cluster_bootstrap
+
+FILE = "stress.html"
+
+THUMBNAIL = 192
+"""Longest side of a picture: 2,000 edits of 800 photos make a page of about 20 MB."""
+
+LIMIT = 2000
+"""Most edits that are shown; from more, a sample, and every edit that an insight shows."""
+
+INSIGHTS = 6
+"""Most insights per class and model that are shown."""
+
+EXAMPLES = 4
+"""Most edits that an insight shows."""
+
+QUOTE = re.compile(r"(\\*)(\"|$)")
+"""A quote or the end of a text, with the backslashes before it, which need escaping only there."""
+
+
+@dataclass(frozen=True)
+class PageSettings:
+    """Limits on what a page shows.
+
+    Args:
+        limit: most edits that are shown; ``None`` for all.
+        side: longest side of the pictures, in pixels.
+        command: words of a command that applies one intervention to a whole class, with ``{kind}``,
+            ``{before}``, ``{after}`` and ``{label}`` where they go; empty for no command.
+    """
+
+    limit: Positive | None = LIMIT
+    side: int = THUMBNAIL
+    command: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        check_fields(self, "benchmark.page")
+
+
+def stress_page(settings: PageSettings | None = None) -> ModelPage[StressItems]:
+    """Return the definition of the page.
+
+    Args:
+        settings: limits on what the page shows; ``None`` for the defaults.
+    """
+    how = settings or PageSettings()
+
+    def make(answers: Sequence[StressItems]) -> _Page:
+        return _Page(answers, how)
+
+    remedy = "evaluate both with the same benchmark.data"
+    return ModelPage("stress.html", StressItems, "images", make, how.side, None, remedy)
+
+
+def write_stress_pages(
+    folder: Path,
+    model: str,
+    benchmark: str,
+    read_image: ReadImage,
+    settings: PageSettings | None = None,
+) -> Path:
+    """Write the page of one model beside its results, and one of all models above their folders.
+
+    "All" are the models of its experiment that were evaluated on the same images, if there are
+    several.
+
+    Args:
+        folder: folder of the run, with its ``items``; its page is written there.
+        model: name of the model on the page.
+        benchmark: the benchmark's name; its items lie in the folder.
+        read_image: function that returns an encoded image by its name.
+        settings: limits on what the page shows; ``None`` for the defaults.
+
+    Returns:
+        The page of the model.
+
+    Raises:
+        UserError: if there are no items, or under the conditions of ``ModelPage.write``.
+    """
+    images = ImageSource(read_image).once()
+    page = stress_page(settings).write_for_run(folder, model, benchmark, images, FILE)
+    own = read_own(folder, model, benchmark, StressItems)
+    write_insights(own, own.insights(own.edit_sets[0]), images.read, folder)
+    return page
+
+
+def verdict(one: StressItems) -> str:
+    """Say in a sentence what the edits do to a model's accuracy, each compared with its photo."""
+    photos = one.rows(ORIGINAL)
+    right = percent(float(one.items.metric("acc1")[photos].mean()), 1)
+    said = [f"{one.model} answers {right} % of {len(photos):,} photos right"]
+    for part in one.edit_sets:
+        rows = one.rows(part)
+        drops = one.items.metric("paired_drop1")[rows]
+        names = [one.texts("photo")[row] for row in rows]
+        found = cluster_bootstrap(drops, names, generator(0, "stress", part))
+        between = (
+            ""
+            if math.isnan(found.low)
+            else f" (95 % interval {_cost(found.low)} to {_cost(found.high)})"
+        )
+        what = "edits" if part == one.edit_sets[0] else f"edits of the set {part}"
+        of = f" of {found.clusters:,} photos" if part == one.edit_sets[0] else ""
+        said.append(f"{len(rows):,} {what}{of} cost {_cost(found.mean)} points{between}")
+    if RECONSTRUCTION in one.sets:
+        drops = one.items.metric("paired_drop1")[one.rows(RECONSTRUCTION)]
+        said.append(f"drawing photos again without an edit costs {_cost(float(drops.mean()))}")
+    return "; ".join(said) + "."
+
+
+def _cost(drop: float) -> str:
+    return f"{round(100 * drop, 1) + 0.0:.1f}"  # never -0.0
+
+
+class _Names:
+    """Texts by number, each once."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+
+    def number(self, text: str) -> int:
+        return self.numbers.setdefault(text, len(self.numbers))
+
+
+class _Page:
+    """Turns answers into data for the script."""
+
+    def __init__(self, answers: Sequence[StressItems], settings: PageSettings) -> None:
+        self.answers, self.settings = answers, settings
+        self.first = answers[0]
+        self.names, self.images = _Names(), dict[str, str]()
+        self._places: dict[str, int] = {}
+        self._insights = [
+            {part: _strongest(one.insights(part)) for part in one.edit_sets} for one in answers
+        ]
+        edits = np.concatenate([self.first.rows(part) for part in self.first.edit_sets])
+        self.all = len(edits)
+        self.edits = self._choose(np.sort(edits))
+
+    @property
+    def verdicts(self) -> list[str]:
+        return [verdict(one) for one in self.answers]
+
+    @property
+    def subtitle(self) -> str:
+        if len(self.edits) == self.all:
+            return f"{self.all:,} edits"
+        return (
+            f"{len(self.edits):,} of {self.all:,} edits, drawn at random beside those of insights"
+        )
+
+    def _choose(self, edits: np.ndarray) -> list[int]:
+        """Return the edits with the smallest hashes, in order, and those of insights."""
+        limit, names = self.settings.limit, self.first.texts(ITEM)
+        kept = {
+            int(row)
+            for own in self._insights
+            for found in own.values()
+            for one in found
+            for row in one.effect.rows[:EXAMPLES]
+        }
+        shuffled = sorted((int(row) for row in edits), key=lambda row: _shuffle_key(names[row]))
+        kept |= set(shuffled[: len(edits) if limit is None else limit])
+        return sorted(kept)
+
+    def content(self) -> dict[str, Any]:
+        """Return everything but the pictures: the script explains its letters."""
+        place = {row: i for i, row in enumerate(self.edits)}
+        pairs = [self._pair(row) for row in self.edits]
+        return {
+            "models": [one.model for one in self.answers],
+            "sets": list(self.first.edit_sets),
+            "classes": sorted(set(self.first.texts("class"))),
+            "kinds": self._kinds(),
+            "pairs": pairs,
+            "effects": [self._effects(one) for one in self.answers],
+            "insights": [
+                {part: [self._insight(one, place) for one in found] for part, found in own.items()}
+                for own in self._insights
+            ],
+            "names": list(self.names.numbers),
+        }
+
+    def _kinds(self) -> list[str]:
+        kinds, parts = self.first.texts("kind"), self.first.texts("set")
+        return list(dict.fromkeys(k for k, p in zip(kinds, parts, strict=True)
+                                  if p in self.first.edit_sets))  # fmt: skip
+
+    def _picture(self, row: int) -> int:
+        """Return the number of an item's picture; equal images share one."""
+        name = self.first.texts(ITEM)[row]
+        digest = self.first.texts("image")[row] if "image" in self.first.items.columns else name
+        self.images.setdefault(digest or name, name)
+        return self._places.setdefault(digest or name, len(self._places))
+
+    def _pair(self, row: int) -> dict[str, Any]:
+        """Return an edit: s set, c class, k kind, e words, p pictures, t captions, m answers."""
+        one = self.first
+        photo = one.row_of[one.texts("photo")[row]]
+        kind, before, after = (one.texts(name)[row] for name in ("kind", "before", "after"))
+        members = (
+            Member(one.texts("text_before")[row], "0", ""),
+            Member(one.texts("text")[row], "1", "", Edit(kind, before, after)),
+        )
+        return {
+            "i": one.texts(ITEM)[row],
+            "s": one.texts("set")[row],
+            "c": one.texts("class")[row],
+            "k": kind,
+            "e": [before, after],
+            "p": [self._picture(photo), self._picture(row)],
+            "t": [mark_changes(members, 0), mark_changes(members, 1)],
+            "m": [self._answer(model, photo, row) for model in self.answers],
+        }
+
+    def _answer(self, model: StressItems, photo: int, row: int) -> dict[str, Any]:
+        """Return a model's answer: d delta p, f fall, h hits, y its class, a before, b after."""
+        columns = model.items.columns
+        truth = "class_name" if "class_name" in columns else "class"
+        return {
+            "d": short(columns["delta_p"][row]),
+            "f": short(columns["p_drop"][row]),
+            "h": [int(columns["acc1"][at] > 0.5) for at in (photo, row)],
+            "y": [self.names.number(model.texts(truth)[row]), short(columns["p_photo"][row]),
+                  short(columns["p"][row])],
+            "a": self._top(model, photo),
+            "b": self._top(model, row),
+        }  # fmt: skip
+
+    def _top(self, model: StressItems, row: int) -> list[list[float | None]]:
+        columns = model.items.columns
+        return [
+            [
+                self.names.number(model.texts(f"top{n}")[row]),
+                short(columns[f"top{n}_p"][row]),
+            ]
+            for n in range(1, TOP + 1)
+            if f"top{n}" in columns and columns[f"top{n}"][row] is not None
+        ]
+
+    def _effects(self, model: StressItems) -> dict[str, dict[str, list[list[Any]]]]:
+        """Return {set: {class, "" for all: [kind, edits, photos, mean, low, high, excess, p]}}."""
+        found: dict[str, dict[str, list[list[Any]]]] = {}
+        for part in model.edit_sets:
+            overall = model.effects_by("kind", part)
+            found[part] = {"": [_effect(one, str(one.group)) for one in overall]}
+            for one in model.effects_within_classes(part):
+                label, kind = one.group
+                found[part].setdefault(label, []).append(_effect(one, kind))
+        return found
+
+    def _insight(self, one: Insight, place: Mapping[int, int]) -> dict[str, Any]:
+        return {
+            "c": one.label,
+            "k": one.kind,
+            "e": [one.before, one.after],
+            "v": _effect(one.effect, one.kind)[1:],
+            "q": p_text(one.effect.p_holm),
+            "x": fill_command(self.settings.command, one),
+            "p": [place[int(row)] for row in one.effect.rows[:EXAMPLES]],
+        }
+
+
+def fill_command(words: Sequence[str], one: Insight) -> str:
+    """Return a command that applies an insight's intervention to its class, for a shell.
+
+    Quotes in its words are escaped as Hydra reads them within double quotes.
+    """
+    found = {"kind": one.kind, "before": one.before, "after": one.after, "label": one.label}
+    places = {name: QUOTE.sub(_escape, text) for name, text in found.items()}
+    return " ".join(shlex.quote(word.format(**places)) for word in words)
+
+
+def _escape(found: re.Match[str]) -> str:
+    slashes, quote = found.groups()
+    return slashes * 2 + ("\\" + quote if quote else "")
+
+
+def _strongest(insights: Iterable[Insight]) -> list[Insight]:
+    """Return the strongest insights of each class."""
+    found: dict[str, list[Insight]] = {}
+    for one in insights:
+        found.setdefault(one.label, []).append(one)
+    return [one for own in found.values() for one in own[:INSIGHTS]]
+
+
+def _effect(one: GroupEffect, name: str) -> list[Any]:
+    numbers = (one.mean, one.low, one.high, one.excess, one.p_holm)
+    return [name, len(one), one.photos, *map(short, numbers)]
+
+
+def _shuffle_key(name: str) -> int:
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big")

@@ -1,0 +1,310 @@
+"""Checkpoints of transformers: their configuration, and the loading of their weights.
+
+Every part that reads such a folder uses this module: the models that are evaluated and trained, and
+the language models of editors. It does not import torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from cfaug.core.errors import UserError
+from cfaug.core.protocols import DualEncoder, Matcher
+from cfaug.core.safety.safe_loading import check_folder, from_folder
+from cfaug.core.safety.weight_limits import skeleton
+from cfaug.core.weights import find_weights, refuse_pickles
+
+WHERE = ("name_or_path", "revision")
+"""Settings that only say where the weights are."""
+
+
+def choose_protocol(provides: tuple[type, ...], protocol: type | None, owner: str) -> type:
+    """Return the protocol that a model is loaded as.
+
+    Args:
+        provides: the protocols that the model can be loaded as, the main one first.
+        protocol: the requested protocol; ``None`` is the main one.
+        owner: the model's specification, which errors name.
+
+    Raises:
+        UserError: if the model does not provide it, naming the protocols that it provides.
+    """
+    if protocol is None:
+        return provides[0]
+    if protocol in provides:
+        return protocol
+    own = " or ".join(one.__name__ for one in provides)
+    raise UserError(
+        f"{owner} can be loaded as {own}, not as {protocol.__name__}: choose a model=... that "
+        f"provides {protocol.__name__}, or a benchmark that needs {own}"
+    )
+
+
+def check_trainable(provides: tuple[type, ...], owner: str) -> None:
+    """Refuse to fine-tune a model that is not a dual encoder.
+
+    Args:
+        provides: the protocols that the model can be loaded as.
+        owner: the model's specification, which errors name.
+
+    Raises:
+        UserError: naming what such a model can be used for.
+    """
+    if DualEncoder in provides:
+        return
+    use = f"benchmarks that need a {provides[0].__name__}"
+    if Matcher in provides:
+        use = "`python evaluate.py benchmark=matching`"
+    raise UserError(
+        f"{owner} has no embedding of an image or a text alone: it cannot be fine-tuned. It takes "
+        f"part in {use}; to train, choose another model=..."
+    )
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A ``save_pretrained`` folder with a model of any kind.
+
+    Args:
+        name_or_path: a folder, a Hub id, or ``zoo:NAME`` for a model that is shipped with cfaug.
+        revision: the commit of a Hub id; ``None`` for the newest.
+
+    Attributes:
+        provides: the protocols of ``protocols`` that the model can be loaded as, the main
+            one first.
+        implementation: ``module.Class``; its ``load(folder, **settings)`` returns the main one.
+        ineffective: the settings that do not change the model's answers.
+    """
+
+    name_or_path: str
+    revision: str | None = None
+
+    provides: ClassVar[tuple[type, ...]]
+    implementation: ClassVar[str]
+    ineffective: ClassVar[frozenset[str]] = frozenset()
+
+    def load(self, protocol: type | None = None) -> Any:
+        """Load weights and processor, in float32 and evaluation mode.
+
+        Args:
+            protocol: the protocol to load the model as; ``None`` is the main one that it provides.
+
+        Raises:
+            UserError: if the model does not provide the protocol, or the folder or Hub id is
+                missing, holds a pickle, or lacks weights, such as a head, or a processor.
+        """
+        wanted = choose_protocol(self.provides, protocol, self.owner)
+        module, _, name = self.implementation.rpartition(".")
+        load = getattr(import_module(module), name).load
+        return self.adapt(load(self.folder(), **self.settings), wanted)
+
+    def adapt(self, model: Any, protocol: type) -> Any:
+        """Return the main model as another of the protocols that it provides."""
+        return model
+
+    def folder(self) -> Path:
+        """Return the folder of the weights, downloaded if needed.
+
+        Raises:
+            UserError: if there are none, naming what to do about it.
+        """
+        from cfaug.core.weights import resolve
+
+        return resolve(self.name_or_path, self.revision)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings of the loaded model besides its folder."""
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.name not in WHERE}
+
+    def answering(self) -> dict[str, Any]:
+        """Return the settings that change the model's answers and differ from the defaults."""
+        return {
+            one.name: getattr(self, one.name)
+            for one in fields(self)
+            if one.name not in (*WHERE, *self.ineffective)
+            and getattr(self, one.name) != one.default
+        }
+
+    def check_trainable(self) -> None:
+        """Refuse a model that is not a dual encoder.
+
+        Raises:
+            UserError: naming what such a model can be used for.
+        """
+        check_trainable(self.provides, self.owner)
+
+    def weights_hash(self) -> str:
+        """Return the sha256 of the weight files."""
+        from cfaug.core.weights import find_weights, sha256
+
+        return sha256(find_weights(self.folder()))
+
+    def identity(self) -> str:
+        """Return the identity of the model in results: see ``model_identity``."""
+        from cfaug.core.weights import model_identity
+
+        return model_identity(self.weights_hash(), self.answering())
+
+    def settings_hash(self) -> str:
+        """Return the sha256 of the files beside the weights and of the settings."""
+        from cfaug.core.weights import hash_description, sha256_text
+
+        said = " ".join(map(str, [type(self).__qualname__, *self.settings_words()]))
+        return sha256_text(f"{said} {hash_description(self.folder())}")
+
+    def settings_words(self) -> list[object]:
+        """Return the settings in the form that ``settings_hash`` hashes."""
+        return [f"{name}={value!r}" for name, value in sorted(self.answering().items())]
+
+    def parameters(self) -> int | None:
+        """Return the number of parameters in the files; ``None`` if they are not safetensors."""
+        from cfaug.core.weights import find_weights, parameter_count
+
+        return parameter_count(find_weights(self.folder()))
+
+    def on_this_machine(self) -> Self:
+        """Return the same specification with a local folder, without downloading anything.
+
+        Raises:
+            UserError: if the weights were never downloaded.
+        """
+        from cfaug.core.weights import resolve
+
+        return self.at(str(resolve(self.name_or_path, self.revision, fetch=False)))
+
+    def at(self, checkpoint: str) -> Self:
+        """Return the same settings for another folder, Hub id or ``zoo:NAME``."""
+        return replace(self, name_or_path=checkpoint, revision=None)
+
+    @property
+    def owner(self) -> str:
+        """The kind and place of the model, which errors name."""
+        return f"{type(self).__name__} ({self.name_or_path})"
+
+
+def load_model(
+    transformers_class: str,
+    folder: Path,
+    *,
+    dtype: str = "float32",
+    required: Sequence[str] = (),
+    unused: Sequence[str] = (),
+) -> Any:
+    """Load a folder's weights in one number format, whatever format the file has.
+
+    Args:
+        transformers_class: the name of a model class of transformers, such as ``AutoModel``.
+        folder: a folder that ``save_pretrained`` wrote.
+        dtype: the number format's name in torch, such as ``float32``.
+        required: the attributes that the model must have to be a dual encoder.
+        unused: parts of the names of unused weights, which may be missing.
+
+    Returns:
+        The model of transformers, in evaluation mode.
+
+    Raises:
+        UserError: if weights are missing, of another shape or a pickle, the model lacks a required
+            attribute, or the folder requests that code is run or other files are loaded.
+    """
+    import torch
+    import transformers
+
+    kind = getattr(transformers, transformers_class)
+    check_folder(folder)
+    refuse_pickles(find_weights(folder))
+    with quiet():
+        _refuse_other_kinds(skeleton(kind, folder), required, folder)
+    try:
+        with quiet():
+            # Otherwise the file's own type would be used: a float16 file would train in float16.
+            number_format = getattr(torch, dtype)
+            model, report = from_folder(
+                kind, folder, dtype=number_format, output_loading_info=True,
+                ignore_mismatched_sizes=True,  # they are named below
+            )  # fmt: skip
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{folder} cannot be loaded by transformers: {error}") from error
+    _refuse_other_kinds(model, required, folder)
+    missing = [key for key in report["missing_keys"] if not any(part in key for part in unused)]
+    shapes = {
+        key: f" ({tuple(there)}, not {tuple(wanted)} as config.json says)"
+        for key, there, wanted in report["mismatched_keys"]
+    }
+    wrong = sorted([*missing, *shapes])
+    if wrong:
+        raise UserError(
+            f"{folder}: {len(wrong)} weights that a {type(model).__name__} needs are missing or "
+            f"of another shape, such as {wrong[0]}{shapes.get(wrong[0], '')}: is the model of "
+            "another kind?"
+        )
+    return model.eval()
+
+
+def _refuse_other_kinds(model: Any, required: Sequence[str], folder: Path) -> None:
+    absent = [] if model is None else [name for name in required if not hasattr(model, name)]
+    if absent:
+        raise UserError(
+            f"{folder} holds a {type(model).__name__}, which is not a dual encoder: "
+            f"it has no {', '.join(absent)}"
+        )
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silence transformers' progress bars and its list of unused weights."""
+    from transformers.utils import logging
+
+    shown, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if shown:
+            logging.enable_progress_bar()
+
+
+def longest_text(model: Any, tokenizer: Any) -> int:
+    """Return the largest number of tokens that a model can read, special ones included.
+
+    Args:
+        model: a model with a ``config`` of transformers.
+        tokenizer: its tokenizer, whose limit counts as well.
+    """
+    config = getattr(model.config, "text_config", model.config)
+    names = ("max_position_embeddings", "n_positions")
+    positions = next((n for n in (getattr(config, name, None) for name in names) if n), None)
+    if positions is None:
+        return int(tokenizer.model_max_length)  # relative positions: they set no limit
+    for name, module in model.named_modules():
+        padding = getattr(module, "padding_idx", None)
+        if name.endswith("position_embeddings") and padding is not None:
+            positions -= int(padding) + 1  # RoBERTa's positions begin after the padding index
+            break
+    return int(min(tokenizer.model_max_length, positions))
+
+
+def continuation(context: Sequence[int], whole: Sequence[int]) -> int:
+    """Return the index of a text's first token among the tokens of its context and the text.
+
+    If they are tokenized together, the last token of the context may merge with the first of the
+    text: then the text begins with the merged token.
+
+    >>> continuation([1, 2, 3], [1, 2, 9, 4])
+    2
+
+    Args:
+        context: the tokens of the context alone.
+        whole: the tokens of the context and the text together.
+    """
+    pairs = zip(context, whole, strict=False)
+    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(context), len(whole)))

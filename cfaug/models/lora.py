@@ -1,0 +1,255 @@
+"""Low-rank adapters (Hu et al., 2021) on a model's layers: added, merged, saved, loaded.
+
+A saved adapter has PEFT's own format, safetensors and plain numbers. It names its base model, but
+that name is never followed: the caller gives the base model, whose hash is compared.
+Torch and peft are imported when needed.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cfaug.core.errors import UserError
+from cfaug.core.files import write_json
+from cfaug.core.rng import derive
+from cfaug.core.safety.safe_loading import ADAPTER, read_json
+from cfaug.core.weights import sha256
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+NAME = "default"
+WEIGHTS = "adapter_model.safetensors"
+BASE = "adapter_base.json"
+"""File beside an adapter of ours with the name and hash of its base model."""
+
+PREFIX = "base_model.model."
+"""PEFT's prefix of every layer's name in a file."""
+
+HARMLESS = {
+    "task_type", "auto_mapping", "peft_version", "base_model_name_or_path", "revision",
+    "inference_mode", "r", "target_modules", "lora_alpha", "lora_dropout", "fan_in_fan_out",
+    "megatron_core", "qalora_group_size",
+}  # fmt: skip
+"""Keys that may have any value; the tensors tell which layers are adapted."""
+
+NEEDED: Mapping[str, tuple[Any, ...]] = {
+    "peft_type": ("LORA",),
+    "bias": ("none",),
+    "init_lora_weights": (True, False, "gaussian"),  # others start from changed base weights
+}
+"""Required values of keys that are present; any other key means another kind of layer."""
+
+
+@dataclass(frozen=True)
+class BaseModel:
+    """The base model of an adapter.
+
+    Attributes:
+        name_or_path: its Hub id or path, as the configuration gives it.
+        revision: the commit of a Hub id; ``None`` if it was not given.
+        sha256: the hash of its weight files.
+    """
+
+    name_or_path: str
+    revision: str | None
+    sha256: str
+
+
+def inject(
+    model: nn.Module, targets: Sequence[str], r: int, alpha: float, dropout: float, seed: int
+) -> None:
+    """Add new adapters to layers, in place, and freeze everything else.
+
+    A layer's weight W acts as W + (alpha / r) B A, with A (r, in) drawn and B (out, r) zero.
+
+    Args:
+        model: the model to adapt.
+        targets: full names of linear layers, or of transformers' transposed ones (GPT-2's).
+        r: the rank of the adapters.
+        alpha: the numerator of the scaling factor alpha / r.
+        dropout: the share of an adapter's inputs that is dropped in training.
+        seed: the seed that A is drawn with.
+    """
+    import torch
+    from peft import inject_adapter_in_model
+
+    with torch.random.fork_rng(devices=[]), _quiet():
+        torch.manual_seed(seed)
+        inject_adapter_in_model(_config(targets, r, alpha, dropout), model, NAME)
+    for name, parameter in model.named_parameters():
+        if f".{NAME}." in name and parameter.dtype != torch.float32:
+            parameter.data = parameter.data.float()  # for a base model in 16 bits, as in PEFT
+
+
+def _config(targets: Sequence[str], r: int, alpha: float, dropout: float) -> Any:
+    from peft import LoraConfig
+
+    return LoraConfig(
+        r=r,
+        lora_alpha=alpha,  # type: ignore[arg-type]  # any number scales
+        lora_dropout=dropout,
+        target_modules=sorted(targets),
+    )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence PEFT's remark that it sets ``fan_in_fan_out`` for a transposed layer."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="fan_in_fan_out is set to False")
+        yield
+
+
+def merge(model: nn.Module) -> None:
+    """Turn every adapted layer back into a plain one, with the adapter added to its weight.
+
+    A model without adapters stays as it is.
+    """
+    for name, module in list(model.named_modules()):
+        if hasattr(module, "lora_A") and hasattr(module, "merge"):
+            module.merge(safe_merge=True)
+            model.set_submodule(name, module.get_base_layer())
+
+
+def save(model: nn.Module, folder: Path, base: BaseModel) -> None:
+    """Write a model's adapters in PEFT's format, without the base weights.
+
+    Args:
+        model: a model with the adapters of ``inject``.
+        folder: an existing folder to write into.
+        base: the base model.
+
+    Raises:
+        ValueError: if the model has no adapter.
+    """
+    from safetensors.torch import save_file
+
+    layers = {n: m for n, m in model.named_modules() if hasattr(m, "lora_A")}
+    if not layers:
+        raise ValueError("the model has no adapter")
+    first = next(iter(layers.values()))
+    config = _config(
+        [*layers], first.r[NAME], first.lora_alpha[NAME], getattr(first.lora_dropout[NAME], "p", 0)
+    )
+    config.base_model_name_or_path, config.revision = base.name_or_path, base.revision
+    config.inference_mode, config.task_type = True, "CAUSAL_LM"
+    tensors = {
+        PREFIX + name.replace(f".{NAME}.", "."): parameter.detach().cpu().contiguous()
+        for name, parameter in model.named_parameters()
+        if f".{NAME}." in name
+    }
+    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+    about = {k: sorted(v) if isinstance(v, set) else v for k, v in config.to_dict().items()}
+    write_json(folder / ADAPTER, about, indent=2)
+    write_json(folder / BASE, vars(base), indent=2)
+
+
+def load(model: nn.Module, folder: Path, weights: Sequence[Path]) -> None:
+    """Merge a saved adapter into the model it belongs to, in place.
+
+    Args:
+        model: the base model.
+        folder: the folder of an adapter written by ``save`` or PEFT. No name in it is followed.
+        weights: the base model's weight files; their hash is compared with the adapter's record.
+
+    Raises:
+        UserError: naming the file, if it is missing, not a plain LoRA adapter, or another model's.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    about = _read_config(folder)
+    _check_base(folder, weights)
+    try:
+        tensors = load_file(folder / WEIGHTS)
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{folder / WEIGHTS} cannot be read: {error}") from error
+    layers = sorted({name.removeprefix(PREFIX).rpartition(".lora_")[0] for name in tensors})
+    there = {name for name, _ in model.named_modules()}
+    strange = [name for name in layers if name not in there]
+    if strange or not layers:
+        culprit = strange[0] if strange else "no layer at all"
+        raise UserError(
+            f"{folder} adapts {culprit!r}, which the model lacks: it belongs to another model"
+        )
+    inject(model, layers, about["r"], about["lora_alpha"], 0.0, derive(0, "adapter"))
+    _fill(model, tensors, folder)
+    merge(model)
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    """Return the rank and alpha of a plain LoRA adapter.
+
+    Raises:
+        UserError: for any other kind.
+    """
+    file = folder / ADAPTER
+    try:
+        about = read_json(file)
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}") from error
+    if not isinstance(about, dict):
+        raise UserError(f"{file} is not a configuration of an adapter")
+    for key, value in about.items():
+        if key not in HARMLESS and value not in NEEDED.get(key, (None, False, [], {})):
+            raise UserError(f"{file}: {key}={value!r}: only plain LoRA adapters are read")
+    numbers = {name: about.get(name) for name in ("r", "lora_alpha")}
+    for name, value in numbers.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 2**16:
+            raise UserError(f"{file}: {name}={value!r} should be a number above 0")
+    rank = numbers["r"]
+    assert isinstance(rank, int | float)
+    if rank != int(rank):
+        raise UserError(f"{file}: r={rank} should be a whole number")
+    return {**numbers, "r": int(rank)}
+
+
+def _check_base(folder: Path, weights: Sequence[Path]) -> None:
+    """Compare the base model with the one an adapter of ours was trained on.
+
+    Raises:
+        UserError: naming both.
+    """
+    file = folder / BASE
+    about = read_json(file) if file.exists() else {}
+    if not isinstance(about, dict):
+        raise UserError(f"{file} is damaged: remove it to load the adapter unchecked")
+    expected = about.get("sha256")
+    if expected is None:
+        return
+    found = sha256(weights)
+    if found != expected:
+        raise UserError(
+            f"{folder} was tuned on {about.get('name_or_path')!r} with weights sha256:{expected}, "
+            f"and {weights[0].parent} has sha256:{found}: give the weights it was tuned on"
+        )
+
+
+def _fill(model: nn.Module, tensors: Mapping[str, Tensor], folder: Path) -> None:
+    """Give every adapter its weights.
+
+    Raises:
+        UserError: for one that is missing, superfluous, or of another shape.
+    """
+    import torch
+
+    own = {n: p for n, p in model.named_parameters() if f".{NAME}." in n}
+    given = {
+        name.removeprefix(PREFIX).replace(".weight", f".{NAME}.weight"): tensor
+        for name, tensor in tensors.items()
+    }
+    for name in sorted({*own, *given}):
+        if name not in own or name not in given or own[name].shape != given[name].shape:
+            raise UserError(
+                f"{folder / WEIGHTS}: {name} is missing, superfluous or of another shape: the "
+                "adapter belongs to another model"
+            )
+        if not torch.isfinite(given[name]).all():
+            raise UserError(f"{folder / WEIGHTS}: {name} holds values that are not numbers")
+        own[name].data.copy_(given[name])

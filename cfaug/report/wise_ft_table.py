@@ -1,0 +1,270 @@
+"""WiSE-FT: weights between a checkpoint before and after fine-tuning (Wortsman et al., 2022).
+
+Not one of the papers reproduced here, but the cheapest remedy for forgetting in fine-tuning,
+applicable to every arm. ``evaluate.py wise_ft=[...]`` evaluates; this module makes the table and
+the plot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypedDict
+
+from cfaug.core.errors import UserError
+from cfaug.report.arm_results import MissingError, Runs, require_one_test
+from cfaug.report.document import Document, Entry, Part, Tradeoff, groups_of, rules_of
+from cfaug.report.numbers import DASH, Measure
+from cfaug.report.paper_tables import PaperTable
+from cfaug.report.result_row import Cell, Result, name_part
+from cfaug.stats.effects import bootstrap_interval
+from cfaug.stats.significance import summarise
+
+FACTOR = ",wise_ft="
+"""Between arm and mixing factor in the name of an interpolated arm.
+"""
+
+
+def interpolated_arm(arm: str, factor: float) -> str:
+    """Return the name of an interpolated arm.
+
+    >>> interpolated_arm("both", 0.25)
+    'both,wise_ft=0.25'
+    """
+    return f"{arm}{FACTOR}{factor:g}"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A column of values and of their change.
+
+    Attributes:
+        benchmark: the benchmark of the results.
+        metric: the metric of the benchmark.
+        name: the printed name; if empty, the benchmark and the metric.
+        by: {name: value}, the part of the benchmark; empty for the whole.
+    """
+
+    benchmark: str
+    metric: str
+    name: str = ""
+    by: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def cell(self) -> Cell:
+        """Its cell in the results."""
+        by = {name: str(value) for name, value in self.by.items()}
+        return name_part(self.benchmark, by), self.metric
+
+    @property
+    def group(self) -> str:
+        """The header above its two columns."""
+        return self.name or f"{self.benchmark} {self.metric}"
+
+
+class RequiredSettings(TypedDict):
+    """Required settings of every column; see ``Measured``."""
+
+    benchmark: str
+    metric: str
+
+
+class MeasuredSettings(RequiredSettings, total=False):
+    """The settings of a column, arguments of ``Measured``."""
+
+    name: str
+    by: Mapping[str, str | int | float]
+
+
+Points = Mapping[float, Mapping[Cell, Mapping[int, float]]]
+"""{factor: {cell: {seed: value}}} of one arm."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WiseFtTable(PaperTable):
+    """Arms' gains and losses over mixing factors; other arguments as for ``PaperTable``.
+
+    Args:
+        experiment: the experiment of the arms, a folder below ``paths.runs``.
+        gain: settings of ``Measured`` for the aim of fine-tuning.
+        cost: settings of ``Measured`` for an ability that fine-tuning may lose.
+        arms: {arm: printed name}, in order; ``None`` uses every arm evaluated with ``wise_ft=``.
+    """
+
+    experiment: str | None
+    gain: MeasuredSettings
+    cost: MeasuredSettings
+    arms: Mapping[str, str] | None = None
+
+    def build(self, runs: Runs) -> Document:
+        """Return the table and the curve.
+
+        Changes are relative to factor 0 of the same seed, the weights before fine-tuning.
+
+        Raises:
+            MissingError: if arms, factors or results are missing.
+            UserError: if a setting is invalid, or arms have different test data.
+        """
+        gain, cost = self._measured("gain"), self._measured("cost")
+        if self.experiment is None:
+            raise UserError(
+                f"table={self.name} needs table.experiment=NAME: that of the runs which "
+                "`python evaluate.py name=NAME wise_ft=[0,0.25,0.5,0.75,1]` asked"
+            )
+        factors = self._find_factors(runs)
+        rows: list[Result] = []
+        read: dict[str, Points] = {}
+        for arm, own in factors.items():
+            names = {f: f"{self.experiment}/{interpolated_arm(arm, f)}" for f in own}
+            found = {f: runs.arm(name) for f, name in names.items()}
+            for measured in (gain, cost):
+                self._require(arm, found, measured.cell)
+            every = zip(names.values(), found.values(), strict=True)
+            require_one_test(self.name, every, {gain.cell[0], cost.cell[0]})
+            rows += [row for one in found.values() for row in one.rows]
+            read[arm] = {
+                f: {m.cell: one.values(m.cell) for m in (gain, cost)} for f, one in found.items()
+            }
+        measures = {
+            m.cell: next(Measure(r.unit, r.better) for r in rows if r.cell == m.cell)
+            for m in (gain, cost)
+        }
+        return self.document(
+            self._part(read, (gain, cost), measures),
+            tradeoffs=[self._draw(read, gain, cost, measures)],
+        )
+
+    def _measured(self, name: str) -> Measured:
+        try:
+            return Measured(**getattr(self, name))
+        except TypeError as error:
+            raise UserError(
+                f"table.{name} of {self.name}: {error}; give benchmark=NAME and metric=NAME"
+            ) from error
+
+    def _find_factors(self, runs: Runs) -> dict[str, list[float]]:
+        """Return the factors at which every arm was evaluated, including 0."""
+        found: dict[str, list[float]] = {}
+        for folder in sorted((runs.root / str(self.experiment)).glob(f"*{FACTOR}*")):
+            arm, _, factor = folder.name.rpartition(FACTOR)
+            try:
+                found.setdefault(arm, []).append(float(factor))
+            except ValueError:
+                continue  # a user's own folder
+        chosen = {arm: sorted(own) for arm, own in found.items() if arm in (self.arms or found)}
+        lacks = [f"{arm} with wise_ft=..." for arm in (self.arms or ()) if arm not in chosen]
+        lacks += [f"{arm} with wise_ft=[0,...]" for arm, own in chosen.items() if own[0] != 0]
+        if not chosen or (lacks and not self.partial):
+            nothing = [f"a run of {self.experiment} asked with wise_ft=[0,...]"]
+            raise MissingError(self.name, lacks or nothing, self.commands)
+        order = [arm for arm in (self.arms or chosen) if arm in chosen and chosen[arm][0] == 0]
+        return {arm: chosen[arm] for arm in order}
+
+    def _require(self, arm: str, found: Mapping[float, Any], cell: Cell) -> None:
+        """Refuse an arm that lacks a result, or whose factors do not have the seeds of factor 0.
+
+        Raises:
+            MissingError: if a result is missing or has other seeds than factor 0.
+        """
+        seeds = set(found[0.0].values(cell))
+        lacks = [
+            f"{' '.join(cell)} of {interpolated_arm(arm, factor)}"
+            for factor, one in found.items()
+            if not seeds or set(one.values(cell)) != seeds
+        ]
+        if lacks:
+            raise MissingError(self.name, lacks, self.commands)
+
+    def _label(self, arm: str) -> str:
+        return (self.arms or {}).get(arm, arm)
+
+    def _part(
+        self,
+        read: Mapping[str, Points],
+        columns: Sequence[Measured],
+        measures: Mapping[Cell, Measure],
+    ) -> Part:
+        rows = []
+        for arm, points in read.items():
+            for factor, values in points.items():
+                entries: list[Entry] = []
+                for column in columns:
+                    own, measure = values[column.cell], measures[column.cell]
+                    change = _change(points, factor, column.cell)
+                    entries += [_value_entry(own, measure), _change_entry(change, measure)]
+                rows.append(((self._label(arm), f"{factor:g}"), tuple(entries)))
+        seeds = sorted({len(v) for p in read.values() for c in p.values() for v in c.values()})
+        twice = [column for column in columns for _ in range(2)]
+        return Part(
+            title=f"Ours: {self.experiment}, {seeds[-1]} seed{'s' * (seeds[-1] > 1)}",
+            labels=("Arm", "factor"),
+            groups=groups_of(twice),
+            columns=tuple(
+                header
+                for column in columns
+                for header in (measures[column.cell].header("value"), "change")
+            ),
+            rows=tuple(rows),
+            rules=rules_of([labels[0] for labels, _ in rows]),
+            notes=(
+                "Weights: (1 - factor) * initial + factor * fine-tuned, in float32. Value: mean "
+                "over seeds and its standard deviation. Change: against factor 0 of the same seed, "
+                "with its 95 % bootstrap interval over seeds.",
+            ),
+        )
+
+    def _draw(
+        self,
+        read: Mapping[str, Points],
+        gain: Measured,
+        cost: Measured,
+        measures: Mapping[Cell, Measure],
+    ) -> Tradeoff:
+        series = {
+            self._label(arm): [
+                (f"{f:g}", _change(points, f, cost.cell), _change(points, f, gain.cell))
+                for f in points
+            ]
+            for arm, points in read.items()
+        }
+        x, y = measures[cost.cell], measures[gain.cell]
+        return Tradeoff(
+            f"{gain.group} against {cost.group}",
+            _axis(cost, x),
+            _axis(gain, y),
+            series,
+            "Each point is a mixing factor: 0, before fine-tuning, to 1, after it. Whiskers: 95 % "
+            "intervals over seeds (Student).",
+            (x.unit, y.unit),
+        )
+
+
+def _axis(measured: Measured, measure: Measure) -> str:
+    unit = "points" if measure.is_fraction else measure.unit
+    worse = ", lower is better" if measure.better == "lower" else ""
+    return f"change of {measured.group} ({unit}{worse})"
+
+
+def _change(points: Points, factor: float, cell: Cell) -> dict[int, float]:
+    """Return {seed: value at a factor minus that at factor 0}."""
+    first = points[0.0][cell]
+    return {seed: value - first[seed] for seed, value in points[factor][cell].items()}
+
+
+def _value_entry(values: Mapping[int, float], measure: Measure) -> Entry:
+    found = summarise(list(values.values()))
+    spread = {"sd": found.sd} if found.n > 1 else {}
+    return Entry(
+        measure.text(found.mean), measure.spread(found.sd) if spread else "",
+        numbers={"value": found.mean, "n": float(found.n), **spread},
+    )  # fmt: skip
+
+
+def _change_entry(change: Mapping[int, float], measure: Measure) -> Entry:
+    found = summarise(list(change.values()))
+    low, high = bootstrap_interval(list(change.values()))
+    interval = DASH if low != low else f"{measure.difference(low)} to {measure.difference(high)}"
+    return Entry(
+        measure.difference(found.mean), small=interval,
+        numbers={"value": found.mean, "n": float(found.n)},
+    )  # fmt: skip

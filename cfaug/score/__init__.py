@@ -1,1 +1,0 @@
-"""CLIP and directional similarity, and the selection of candidates by scores."""

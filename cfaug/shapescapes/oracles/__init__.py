@@ -1,0 +1,1 @@
+"""What the embedded world's ground truth says of each method."""

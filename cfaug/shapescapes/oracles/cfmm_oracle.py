@@ -1,0 +1,277 @@
+"""CFMM on ShapeScapes, by an oracle: does a model that sees also reason about a condition?
+
+For a question that people wrote, it is unknown whether a model was right by reasoning or because
+the condition did not matter. Answers in ShapeScapes-VQA are exact with and without the condition,
+so questions whose answer it changes are separated from those whose answer it keeps: a model that
+sees everything but ignores the condition is right about all of the latter and none of the former.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from cfaug.cfmm.question_items import SEEN, QuestionItems
+from cfaug.cfmm.question_tests import CounterfactualDrop, compare_kinds
+from cfaug.cfmm.tables.answers import Asked, QuestionTable, in_every_way, percent_entry
+from cfaug.core.errors import UserError
+from cfaug.core.pixels import decode_image
+from cfaug.core.question_sets import BASIC, COUNTERFACTUAL, AskedImage
+from cfaug.core.read_with import GIVEN, ReadWith
+from cfaug.core.rng import generator
+from cfaug.core.types import CLUSTER, ITEM
+from cfaug.data.sources.question_sets import read_questions
+from cfaug.report.arm_results import Runs
+from cfaug.report.document import BarPlot, Document, Entry, Part, Picture, rules_of
+from cfaug.report.numbers import DASH, percent
+from cfaug.report.ranked import Row
+from cfaug.stats.item_tests import MeanDifference, cluster_bootstrap
+
+BASICS, CHANGED, KEPT = "basic", "answer changes", "answer stays"
+"""Questions by the effect of the condition."""
+
+COLUMNS = ("acc_b", "acc_c", CHANGED, KEPT, "acc+", "phi")
+IGNORING = ("ignores the condition", "by rule")
+
+NOTE = (
+    "Per cent. Small: 95 % interval of a bootstrap over pairs of pictures. ± is over checkpoints; "
+    "values of several checkpoints are averaged by question before the bootstrap. acc_c is split "
+    "by whether the condition changes the answer that the picture has without it. Chance: 50, for "
+    "acc+ 25. phi: correlation of right basic and counterfactual answers over pairs of questions."
+)
+IGNORING_NOTE = (
+    "A model that sees everything and ignores the condition gives the basic question's right "
+    "answer. Where that is not an option, either option is equally likely."
+)
+BARS_NOTE = (
+    "Lines: 95 % intervals of a bootstrap over pairs of pictures. The two lower bars are "
+    "counterfactual questions: a model that ignores conditions has 0 and 100 there."
+)
+
+Choice = Callable[[QuestionItems, str], tuple[str, np.ndarray]]
+"""A function of items and a way of asking: it returns the metric and which items count."""
+
+
+def _whole(metric: str) -> Choice:
+    return lambda own, way: (f"{way}{metric}", np.ones(len(own), bool))
+
+
+def _by_condition(changes: bool) -> Choice:
+    return lambda own, way: (f"{way}acc_c", own.changed == float(changes))
+
+
+CHOICES: Mapping[str, Choice] = {
+    "acc_b": _whole("acc_b"),
+    "acc_c": _whole("acc_c"),
+    CHANGED: _by_condition(True),
+    KEPT: _by_condition(False),
+    "acc+": _whole("acc_plus"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionOracleTable(QuestionTable):
+    """A row per model and way of asking, a plot per model; other arguments: ``QuestionTable``.
+
+    Args:
+        questions: file of the questions whose pictures are shown; ``None`` shows no pictures.
+        image_roots: absolute folders whose images the file may name, besides its own.
+    """
+
+    questions: str | None = None
+    image_roots: Sequence[str] = ()
+
+    read_with: ClassVar[ReadWith] = {"image_roots": {"questions": GIVEN}}
+
+    def build(self, runs: Runs) -> Document:
+        """Return the part, a plot of each model by category, and pictures with answers.
+
+        Raises:
+            MissingError: if no model has answers, unless ``partial``.
+            UserError: if items cannot be read, or checkpoints of a model answered other questions.
+        """
+        asked = self.read(runs)
+        self.require(asked, f"answers to benchmark={', '.join(self.benchmarks.values())}")
+        if not asked:
+            return self.document()
+        categories = self.named_categories(asked)
+        bars = [_bars(one, categories) for one in asked]
+        return self.document(_part(asked), bars=bars, pictures=self._pictures(asked))
+
+    def _pictures(self, asked: Sequence[Asked]) -> list[Picture]:
+        """Return the first picture of each category with answers."""
+        if self.questions is None:
+            return []
+        roots = [Path(one) for one in self.image_roots]
+        first: dict[str, AskedImage] = {}
+        for image in read_questions(self.questions, roots):
+            if image.image is not None and image.key in asked[0].checkpoints[0].keys:
+                first.setdefault(image.category, image)
+        return [illustrate(image, asked) for image in first.values()]
+
+
+def _part(asked: Sequence[Asked]) -> Part:
+    rows: list[Row] = [(one.labels, _cells(one)) for one in in_every_way(asked)]
+    rows.append((IGNORING, _ignoring(asked[0].checkpoints[0])))
+    return Part(
+        "Ours: with the image, without it, and the options alone", ("Model", "Prompt"), (),
+        COLUMNS, tuple(rows), rules_of([labels[0] for labels, _ in rows]), (NOTE, IGNORING_NOTE),
+    )  # fmt: skip
+
+
+def _cells(one: Asked) -> tuple[Entry, ...]:
+    measured = (_measure(one, choice) for choice in CHOICES.values())
+    return (*measured, _phi(one))
+
+
+def _measure(one: Asked, choice: Choice, category: str | None = None) -> Entry:
+    values, found = _bootstrap(one, choice, category)
+    if found is None:
+        return Entry(DASH)
+    entry = percent_entry(values, found.items)
+    return Entry(
+        entry.text, entry.sub, small=_interval(found.low, found.high), numbers=entry.numbers
+    )
+
+
+def _bootstrap(
+    one: Asked, choice: Choice, category: str | None = None
+) -> tuple[list[float], MeanDifference | None]:
+    """Return the mean of each checkpoint, and the bootstrap of their average by item.
+
+    Raises:
+        UserError: if checkpoints answered other questions.
+    """
+    columns = [_column(own, one.way, choice, category) for own in one.checkpoints]
+    names, clusters, _ = columns[0]
+    if any(other[0] != names for other in columns):
+        raise UserError(
+            f"{one.name}: its checkpoints answered other questions; evaluate all on the same data"
+        )
+    if not names:
+        return [], None
+    average = np.mean([values for *_, values in columns], axis=0)
+    rng = generator(0, "cfmm_oracle", one.checkpoints[0].items.benchmark)
+    return [float(values.mean()) for *_, values in columns], cluster_bootstrap(
+        average, clusters, rng
+    )
+
+
+def _column(
+    own: QuestionItems, way: str, choice: Choice, category: str | None
+) -> tuple[list[str], list[str], np.ndarray]:
+    """Return the names, clusters and values of the items that count."""
+    metric, kept = choice(own, way)
+    values = own.items.metric(metric)
+    kept = kept & ~np.isnan(values)
+    if category is not None:
+        kept = kept & (np.array(own.category_of) == category)
+    rows = np.flatnonzero(kept)
+    names, clusters = own.texts(ITEM), own.texts(CLUSTER)
+    return [names[row] for row in rows], [clusters[row] for row in rows], values[rows]
+
+
+def _phi(one: Asked) -> Entry:
+    found = compare_kinds([one.checkpoints])[0] if one.way == SEEN else None
+    if found is None or found.phi is None:
+        return Entry(DASH)
+    return Entry(
+        f"{found.phi.mean:+.3f}",
+        "" if math.isnan(found.phi.sd) else f"{found.phi.sd:.3f}",
+        small=_phi_interval(found),
+        numbers={"value": found.phi.mean, "n": float(found.phi.n)},
+    )
+
+
+def _phi_interval(found: CounterfactualDrop) -> str:
+    low, high = found.phi_low, found.phi_high
+    return "" if math.isnan(low) else f"[{low:+.3f}, {high:+.3f}]"
+
+
+def _interval(low: float, high: float) -> str:
+    return "" if math.isnan(low) else f"[{percent(low, 1)}, {percent(high, 1)}]"
+
+
+def _ignoring(own: QuestionItems) -> tuple[Entry, ...]:
+    """Return the accuracy of a model that knows every basic answer and ignores conditions."""
+    kinds, keys, answers = own.texts("kind"), own.keys, own.texts("answer")
+    rows = range(len(own))
+    basic = {keys[row]: answers[row] for row in rows if kinds[row] == BASIC}
+    options = [json.loads(text) for text in own.texts("options")]
+    right = np.full(len(own), np.nan)
+    for row in rows:
+        told = basic.get(keys[row])
+        if kinds[row] == COUNTERFACTUAL and told:
+            taken = [told] if told in options[row] else options[row]
+            right[row] = taken.count(answers[row]) / len(taken)
+    supposed = ~np.isnan(right)
+    parts = {
+        "acc_b": np.ones(len(basic)),
+        "acc_c": right[supposed],
+        CHANGED: right[supposed & (own.changed == 1)],
+        KEPT: right[supposed & (own.changed == 0)],
+        "acc+": right[supposed],
+    }
+    cells = (
+        percent_entry([float(part.mean())], len(part)) if len(part) else Entry(DASH)
+        for part in parts.values()
+    )
+    return (*cells, Entry(DASH))
+
+
+def illustrate(image: AskedImage, asked: Sequence[Asked]) -> Picture:
+    """Return a picture with the answers of each model's first checkpoint.
+
+    It shows the basic question, the first whose answer its condition changes, and the first whose
+    answer its condition keeps.
+    """
+    assert image.image is not None
+    basic, *supposed = (*image.of_kind(BASIC), *image.of_kind(COUNTERFACTUAL))
+    shown = [basic]
+    for changes in (True, False):
+        fitting = (one for one in supposed if (one.right != basic.right) is changes)
+        shown += [one for one, _ in zip(fitting, range(1), strict=False)]
+    told = []
+    for question in shown:
+        said = "; ".join(_answer(f"{image.key}/{question.id}", one) for one in asked)
+        told.append(f"{question.text} {question.right}. {said}.")
+    buffer = io.BytesIO()
+    decode_image(image.image.read(), image.key).save(buffer, "PNG")
+    return Picture(" ".join(told), base64.b64encode(buffer.getvalue()).decode())
+
+
+def _answer(item: str, one: Asked) -> str:
+    own = one.checkpoints[0]
+    names = own.texts(ITEM)
+    chosen = own.texts("chosen")[names.index(item)] if item in names else ""
+    return f"{one.model}: {chosen or DASH}"
+
+
+def _bars(one: Asked, categories: Mapping[str, str]) -> BarPlot:
+    """Return basic and counterfactual accuracies by category, the latter by the condition."""
+    kinds = {BASICS: CHOICES["acc_b"], CHANGED: CHOICES[CHANGED], KEPT: CHOICES[KEPT]}
+    groups: dict[str, list[tuple[str, float | None, float | None, float | None]]] = {}
+    for printed, category in categories.items():
+        bars = ((name, *_bootstrap(one, choice, category)) for name, choice in kinds.items())
+        groups[printed] = [_bar(name, found) for name, _, found in bars]
+    return BarPlot(
+        f"{one.name}: right answers by category", "right answers (%)", groups, tuple(kinds),
+        note=BARS_NOTE,
+    )  # fmt: skip
+
+
+def _bar(
+    name: str, found: MeanDifference | None
+) -> tuple[str, float | None, float | None, float | None]:
+    if found is None:
+        return name, None, None, None
+    ends = (None, None) if math.isnan(found.low) else (found.low, found.high)
+    return (name, found.mean, *ends)

@@ -1,0 +1,208 @@
+"""Code shared by the zoo's commands: ``name=value`` arguments, the output folder, the card."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import MISSING, asdict, fields
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeVar
+
+from cfaug.core.errors import USERS_MISTAKE, UserError
+from cfaug.core.validation import annotation_of, base_of
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+    from torch import nn
+    from transformers import PreTrainedModel
+
+    class Writing(DataclassInstance, Protocol):
+        """Settings with an output folder."""
+
+        @property
+        def out(self) -> str:
+            """The folder."""
+
+    class SavesItself(Protocol):
+        """A tokenizer or processor of transformers."""
+
+        def save_pretrained(self, folder: Path, /) -> object:
+            """Write its files."""
+
+    Settings = TypeVar("Settings", bound=DataclassInstance)
+    Model = TypeVar("Model", bound=nn.Module)
+
+
+class Needed(NamedTuple):
+    """A setting without a default: its meaning, and the placeholder for it in a card."""
+
+    meaning: str
+    placeholder: str
+
+
+NEEDED = {
+    "out": Needed("where to write", "FOLDER"),
+    "captions": Needed("what to read", "FILE"),
+}
+
+
+def _list_needed(kind: type[DataclassInstance]) -> list[str]:
+    return [field.name for field in fields(kind) if field.default is MISSING]
+
+
+def read(kind: type[Settings], argv: list[str]) -> Settings:
+    """Read ``name=value`` arguments into settings of ``kind``.
+
+    Args:
+        kind: a dataclass whose fields are annotated ``str``, ``int`` or ``float``; those without a
+            default are among ``NEEDED``.
+        argv: the command's arguments.
+
+    Raises:
+        UserError: for a name that is not a setting, a value of the wrong type, or a needed setting
+            that is missing or empty.
+    """
+    kinds = {field.name: base_of(annotation_of(kind, field.name)) for field in fields(kind)}
+    values: dict[str, Any] = {}
+    for argument in argv:
+        name, _, value = argument.partition("=")
+        if name not in kinds:
+            raise UserError(f"unknown setting {name!r}; choose from {', '.join(kinds)}")
+        try:
+            values[name] = kinds[name](value)
+        except ValueError as error:
+            raise UserError(f"{argument!r}: {name} takes a number") from error
+    for name in _list_needed(kind):
+        if not values.get(name):
+            needed = NEEDED[name]
+            raise UserError(f"say {needed.meaning}: {name}={needed.placeholder}")
+    return kind(**values)
+
+
+def fresh_folder(out: str) -> Path:
+    """Return the folder ``out`` after checking that it does not exist.
+
+    Raises:
+        UserError: if it exists.
+    """
+    folder = Path(out)
+    if folder.exists():
+        raise UserError(f"{folder} exists already: remove it or choose another out=FOLDER")
+    return folder
+
+
+def write_card(
+    folder: Path,
+    name: str,
+    settings: DataclassInstance,
+    facts: Mapping[str, Any],
+    *,
+    libraries: Collection[str] = ("torch",),
+    leave_out: Collection[str] = (),
+) -> None:
+    """Write ``card.json``, with the command and facts about the model; print its metrics as JSON.
+
+    Args:
+        folder: the folder that the command wrote.
+        name: the name of the command, as in ``cfaug zoo NAME``.
+        settings: the settings of the command; settings without a default are paths of the caller's
+            machine and become placeholders.
+        facts: ``metrics`` and further entries of the card.
+        libraries: the modules with versions in the card.
+        leave_out: settings that do not affect the result.
+    """
+    import torch
+
+    needed = _list_needed(type(settings))
+    hidden = {*needed, *leave_out}
+    arguments = {name: value for name, value in asdict(settings).items() if name not in hidden}
+    words = [
+        *(f"{name}={NEEDED[name].placeholder}" for name in needed),
+        *(f"{name}={value}" for name, value in arguments.items()),
+    ]
+    card = {
+        "command": " ".join([f"python -m cfaug zoo {name}", *words]),
+        "settings": arguments,
+        **facts,
+        "threads": torch.get_num_threads(),
+        "versions": {
+            "python": platform.python_version(),
+            **{name: import_module(name).__version__ for name in libraries},
+        },
+    }
+    (folder / "card.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
+    print(json.dumps(card["metrics"]))
+
+
+def facts(model: nn.Module, metrics: Mapping[str, float], seconds: float) -> dict[str, Any]:
+    """Return a card's entries about a trained model: metrics, seconds of training, size."""
+    return {
+        "metrics": dict(metrics),
+        "seconds": round(seconds, 1),
+        "parameters": sum(p.numel() for p in model.parameters()),
+    }
+
+
+def make_model(
+    name: str,
+    settings: Writing,
+    train: Callable[[], Model],
+    save: Callable[[Model, Path], None],
+    evaluate: Callable[[Model, Path], Mapping[str, float]],
+    *,
+    leave_out: Collection[str] = (),
+) -> int:
+    """Train one model, write it, evaluate it, and write its ``card.json``; return the exit code.
+
+    Args:
+        name: the name of the command, as in ``cfaug zoo NAME``.
+        settings: the settings of the command; the folder ``out`` must not exist yet.
+        train: a function that returns the trained model; the card gives its seconds.
+        save: a function that writes a model to a folder.
+        evaluate: a function that returns the metrics of the model in the folder.
+        leave_out: settings that do not affect the result.
+
+    Raises:
+        UserError: if the folder exists, before anything is trained.
+    """
+    folder = fresh_folder(settings.out)
+    started = time.perf_counter()
+    model = train()
+    seconds = time.perf_counter() - started
+    save(model, folder)
+    known = facts(model, evaluate(model, folder), seconds)
+    libraries = ("torch", "transformers")
+    write_card(folder, name, settings, known, libraries=libraries, leave_out=leave_out)
+    return 0
+
+
+def save_half(model: PreTrainedModel, processor: SavesItself, folder: Path) -> None:
+    """Write a model in the Hub's form: float16 safetensors, configuration and processor.
+
+    Args:
+        model: the model; it keeps its type, with parameters rounded to float16.
+        processor: the processor of its images or texts, or of both.
+        folder: the folder to write into, created if missing.
+    """
+    import torch
+
+    from cfaug.models.checkpoints import quiet
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with quiet():
+        model.to(torch.float16).save_pretrained(folder)
+        processor.save_pretrained(folder)
+    model.float()
+
+
+def run(main: Callable[[list[str]], int]) -> NoReturn:
+    """Run a command's ``main`` on the arguments of this process, and end it with the exit code."""
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(USERS_MISTAKE)

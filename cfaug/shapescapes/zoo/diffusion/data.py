@@ -1,0 +1,92 @@
+"""The training scenes: unbiased, drawn once by several processes, kept as uint8.
+
+A generator that was trained without the bias of the tested world can break that bias even if a
+caption does not mention it. That is why generated pairs can score above the oracle's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfaug.core.rng import derive, generator
+from cfaug.shapescapes.oracle import CHOICES
+from cfaug.shapescapes.scene import Scene, render
+from cfaug.shapescapes.styles import STYLES
+from cfaug.shapescapes.vocabulary import PHOTO, Factors, Wording, caption, draw_wording
+
+IMAGE_SIZE = 64
+CHUNK = 500
+
+Pixels = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Scenes:
+    """Unbiased scenes: pixels uint8 (n, 3, 64, 64) and their factors."""
+
+    pixels: Pixels
+    factors: list[Factors]
+
+
+def scene_at(seed: int, part: str, index: int, domains: Sequence[str] = (PHOTO,)) -> Scene:
+    """Return scene ``index`` of ``part``, with independent and uniform factors."""
+    rng = generator(seed, "zoo", part, index)
+    chosen = {kind: names[int(rng.integers(len(names)))] for kind, names in CHOICES.items()}
+    domain = domains[int(rng.integers(len(domains)))]
+    return Scene(Factors(**chosen, domain=domain), derive(seed, "zoo", part, index, "scene"))
+
+
+def _render(
+    seed: int, part: str, style: str, domains: Sequence[str], start: int, stop: int
+) -> Pixels:
+    look = STYLES[style]
+    rows = [
+        render(scene_at(seed, part, i, domains), IMAGE_SIZE, look).pixels.transpose(2, 0, 1)
+        for i in range(start, stop)
+    ]
+    return np.stack(rows)
+
+
+def draw(
+    seed: int,
+    part: str,
+    count: int,
+    style: str = "clear",
+    *,
+    domains: Sequence[str] = (PHOTO,),
+    processes: int = 1,
+) -> Scenes:
+    """Draw ``count`` scenes, the same for any number of processes.
+
+    Args:
+        seed: the seed of all scenes.
+        part: the name of their purpose; parts have no scene in common.
+        count: the number of scenes.
+        style: a name of ``cfaug.shapescapes.styles.STYLES``.
+        domains: the domains of the scenes, drawn uniformly.
+        processes: the number of processes that draw.
+    """
+    starts = range(0, count, CHUNK)
+    chunks = [(seed, part, style, domains, start, min(start + CHUNK, count)) for start in starts]
+    if processes > 1:
+        with ProcessPoolExecutor(processes, mp_context=get_context("forkserver")) as pool:
+            pixels = list(pool.map(_render, *zip(*chunks, strict=True)))
+    else:
+        pixels = [_render(*chunk) for chunk in chunks]
+    factors = [scene_at(seed, part, i, domains).factors for i in range(count)]
+    return Scenes(np.concatenate(pixels), factors)
+
+
+def wordings(seed: int, step: int, factors: list[Factors], full_every: int) -> list[str]:
+    """Return captions of a step's scenes, complete in every ``full_every``-th step."""
+    rng = generator(seed, "zoo", "wordings", step)
+    drawn = [draw_wording(rng, drop_colour=0.3, drop_background=0.5) for _ in factors]
+    if step % full_every == 0:
+        drawn = [Wording(wording.frame) for wording in drawn]
+    return [caption(f, wording) for f, wording in zip(factors, drawn, strict=True)]

@@ -1,0 +1,253 @@
+"""The denoiser and its training, jointly with the text encoder (Ho et al., 2020)."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cfaug.core.files import replace_file
+from cfaug.core.messages import say
+from cfaug.core.progress import watch
+from cfaug.core.rng import derive, generator
+from cfaug.shapescapes.vocabulary import Factors
+from cfaug.shapescapes.zoo.diffusion.data import wordings
+from cfaug.shapescapes.zoo.diffusion.settings import DiffusionSettings
+from cfaug.shapescapes.zoo.diffusion.text import (
+    WIDTH,
+    build_text_encoder,
+    build_tokenizer,
+    tokenize,
+)
+from cfaug.shapescapes.zoo.diffusion.vae import CHANNELS, FACTOR, IMAGE_SIZE, one_cycle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from diffusers import DDIMScheduler, UNet2DConditionModel
+    from torch import Tensor, nn
+    from transformers import CLIPTextModel, CLIPTokenizer
+
+WARMUP = 200
+
+
+def build_unet() -> UNet2DConditionModel:
+    """Return the UNet with initial weights: 32, 64 and 112 wide at 16 x 16, 8 x 8 and 4 x 4.
+
+    It has self- and cross-attention, which prompt-to-prompt needs, at 16 x 16 and 8 x 8.
+    """
+    from diffusers import UNet2DConditionModel
+
+    return UNet2DConditionModel(
+        sample_size=IMAGE_SIZE // FACTOR,
+        in_channels=CHANNELS,
+        out_channels=CHANNELS,
+        block_out_channels=(32, 64, 112),
+        down_block_types=("CrossAttnDownBlock2D", "CrossAttnDownBlock2D", "DownBlock2D"),
+        up_block_types=("UpBlock2D", "CrossAttnUpBlock2D", "CrossAttnUpBlock2D"),
+        layers_per_block=1,
+        norm_num_groups=8,
+        cross_attention_dim=WIDTH,
+        # diffusers' misnomer for the number of heads.
+        attention_head_dim=2,
+    )
+
+
+def build_scheduler() -> DDIMScheduler:
+    """Return Stable Diffusion's noise schedule, for a model that predicts v."""
+    from diffusers import DDIMScheduler
+
+    return DDIMScheduler(
+        beta_start=0.00085,
+        beta_end=0.012,
+        beta_schedule="scaled_linear",
+        clip_sample=False,
+        set_alpha_to_one=False,
+        steps_offset=1,
+        prediction_type="v_prediction",
+    )
+
+
+@dataclass(frozen=True)
+class Denoiser:
+    """The modules that are trained together."""
+
+    unet: UNet2DConditionModel
+    text_encoder: CLIPTextModel
+    tokenizer: CLIPTokenizer
+
+    def parts(self) -> dict[str, nn.Module]:
+        """Return the modules with weights, by their names in a pipeline."""
+        return {"unet": self.unet, "text_encoder": self.text_encoder}
+
+
+def build_denoiser(seed: int, known: Sequence[str] | None = None) -> Denoiser:
+    """Return modules with initial weights that depend only on ``seed``.
+
+    Args:
+        seed: the seed of the weights.
+        known: the words that are one token; ``None`` is those of captions of photos.
+    """
+    import torch
+
+    torch.manual_seed(derive(seed, "zoo", "unet") % 2**63)
+    tokenizer = build_tokenizer(known)
+    return Denoiser(build_unet(), build_text_encoder(tokenizer), tokenizer)
+
+
+class Average:
+    """The exponential moving average of weights; the shipped weights are averages."""
+
+    def __init__(self, denoiser: Denoiser) -> None:
+        self.weights = {
+            name: {key: value.detach().clone() for key, value in part.state_dict().items()}
+            for name, part in denoiser.parts().items()
+        }
+
+    def update(self, denoiser: Denoiser, decay: float) -> None:
+        """Move the averages towards the current weights."""
+        for name, part in denoiser.parts().items():
+            for key, value in part.state_dict().items():
+                mean = self.weights[name][key]
+                if value.is_floating_point():
+                    mean.lerp_(value, 1 - decay)
+
+    def denoiser(self, like: Denoiser) -> Denoiser:
+        """Return modules in evaluation mode with the averaged weights."""
+        found = deepcopy(like)
+        found.unet.set_default_attn_processor()
+        for name, part in found.parts().items():
+            part.load_state_dict(self.weights[name])
+            part.eval().requires_grad_(False)
+        return found
+
+
+def train_denoiser(
+    moments: Tensor,
+    scale: float,
+    factors: list[Factors],
+    settings: DiffusionSettings,
+    on_save: Callable[[Denoiser, int], None],
+    start: Denoiser | None = None,
+) -> Denoiser:
+    """Train UNet and text encoder on cached latents; resume from ``work`` if it has a state.
+
+    A step's scenes, captions and noise depend only on the seed and the step, so that an interrupted
+    run sees the same data.
+
+    Args:
+        moments: the posteriors of the scenes from ``vae.encode``, (n, 2 x channels, 16, 16).
+        scale: the autoencoder's scaling factor.
+        factors: the factors of the scenes.
+        settings: the settings of the command.
+        on_save: a function that is called with the averaged modules and the step, every
+            ``save_every`` steps.
+        start: the modules to train in place; ``None`` draws initial ones from the settings' seed.
+
+    Raises:
+        FloatingPointError: if the loss is not finite.
+    """
+    import torch
+    from diffusers.models.attention_processor import AttnProcessor
+
+    denoiser = start or build_denoiser(settings.seed)
+    # The backward pass of fused attention is several times slower in bfloat16.
+    denoiser.unet.set_attn_processor(AttnProcessor())
+    parts = [part.train().requires_grad_(True) for part in denoiser.parts().values()]
+    weights = [p for part in parts for p in part.parameters()]
+    optimizer = torch.optim.AdamW(
+        weights, lr=settings.lr, betas=(0.9, 0.99), weight_decay=0.01, fused=True
+    )
+    average = Average(denoiser)
+    state = Path(settings.work) / "state.pt" if settings.work else None
+    first = _resume(state, denoiser, optimizer, average) if state else 0
+    recent: list[float] = []
+    for step in watch(range(first, settings.steps), "denoiser", settings.steps - first, "steps"):
+        for group in optimizer.param_groups:
+            warmup = min(WARMUP, settings.steps)
+            group["lr"] = settings.lr * one_cycle(step, settings.steps, warmup)
+        loss = _loss(denoiser, moments, scale, factors, settings, step)
+        if not torch.isfinite(loss):
+            raise FloatingPointError("the denoiser's loss is not finite: lower lr")
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(weights, 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        average.update(denoiser, min(settings.decay, (1 + step) / (10 + step)))
+        recent.append(float(loss.detach()))
+        if (step + 1) % settings.save_every == 0:
+            say(f"step {step + 1}: loss {np.mean(recent[-500:]):.4f}")
+            on_save(average.denoiser(denoiser), step + 1)
+            if state:
+                _save_state(state, step + 1, denoiser, optimizer, average)
+    return average.denoiser(denoiser)
+
+
+def _loss(
+    denoiser: Denoiser,
+    moments: Tensor,
+    scale: float,
+    factors: list[Factors],
+    settings: DiffusionSettings,
+    step: int,
+) -> Tensor:
+    """Return the mean squared error of v (Salimans & Ho, 2022) for a step's scenes and times."""
+    import torch
+
+    rng = generator(settings.seed, "zoo", "unet", step)
+    rows = rng.choice(len(moments), settings.batch_size, replace=False)
+    texts = wordings(settings.seed, step, [factors[row] for row in rows], settings.full_every)
+    dropped = rng.random(len(texts)) < settings.drop_text
+    texts = ["" if drop else text for text, drop in zip(texts, dropped, strict=True)]
+    mean, log_variance = moments[torch.from_numpy(rows)].float().chunk(2, dim=1)
+    draws = torch.from_numpy(rng.standard_normal((2, *mean.shape), dtype=np.float32))
+    latents = scale * (mean + (log_variance / 2).exp() * draws[0])
+    kept = build_scheduler().alphas_cumprod
+    if step < settings.focus_from:
+        drawn = rng.integers(len(kept), size=len(rows))
+    else:
+        # Logit-normal times (Esser et al., 2024), a little towards the noise: a subject's outline
+        # is decided there, while the ends of the range cost most of the loss and teach little.
+        drawn = (len(kept) / (1 + np.exp(-rng.normal(0.3, 0.9, len(rows))))).astype(np.int64)
+    times = torch.from_numpy(drawn)
+    signal = kept[times].sqrt()[:, None, None, None]
+    noise = (1 - kept[times]).sqrt()[:, None, None, None]
+    noisy = signal * latents + noise * draws[1]
+    target = signal * draws[1] - noise * latents
+    with torch.autocast("cpu", torch.bfloat16):
+        said = denoiser.text_encoder(tokenize(denoiser.tokenizer, texts))[0]
+        shown = denoiser.unet(noisy, times, said).sample
+    return (shown.float() - target).square().mean()
+
+
+def _save_state(
+    path: Path, step: int, denoiser: Denoiser, optimizer: Any, average: Average
+) -> None:
+    import torch
+
+    weights = {name: part.state_dict() for name, part in denoiser.parts().items()}
+    state = {
+        "step": step,
+        "weights": weights,
+        "optimizer": optimizer.state_dict(),
+        "average": average.weights,
+    }
+    with replace_file(path, path.with_suffix(".tmp")) as handle:
+        torch.save(state, handle)
+
+
+def _resume(path: Path, denoiser: Denoiser, optimizer: Any, average: Average) -> int:
+    """Load an interrupted run's state, if there is one; return the next step."""
+    import torch
+
+    if not path.exists():
+        return 0
+    state = torch.load(path, weights_only=True)
+    for name, part in denoiser.parts().items():
+        part.load_state_dict(state["weights"][name])
+    optimizer.load_state_dict(state["optimizer"])
+    average.weights = state["average"]
+    return int(state["step"])

@@ -1,0 +1,192 @@
+"""The three training loops: masked words, next words, captions of one image."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from cfaug.core.rng import derive, generator
+from cfaug.shapescapes.zoo.fitting import FittingSettings, Rates, fit
+from cfaug.shapescapes.zoo.language.corpus import batches, encode, pad
+from cfaug.shapescapes.zoo.language.models import (
+    SPECIAL,
+    build_causal,
+    build_masked,
+    build_sentence,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import (
+        BertForMaskedLM,
+        BertModel,
+        GPT2LMHeadModel,
+        PreTrainedModel,
+        PreTrainedTokenizerFast,
+    )
+
+    from cfaug.shapescapes.zoo.language.settings import LanguageSettings
+
+Batch = TypeVar("Batch")
+PAD, MASK = SPECIAL.index("[PAD]"), SPECIAL.index("[MASK]")
+IGNORED = -100
+"""The target that torch's cross-entropy ignores."""
+
+
+def train_masked(
+    settings: LanguageSettings, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]
+) -> BertForMaskedLM:
+    """Train a masked language model (Devlin et al., 2019); every chosen word becomes ``[MASK]``.
+
+    BERT's random and unchanged words are left out, as an editor only fills masks.
+    """
+    rows = encode(tokenizer, texts)
+    rng = generator(settings.seed, "zoo", "language", "masked")
+
+    def hide() -> Iterable[tuple[Tensor, Tensor]]:
+        for ids in _passes(rows, settings.masked_epochs, settings.batch_size, rng):
+            yield mask(ids, settings.mask_share, rng)
+
+    def loss(model: PreTrainedModel, batch: tuple[Tensor, Tensor]) -> Tensor:
+        from torch.nn import functional
+
+        ids, targets = batch
+        states = model.bert(ids, attention_mask=ids != PAD).last_hidden_state
+        asked = targets != IGNORED
+        return functional.cross_entropy(model.cls(states[asked]), targets[asked])
+
+    _seed(settings.seed, "masked")
+    model = build_masked(len(tokenizer) - len(SPECIAL))
+    steps = settings.masked_epochs * _count(rows, settings.batch_size)
+    _optimise(model, hide(), loss, settings, steps, "masked words")
+    return model.eval()
+
+
+def mask(ids: np.ndarray, share: float, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+    """Mask a share of the words, at least one in each row.
+
+    Returns ids and targets, both int64 (rows, longest); targets are ``IGNORED`` at other words.
+    """
+    import torch
+
+    words = ids >= len(SPECIAL)
+    chance = np.where(words, rng.random(ids.shape), np.inf)
+    hide = words & ((chance < share) | (chance == chance.min(1, keepdims=True)))
+    shown = torch.from_numpy(np.where(hide, MASK, ids))
+    return shown, torch.from_numpy(np.where(hide, ids, IGNORED))
+
+
+def train_causal(
+    settings: LanguageSettings, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]
+) -> GPT2LMHeadModel:
+    """Train a causal language model; each caption is between two ``<|endoftext|>``."""
+    end = SPECIAL.index("<|endoftext|>")
+    rows = [[end, *row, end] for row in encode(tokenizer, texts)]
+    rng = generator(settings.seed, "zoo", "language", "causal")
+
+    def stream() -> Iterable[Tensor]:
+        import torch
+
+        return map(
+            torch.from_numpy, _passes(rows, settings.causal_epochs, settings.batch_size, rng)
+        )
+
+    def loss(model: PreTrainedModel, ids: Tensor) -> Tensor:
+        from torch.nn import functional
+
+        shown, targets = ids[:, :-1], ids[:, 1:]
+        asked = targets != PAD
+        states = model.transformer(shown, attention_mask=shown != PAD).last_hidden_state
+        return functional.cross_entropy(model.lm_head(states[asked]), targets[asked])
+
+    _seed(settings.seed, "causal")
+    model = build_causal(len(tokenizer) - len(SPECIAL))
+    steps = settings.causal_epochs * _count(rows, settings.batch_size)
+    _optimise(model, stream(), loss, settings, steps, "next words")
+    return model.eval()
+
+
+def train_sentence(
+    settings: LanguageSettings,
+    tokenizer: PreTrainedTokenizerFast,
+    groups: Sequence[Sequence[str]],
+) -> BertModel:
+    """Train a sentence encoder, with two captions of one image as a positive pair.
+
+    The loss is the symmetric contrastive one of CLIP, on cosines (sentence-transformers' multiple
+    negatives ranking; Henderson et al., 2017).
+    """
+    rows = [encode(tokenizer, group) for group in groups if len(group) > 1]
+    rng = generator(settings.seed, "zoo", "language", "sentence")
+
+    def pairs() -> Iterable[tuple[Tensor, Tensor]]:
+        import torch
+
+        for _ in range(settings.sentence_steps):
+            chosen = rng.choice(len(rows), min(settings.batch_size, len(rows)), replace=False)
+            both = [rng.choice(len(rows[i]), 2, replace=False) for i in chosen]
+            first, second = (
+                [rows[i][pair[side]] for i, pair in zip(chosen, both, strict=True)]
+                for side in (0, 1)
+            )
+            yield torch.from_numpy(pad(first, PAD)), torch.from_numpy(pad(second, PAD))
+
+    def loss(model: PreTrainedModel, batch: tuple[Tensor, Tensor]) -> Tensor:
+        import torch
+        from torch.nn import functional
+
+        one, other = (embed(model, ids) for ids in batch)
+        sims = one @ other.T / settings.temperature
+        truth = torch.arange(len(sims))
+        return (functional.cross_entropy(sims, truth) + functional.cross_entropy(sims.T, truth)) / 2
+
+    _seed(settings.seed, "sentence")
+    model = build_sentence(len(tokenizer) - len(SPECIAL))
+    _optimise(model, pairs(), loss, settings, settings.sentence_steps, "sentences")
+    return model.eval()
+
+
+def embed(model: PreTrainedModel, ids: Tensor) -> Tensor:
+    """Return unit sentence embeddings (rows, dim): the mean over a row's tokens, normalised."""
+    from torch.nn import functional
+
+    shown = (ids != PAD)[..., None]
+    states = model(ids, attention_mask=shown[..., 0]).last_hidden_state
+    return functional.normalize((states * shown).sum(1) / shown.sum(1), dim=-1)
+
+
+def _passes(
+    rows: Sequence[Sequence[int]], epochs: int, batch_size: int, rng: np.random.Generator
+) -> Iterator[np.ndarray]:
+    """Yield padded batches of ids (rows, longest), with every row once in an epoch."""
+    for _ in range(epochs):
+        for chosen in batches([len(row) for row in rows], batch_size, rng):
+            yield pad([rows[i] for i in chosen], PAD)
+
+
+def _seed(seed: int, name: str) -> None:
+    import torch
+
+    torch.manual_seed(derive(seed, "zoo", "language", "weights", name) % 2**63)
+
+
+def _count(rows: Sequence[object], batch_size: int) -> int:
+    return -(-len(rows) // batch_size)
+
+
+def _optimise(
+    model: PreTrainedModel,
+    stream: Iterable[Batch],
+    loss: Callable[[PreTrainedModel, Batch], Tensor],
+    settings: LanguageSettings,
+    steps: int,
+    what: str,
+) -> None:
+    """Train on a stream of batches, one for each step."""
+    model.train()
+    given = iter(stream)
+    rates = {one.name: getattr(settings, one.name) for one in fields(Rates)}
+    fit(model, lambda _: loss(model, next(given)), FittingSettings(steps=steps, **rates), what)

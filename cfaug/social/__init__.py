@@ -1,0 +1,1 @@
+"""Social bias (SocialCounterfactuals): skewed retrieval for neutral prompts, grids, pronouns."""

@@ -1,0 +1,315 @@
+"""Do images show what their captions asked for? A dual encoder is prompted with each value.
+
+SocialCounterfactuals, A.4: an image shows whichever of "A male person" and "A female person" is
+more similar to it. This tests the images if the model is trusted, and the model if people have
+labelled the images. The items, one row per image:
+
+* ``item``: ``<set>_<member>``; ``cluster``: its set; ``image``: digest of its bytes;
+* ``subject``, ``subject_type``, ``grid``; ``label``: all values of its attributes, separated by
+  spaces; ``asked``: the value its caption asked for;
+* ``truth``: what it shows: ``asked``, or people's answer where ``labels`` are given; null if it is
+  left out, with the reason in ``left_out``;
+* ``predicted``: the value whose prompt is most similar; null on a tie, which is left out;
+  ``accuracy``: whether that is the truth, 0 or 1; ``margin``: cosine of the truth's prompt minus
+  the largest other; ``scores``: cosines by value, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from cfaug.annotation.human_answers import HumanAnswers, read_human_answers
+from cfaug.core.errors import UserError
+from cfaug.core.messages import say
+from cfaug.core.read_with import GIVEN, ReadWith
+from cfaug.core.types import CLUSTER, ITEM, Evaluation, Outcome
+from cfaug.editing.templates import right_articles
+from cfaug.evaluate.embed import Pixels, embed_images, embed_texts
+from cfaug.evaluate.feature_cache import image_keys
+from cfaug.evaluate.fingerprint import fingerprint
+from cfaug.evaluate.source import SourceBenchmark
+from cfaug.social.grid_sets import GridImages, GridSets, Invalid, read_grid_sets
+from cfaug.stats.confusion import class_scores, confusion_matrix
+from cfaug.stats.ranking import Candidates, first_equal
+
+if TYPE_CHECKING:
+    from cfaug.core.protocols import DualEncoder
+    from cfaug.data.index import Index
+    from cfaug.evaluate.cached_model import CachedEncoder
+    from cfaug.evaluate.context import EvaluationContext
+
+VALUE, SUBJECT = "{value}", "{subject}"
+TIE = "its prompts are equally similar, as when a model knows no word of them"
+AS_ASKED, LEFT_OUT = "asked", "left_out"
+"""Meanings of people's answers: the image shows the value in its caption; it is left out."""
+
+
+@dataclass
+class AttributeDetector(SourceBenchmark):
+    """Precision, recall and F1 of one attribute's values, predicted by prompts.
+
+    Args:
+        data: sets of attribute grids.
+        name: the name in tables, ending in "_attribute_detector"; ``None`` takes the folder's.
+        batch_size: number of images or prompts embedded at once.
+        without_leaks: whether to leave out sets that the run was trained on; otherwise they are
+            only reported.
+        attribute: the attribute to predict; grids without it are skipped.
+        template: the prompt of each value, with ``{value}`` and optionally ``{subject}``; "a"
+            becomes "an" before a vowel.
+        prompts: {value: a prompt, or a list of prompts to average as unit embeddings}; ``None``
+            uses ``template``.
+        grids: names of the grids to use; ``None`` uses all with the attribute.
+        labels: people's answers about the images (``labels.jsonl`` of ``annotate=read``); only
+            these images are used. With ``None`` the truth is the value in each caption.
+        answers: {people's answer: its meaning, which is a value, ``asked`` or ``left_out``}.
+        invalid: ``refuse`` or ``leave_out`` sets that are incomplete or outside of their grid.
+    """
+
+    attribute: str = "gender"
+    template: str = "A {value} person"
+    prompts: Mapping[str, str | Sequence[str]] | None = None
+    grids: Sequence[str] | None = None
+    labels: str | None = None
+    answers: Mapping[str, str] = field(default_factory=dict)
+    invalid: Invalid = "refuse"
+
+    kind: ClassVar[str] = "attribute_detector"
+    whole_sets: ClassVar[bool] = True
+    read_with: ClassVar[ReadWith] = {
+        "template": {"prompts": (None,)},
+        "answers": {"labels": GIVEN},
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if VALUE not in self.template:
+            raise UserError(
+                f"benchmark.template={self.template!r} is invalid: {VALUE} is missing, where the "
+                "value goes"
+            )
+
+    def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
+        """Store the data that ``run`` evaluates."""
+        self.ask(read_grid_sets(index, rows, self.invalid))
+
+    def ask(self, sets: GridSets) -> Self:
+        """Ask about sets, and return this benchmark.
+
+        Args:
+            sets: complete sets of one or several attribute grids.
+
+        Raises:
+            UserError: if no grid has the attribute, a named grid is missing, a value has no prompt
+                or a prompt no value, or people's answers do not fit.
+        """
+        self._sets = sets
+        asked = list(sets.grids) if self.grids is None else list(self.grids)
+        unknown = [name for name in asked if name not in sets.grids]
+        if unknown:
+            raise UserError(
+                f"benchmark.grids: {unknown[0]!r} is missing in {sets.index.source}: choose from "
+                f"{', '.join(sets.grids)}"
+            )
+        self._grids = [sets.grids[n] for n in asked if self.attribute in sets.grids[n].attributes]
+        if not asked:
+            raise UserError("benchmark.grids=[] is invalid: name some, or null for all")
+        if not self._grids:
+            there = {name for grid in sets.grids.values() for name in grid.attributes}
+            raise UserError(
+                f"benchmark.attribute={self.attribute} is invalid: the grids of "
+                f"{sets.index.source} have {', '.join(sorted(there))}"
+            )
+        values = (grid.attributes[self.attribute] for grid in self._grids)
+        self.class_names = list(dict.fromkeys(value for own in values for value in own))
+        self._check_prompts()
+        self._rows = np.concatenate([grid.rows for grid in self._grids])
+        self._images = Pixels(sets.index, self._rows)
+        self._said = self._read_answers()
+        return self
+
+    def _check_prompts(self) -> None:
+        if self.prompts is None:
+            return
+        for found, what in (
+            (set(self.prompts) - set(self.class_names), "is not a value of the attribute"),
+            (set(self.class_names) - set(self.prompts), "has no prompt"),
+        ):
+            if found:
+                raise UserError(
+                    f"benchmark.prompts: {sorted(found)[0]!r} {what}; {self.attribute} has "
+                    f"{', '.join(self.class_names)}"
+                )
+        empty = [value for value, texts in self.prompts.items() if not texts]
+        if empty:
+            raise UserError(f"benchmark.prompts: the prompt of {empty[0]!r} is empty")
+
+    def _read_answers(self) -> HumanAnswers | None:
+        if self.labels is None:
+            return None
+        choices = (AS_ASKED, LEFT_OUT, *self.class_names)
+        wrong = [(n, v) for n, v in self.answers.items() if v not in choices]
+        if wrong or not self.answers:
+            shown = "it is empty" if not wrong else f"{wrong[0][0]} is {wrong[0][1]!r}"
+            raise UserError(
+                f"benchmark.answers is invalid, {shown}: the meaning of an answer is one of "
+                f"{', '.join(choices)}"
+            )
+        said = read_human_answers(self.labels, self.answers)
+        index = self._sets.index
+        said.check_images([index.key(row) for row in range(len(index))], index.source)
+        return said
+
+    @property
+    def data_hash(self) -> str:
+        """A hash of the data and settings, so that a result is not taken for another test's."""
+        prompts = json.dumps(self.prompts and dict(self.prompts), sort_keys=True, default=list)
+        said = "" if self._said is None else self._said.hash
+        answers = json.dumps(dict(self.answers), sort_keys=True) if said else ""
+        index = self._sets.index.hash_with(["attributes", "grid", "subject"])
+        return fingerprint(
+            index, self._rows, self.attribute, self.template, prompts, said, answers,
+            self.class_names,
+        )  # fmt: skip
+
+    def run(self, encoder: DualEncoder | CachedEncoder) -> Evaluation:
+        """Return accuracy, in total and by label, and precision, recall and F1 by value.
+
+        Raises:
+            UserError: if no image is left.
+        """
+        items = self._items()
+        scores = self._scores(encoder, items[SUBJECT.strip("{}")])
+        number = {value: at for at, value in enumerate(self.class_names)}
+        truth = np.array([-1 if one is None else number[one] for one in items["truth"]])
+        predicted = scores.argmax(axis=1)
+        ties = (scores == scores.max(axis=1, keepdims=True)).sum(axis=1) > 1
+        items["left_out"] = [
+            (TIE if tie else None) if reason is None else reason
+            for reason, tie in zip(items["left_out"], ties.tolist(), strict=True)
+        ]
+        counted = (truth >= 0) & ~ties
+        if not counted.any():
+            raise UserError(f"{self.name}: no image is left: {items['left_out'][0]}")
+        own = np.where(counted, truth, 0)
+        picked = scores[np.arange(len(own)), own]
+        others = np.where(np.arange(len(number)) == own[:, None], -np.inf, scores).max(axis=1)
+        items |= {
+            "predicted": [
+                None if tie else self.class_names[at]
+                for at, tie in zip(predicted.tolist(), ties.tolist(), strict=True)
+            ],
+            "accuracy": np.where(counted, predicted == truth, np.nan),
+            "margin": np.where(counted, picked - others, np.nan),
+            "scores": [
+                json.dumps(dict(zip(self.class_names, map(float, row), strict=True)))
+                for row in scores
+            ],
+        }
+        self._say_left_out(items["left_out"])
+        return Evaluation(self._outcomes(items, truth[counted], predicted[counted]), items)
+
+    def _items(self) -> dict[str, Any]:
+        """Return the columns that do not depend on a model."""
+        sets, index = self._sets, self._sets.index
+        columns: dict[str, list[Any]] = {
+            name: [] for name in ("subject", "subject_type", "grid", CLUSTER, "label", "asked")
+        }
+        for grid in self._grids:
+            codes, labels = grid.label(list(grid.attributes))
+            columns["subject"] += [sets.subjects[at] for at in grid.subjects.tolist()]
+            columns["subject_type"] += [sets.subject_types[at] for at in grid.subjects.tolist()]
+            columns["grid"] += [grid.name] * len(grid.rows)
+            columns[CLUSTER] += [sets.set_names[at] for at in grid.sets.tolist()]
+            columns["label"] += [labels[code] for code in codes.tolist()]
+            columns["asked"] += self._asked(grid)
+        names = [index.key(int(row)) for row in self._rows]
+        truth, reasons = self._truth(names, columns["asked"])
+        digests = [digest.hex() for digest in image_keys(index, self._rows)]
+        return {ITEM: names, **columns, "image": digests, "truth": truth, "left_out": reasons}
+
+    def _asked(self, grid: GridImages) -> list[str]:
+        values = grid.attributes[self.attribute]
+        column = list(grid.attributes).index(self.attribute)
+        return [values[code] for code in grid.values[:, column].tolist()]
+
+    def _truth(
+        self, names: Sequence[str], asked: Sequence[str]
+    ) -> tuple[list[str | None], list[str | None]]:
+        """Return the value that each image shows, and the reason for each that is left out."""
+        if self._said is None:
+            return list(asked), [None] * len(asked)
+        truth: list[str | None] = []
+        reasons: list[str | None] = []
+        for name, value in zip(names, asked, strict=True):
+            label = self._said.labels.get(name)
+            shows = LEFT_OUT if label is None else self.answers[label]
+            reason = "nobody said, or no majority" if label is None else f"people said: {label}"
+            truth.append({AS_ASKED: value, LEFT_OUT: None}.get(shows, shows))
+            reasons.append(reason if shows == LEFT_OUT else None)
+        return truth, reasons
+
+    def _scores(self, encoder: DualEncoder | CachedEncoder, subjects: Sequence[str]) -> np.ndarray:
+        """Return the cosine of each image with each value's prompt, float64 (images, values)."""
+        images = embed_images(encoder, self._images, self.batch_size)
+        per_subject = SUBJECT in self.template and self.prompts is None
+        order = list(dict.fromkeys(subjects)) if per_subject else [""]
+        texts = [self._texts(value, subject) for subject in order for value in self.class_names]
+        flat = embed_texts(encoder, [one for own in texts for one in own], self.batch_size)
+        ends = np.cumsum([len(own) for own in texts])
+        means = np.stack([own.mean(axis=0) for own in np.split(flat, ends[:-1])])
+        means /= np.linalg.norm(means, axis=1, keepdims=True)
+        if not per_subject:
+            return self._compare(images, means)
+        scores = np.empty((len(images), len(self.class_names)))
+        named = np.array(subjects)
+        for subject, own in zip(order, np.split(means, len(order)), strict=True):
+            rows = named == subject
+            scores[rows] = self._compare(images[rows], own)
+        return scores
+
+    @staticmethod
+    def _compare(images: np.ndarray, prompts: np.ndarray) -> np.ndarray:
+        """Return cosines, float64 (images, prompts); prompts of equal vectors tie exactly."""
+        return Candidates(prompts, first_equal(prompts)).score(images).astype(np.float64)
+
+    def _texts(self, value: str, subject: str) -> list[str]:
+        if self.prompts is not None:
+            own = self.prompts[value]
+            return [own] if isinstance(own, str) else list(own)
+        filled = self.template.replace(VALUE, value).replace(SUBJECT, subject)
+        return [right_articles(filled)]
+
+    def _outcomes(
+        self, items: Mapping[str, Any], truth: np.ndarray, predicted: np.ndarray
+    ) -> list[Outcome]:
+        hits = np.asarray(items["accuracy"])
+        found = [self.outcome("accuracy", float(np.nanmean(hits)), int((~np.isnan(hits)).sum()))]
+        matrix = confusion_matrix(truth, predicted, len(self.class_names))
+        for value, one in zip(self.class_names, class_scores(matrix), strict=True):
+            for metric in ("precision", "recall", "f1"):
+                score = getattr(one, metric)
+                n = one.predicted if metric == "precision" else one.support
+                if not np.isnan(score):
+                    found.append(Outcome(str(self.name), metric, score, n, by={"value": value}))
+        grids, labels = np.array(items["grid"]), np.array(items["label"])
+        for grid in self._grids:
+            for label in grid.label(list(grid.attributes))[1]:
+                own = hits[(grids == grid.name) & (labels == label)]
+                own = own[~np.isnan(own)]
+                if len(own):
+                    by = {"grid": grid.name, "label": label}
+                    mean = float(own.mean())
+                    found.append(Outcome(str(self.name), "accuracy", mean, len(own), by=by))
+        return found
+
+    def _say_left_out(self, reasons: Sequence[str | None]) -> None:
+        counts = {reason: reasons.count(reason) for reason in dict.fromkeys(reasons) if reason}
+        if counts:
+            told = "; ".join(f"{reason} ({count:,})" for reason, count in counts.items())
+            say(f"{self.name}: {sum(counts.values()):,} images are left out: {told}")

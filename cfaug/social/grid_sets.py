@@ -1,0 +1,330 @@
+"""Sets of attribute grids as columns: each image's subject and the attributes in its caption.
+
+Sets from all origins (``recipe=social``, the Hub's SocialCounterfactuals, the oracle) describe
+themselves in the same way (``cfaug.core.grids``); benchmarks read only ``GridSets``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from cfaug.core.errors import UserError
+from cfaug.core.grids import (
+    ATTRIBUTES,
+    GRID,
+    NEUTRAL,
+    PREFIX,
+    SUBJECT,
+    SUBJECT_TYPE,
+    TEXTS,
+    combinations,
+    require_attributes,
+)
+from cfaug.core.validation import check
+from cfaug.data.index.examples import IndexedImage
+from cfaug.social.grid_checks import find_mistake
+
+if TYPE_CHECKING:
+    from cfaug.data.index import Index
+
+Invalid = Literal["refuse", "leave_out"]
+"""What to do with sets that do not have one image for each combination of the grid."""
+
+NAMED = 3
+"""Sets that an error names."""
+
+Composition = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class GridImages:
+    """The images of one grid, set by set.
+
+    Attributes:
+        name: the grid's name.
+        attributes: {attribute: its values}, both in the grid's order.
+        rows: the images' rows of the index, int64 (images,), ascending.
+        sets: the position of each image's set in ``GridSets.set_names``, int64 (images,).
+        subjects: the position of each image's subject in ``GridSets.subjects``, int64 (images,).
+        values: the position of each attribute's value among its values, int64 (images, attributes).
+    """
+
+    name: str
+    attributes: Mapping[str, tuple[str, ...]]
+    rows: np.ndarray
+    sets: np.ndarray
+    subjects: np.ndarray
+    values: np.ndarray
+
+    def label(self, names: Sequence[str]) -> tuple[np.ndarray, list[str]]:
+        """Return each image's label by some attributes.
+
+        Args:
+            names: attribute names: one for marginal labels, all for intersectional ones.
+
+        Returns:
+            The number of each image's label, int64 (images,), and the labels: every combination,
+            the first attribute in the outer loop, values joined by a space, or by " + " if two
+            labels would be the same.
+
+        Raises:
+            UserError: for an attribute that the grid lacks, or if no attribute is named.
+        """
+        unknown = [name for name in names if name not in self.attributes]
+        if unknown or not names:
+            wrong = f"{unknown[0]!r} is not one of them" if unknown else "none given"
+            raise UserError(
+                f"labels of the grid {self.name}: {wrong}; choose from its attributes "
+                f"{', '.join(self.attributes)}"
+            )
+        order = list(self.attributes)
+        codes = np.zeros(len(self.rows), np.int64)
+        for name in names:
+            codes = codes * len(self.attributes[name]) + self.values[:, order.index(name)]
+        every = combinations({name: self.attributes[name] for name in names})
+        labels = [" ".join(one.values()) for one in every]
+        if len(set(labels)) < len(labels):
+            labels = [" + ".join(one.values()) for one in every]
+        return codes, labels
+
+
+@dataclass(frozen=True)
+class GridSets:
+    """Whole sets of one or several grids.
+
+    Attributes:
+        index: the source.
+        grids: {name: images of the grid}, in the order of the source.
+        subjects: the subjects in lower case, in the order of the source.
+        subject_types: the type of each subject.
+        set_names: the key of each set, the unit of a bootstrap.
+        set_prompts: the neutral prompt of each set, its caption without attributes.
+        set_prefixes: the prefix of each set's captions.
+        left_out: {key of a set that is left out: the reason}.
+    """
+
+    index: Index
+    grids: Mapping[str, GridImages]
+    subjects: tuple[str, ...]
+    subject_types: tuple[str, ...]
+    set_names: tuple[str, ...]
+    set_prompts: tuple[str, ...]
+    set_prefixes: tuple[str, ...]
+    left_out: Mapping[str, str]
+
+    def image(self, row: int) -> IndexedImage:
+        """Return a handle on the image of a row of the index, with its digest."""
+        return IndexedImage(self.index, row)
+
+    def prompts(self, grid: GridImages, subject: int) -> list[str]:
+        """Return the neutral prompts of a subject, one for each prefix, in the source's order.
+
+        Args:
+            grid: the grid of the sets to look at.
+            subject: the subject's position in ``subjects``.
+        """
+        sets = np.unique(grid.sets[grid.subjects == subject])
+        return list(dict.fromkeys(self.set_prompts[number] for number in sets.tolist()))
+
+
+def read_grid_sets(
+    index: Index, rows: np.ndarray | None = None, invalid: Invalid = "refuse"
+) -> GridSets:
+    """Read the attributes of a source's images, and check that the sets are complete.
+
+    A grid's combinations are those of the composition that most of its sets have.
+
+    Args:
+        index: an index of shards, of SocialCounterfactuals' parquet files, or of any other source
+            of such sets.
+        rows: the rows to use, of whole sets; ``None`` for all.
+        invalid: ``refuse`` or ``leave_out`` (with the reason) sets that are incomplete, have a
+            duplicated combination, or one outside of their grid.
+
+    Raises:
+        UserError: if a row lacks valid columns of a grid; naming the sets, if some are refused or
+            all are left out.
+    """
+    check(invalid, Invalid, "invalid")
+    table = _Table(index, np.arange(len(index)) if rows is None else np.sort(rows))
+    left_out = table.find_invalid()
+    if left_out and (invalid == "refuse" or len(left_out) == len(table.names)):
+        raise UserError(_refusal(index.source, left_out, len(table.names)))
+    return table.build(left_out)
+
+
+def _refusal(source: str, left_out: Mapping[str, str], sets: int) -> str:
+    named = "; ".join(f"{key}: {reason}" for key, reason in list(left_out.items())[:NAMED])
+    more = "; ..." if len(left_out) > NAMED else ""
+    return (
+        f"{source}: {len(left_out)} of {sets} sets are invalid: {named}{more}. A set has one image "
+        "for each combination of its grid: make or fetch them again, or ask about the others with "
+        "benchmark.invalid=leave_out"
+    )
+
+
+def _unshown(index: Index, row: int, name: str = SUBJECT) -> str:
+    """Say which image lacks a column of its grid, and why if its other columns show it."""
+    said = f"{index.image_name(row)} has no {name}: it is of no grid"
+    a1, a2 = (index.extra_row(row).get(column) for column in ("a1", "a2"))
+    if a1 is None or a2 is None:
+        return said
+    return (
+        f"{said}, as its caption {index.text(row)[:200]!r} does not have its a1 and a2, {a1!r} and "
+        f"{a2!r}, one after the other before a subject: correct the row, or remove its set"
+    )
+
+
+class _Table:
+    """The columns of an index that describe grids, row by row and set by set."""
+
+    def __init__(self, index: Index, rows: np.ndarray) -> None:
+        missing = [name for name in (*TEXTS, ATTRIBUTES) if name not in index.extra_names]
+        if missing and {"a1", "a2"} <= set(index.extra_names):
+            raise UserError(_unshown(index, 0))
+        if missing:
+            raise UserError(
+                f"{index.source} holds no sets of attribute grids: the column {missing[0]!r} is "
+                "missing. Name shards that `python generate.py recipe=social` made, or the folder "
+                "of SocialCounterfactuals' parquet files"
+            )
+        if not len(rows):
+            raise UserError(f"{index.source}: no row is selected")
+        self.index, self.rows = index, rows
+        _, self.first, self.place = np.unique(
+            np.asarray(index.sets)[rows], return_index=True, return_inverse=True
+        )
+        self.names = [index.key(int(rows[at])).rpartition("_")[0] for at in self.first.tolist()]
+        self.texts = {name: self._column(name) for name in TEXTS}
+        codes, encoded = self._column(ATTRIBUTES)
+        _, first = np.unique(codes, return_index=True)
+        rows_of = self.rows[first].tolist()
+        self.codes = codes
+        self.known = [self._attributes(*one) for one in zip(encoded, rows_of, strict=True)]
+
+    def _column(self, name: str) -> tuple[np.ndarray, list[str]]:
+        """Return the number of each row's value, int64 (rows,), and the values.
+
+        Raises:
+            UserError: if a value is not text.
+        """
+        import pyarrow as pa
+
+        column = self.index.extra(name)
+        if name != ATTRIBUTES:
+            self._require_texts(name)
+        encoded = column.take(pa.array(self.rows)).combine_chunks().dictionary_encode()
+        if encoded.null_count:
+            row = int(self.rows[int(np.flatnonzero(encoded.is_null())[0])])
+            raise UserError(_unshown(self.index, row, name))
+        return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist()
+
+    def _require_texts(self, name: str) -> None:
+        """Refuse a column with values other than texts, which would be read as JSON."""
+        import pyarrow as pa
+
+        column = self.index.extra(name)
+        row = int(self.rows[0])
+        shown = column[row].as_py()
+        if pa.types.is_string(column.type) and self.index.extra_row(row).get(name) == shown:
+            return
+        every = ((int(row), self.index.extra_row(int(row)).get(name)) for row in self.rows)
+        row, value = next(one for one in every if not isinstance(one[1], str))
+        raise UserError(f"{self.index.image_name(row)}: {name} should be a text, not {value!r}")
+
+    def _attributes(self, text: str, row: int) -> dict[str, str]:
+        where = self.index.image_name(row)
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{where}: attributes {text!r} are no JSON: {error}") from error
+        return require_attributes(found, where)
+
+    def of_set(self, name: str) -> list[str]:
+        """Return one text per set: that of its first member."""
+        codes, values = self.texts[name]
+        return [values[code] for code in codes[self.first].tolist()]
+
+    @cached_property
+    def compositions(self) -> list[Composition]:
+        """The composition of each set: the number of each member's attributes, in order."""
+        ends = [*self.first[1:].tolist(), len(self.rows)]
+        codes = self.codes.tolist()
+        return [tuple(codes[a:b]) for a, b in zip(self.first.tolist(), ends, strict=True)]
+
+    @cached_property
+    def values(self) -> dict[str, dict[str, tuple[str, ...]]]:
+        """The values of each grid's attributes, as in most of its sets."""
+        counts: dict[str, Counter[Composition]] = {}
+        for grid, composition in zip(self.of_set(GRID), self.compositions, strict=True):
+            counts.setdefault(grid, Counter())[composition] += 1
+        found = {}
+        for grid, count in counts.items():
+            usual = [self.known[code] for code in count.most_common(1)[0][0]]
+            names = list(usual[0])
+            found[grid] = {n: tuple(dict.fromkeys(o[n] for o in usual if n in o)) for n in names}
+        return found
+
+    def find_invalid(self) -> dict[str, str]:
+        """Return why sets do not belong to their grid, by key."""
+        found: dict[str, str] = {}
+        for name, (codes, _) in self.texts.items():
+            for place in np.unique(self.place[codes != codes[self.first][self.place]]).tolist():
+                found.setdefault(self.names[place], f"its members differ in {name}")
+        reasons: dict[tuple[str, Composition], str | None] = {}
+        asked = zip(self.names, self.of_set(GRID), self.compositions, strict=True)
+        for name, grid, composition in asked:
+            if (grid, composition) not in reasons:
+                members = [self.known[code] for code in composition]
+                reasons[grid, composition] = find_mistake(members, self.values[grid])
+            reason = reasons[grid, composition]
+            if reason is not None:
+                found.setdefault(name, reason)
+        return found
+
+    def build(self, left_out: Mapping[str, str]) -> GridSets:
+        """Return the sets that are not left out."""
+        kept = np.array([name not in left_out for name in self.names])
+        new = np.cumsum(kept) - 1
+        subjects = [text.lower() for text in self.of_set(SUBJECT)]
+        names = list(dict.fromkeys(s for s, keep in zip(subjects, kept, strict=True) if keep))
+        number = {name: at for at, name in enumerate(names)}
+        subject_of = np.array([number.get(subject, -1) for subject in subjects])
+        types: dict[str, str] = {}
+        for subject, kind in zip(subjects, self.of_set(SUBJECT_TYPE), strict=True):
+            types.setdefault(subject, kind)
+        grids = np.array(self.of_set(GRID), object)
+        images = {}
+        for grid, values in self.values.items():
+            chosen = np.flatnonzero((kept & (grids == grid))[self.place])
+            if len(chosen):
+                place = self.place[chosen]
+                images[grid] = GridImages(
+                    grid, MappingProxyType(values), self.rows[chosen], new[place],
+                    subject_of[place], self._value_numbers(values, chosen),
+                )  # fmt: skip
+
+        def shown(texts: Sequence[str]) -> tuple[str, ...]:
+            return tuple(text for text, keep in zip(texts, kept, strict=True) if keep)
+
+        return GridSets(
+            self.index, MappingProxyType(images), tuple(names),
+            tuple(types[name] for name in names), shown(self.names), shown(self.of_set(NEUTRAL)),
+            shown(self.of_set(PREFIX)), MappingProxyType(dict(left_out)),
+        )  # fmt: skip
+
+    def _value_numbers(self, values: Mapping[str, Sequence[str]], chosen: np.ndarray) -> np.ndarray:
+        """Return the number of each value of chosen rows, int64 (rows, attributes)."""
+        number = {name: {v: at for at, v in enumerate(some)} for name, some in values.items()}
+        of_code = [
+            [places.get(one.get(n, ""), -1) for n, places in number.items()] for one in self.known
+        ]
+        return np.array(of_code, np.int64)[self.codes[chosen]]

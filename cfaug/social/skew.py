@@ -1,0 +1,309 @@
+"""Which labels does a model retrieve for neutral prompts? ``benchmark=skew``.
+
+Howard et al. (2023), sections 3 and 4. A subject's images of all prefixes and sets are ranked by
+their cosine to its neutral prompt, "A photo of a doctor"; the labels of the first K are compared
+with the pool's. Labels are the attributes that the generator was asked for, read from the sets'
+structured records, never parsed from captions.
+
+The items are one row per grid, labelling, K and subject; ``item`` is
+``<grid>/<labelling>/<subject>@ <K>``, ``cluster`` the subject. Lists are JSON, in the order of
+``labels``.
+
+* ``subject``, ``subject_type``, ``grid``, ``labelling`` (``race_gender``, ``gender``,
+  ``gender|race=White``), ``k``, ``n_pool`` images, ``n_sets``, ``n_labels``, ``labels``;
+* ``max_skew``; ``max_skew_chance``, the exact expected value for a random ranking of that pool, and
+  ``max_skew_chance_high``, its 95 % quantile; ``max_skew_excess``, the difference from chance;
+* ``p_permutation``: p of ``max_skew``, with labels permuted within sets (or over the pool: exact);
+  ``max_skew_null``: mean over those permutations; ``p_level``: probability of a ``p_permutation``
+  of at most 0.05 by chance; ``p_holm``: ``p_permutation`` corrected over the subjects;
+* ``max_skew_low``, ``max_skew_high``: percentile interval over sets drawn with replacement;
+* ``min_skew``, ``n_absent`` labels, ``skews`` of every label (by ``zeros``);
+* ``ndkl`` of the whole ranking, ``ndkl_chance``, ``ndkl_excess``;
+* ``bias``: for two labels, |first - second| / both; ``signed_bias``: with its sign;
+* ``gaps``, ``gap_low``, ``gap_high``, ``gap_p``: how far each label's cosine is above its set's
+  mean, paired over sets, with Student's interval; ``rank_gaps``, ...: the same for its rank in the
+  set (1 for the best, 0 for the last) above 1/2; ``score_gap``, ``rank_gap``: largest minus
+  smallest; ``rank_gap_chance``: expected if labels do not matter; ``rank_gap_excess``; ``p_gap``:
+  Friedman's test that labels do not matter within sets; ``p_gap_holm``;
+* ``top_counts``, ``pool_counts``: counts of the labels; ``top``: keys of the first images, at most
+  100;
+* ``left_out``: reason why a subject has no numbers, such as a pool smaller than K; else null.
+
+The rankings have one row per image: ``item`` is its key, ``cluster`` that of its set; ``grid``,
+``subject``, ``subject_type``; ``attributes`` as JSON; ``place``, 0 for the best of the subject's
+images in the grid, and ``score``, the cosine. They serve to compare models over subjects and sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+
+from cfaug.core.errors import UserError
+from cfaug.core.grids import ATTRIBUTES, TEXTS
+from cfaug.core.labellings import require_labellings
+from cfaug.core.progress import watch
+from cfaug.core.read_with import ReadWith
+from cfaug.core.types import Evaluation
+from cfaug.core.validation import Count, Seed
+from cfaug.editing.templates import placeholders, right_articles
+from cfaug.evaluate.embed import Pixels, embed_images, embed_texts
+from cfaug.evaluate.fingerprint import fingerprint
+from cfaug.evaluate.model_page import WritesModelPage
+from cfaug.evaluate.source import SourceBenchmark
+from cfaug.social.grid_sets import GridImages, GridSets, Invalid, read_grid_sets
+from cfaug.social.skew_judging import Compat, Judging, Permute
+from cfaug.social.skew_metrics import ALPHA, Zeros
+from cfaug.social.skew_outcomes import outcomes
+from cfaug.social.skew_ranking import label_grid, rank_subject, ranking_columns
+from cfaug.social.skew_rows import RankedSubject, item_columns, measure
+from cfaug.social.skew_summary import summarise
+
+if TYPE_CHECKING:
+    from cfaug.core.protocols import DualEncoder
+    from cfaug.data.index import Index
+    from cfaug.evaluate.cached_model import CachedEncoder
+    from cfaug.evaluate.context import EvaluationContext
+    from cfaug.report.model_pages import ImageSource, ModelPage
+    from cfaug.social.skew_items import SkewItems
+
+Subjects = Literal["all", "unseen"]
+Prompts = Literal["raw_mean", "unit_mean"]
+
+
+@dataclass
+class Skew(WritesModelPage, SourceBenchmark):
+    """Skew of the images retrieved for neutral prompts, compared with chance.
+
+    Args:
+        data: sets of attribute grids: shards of ``recipe=social``, SocialCounterfactuals' parquet.
+        name: the name in tables, ending in "_skew"; ``None`` takes the folder's name.
+        batch_size: number of images or prompts embedded at once.
+        without_leaks: whether to leave out sets with an image that the run was trained on.
+        subjects: ``all``, or ``unseen``: only those whose sets the run's experiment kept out of
+            training (``data.counterfactual_holdout``).
+        labellings: the attributes that form the labels, such as ``race_gender``, ``gender``,
+            ``gender|race`` (among the images of each race) or ``gender|race=White``; ``None`` is
+            all attributes together, each by itself, and each given each value of another.
+        k: the number of images to retrieve, ``labels`` for the number of labels, or a list of such;
+            ``None`` is the number of combinations of the grid, as in all figures of the paper.
+        zeros: the rule of MinSkew for a label that is not retrieved: ``smooth``, ``neg_inf`` (such
+            a subject has no number), ``drop``, ``one`` or ``ref0``.
+        alpha: the number that ``smooth`` adds to every count.
+        permute: permute labels within ``sets``, the exact null hypothesis of matched sets, or over
+            the ``pool``, which treats all images as exchangeable and is computed, not drawn.
+        permutations: the number of permutations drawn; p is never below 1 / (permutations + 1).
+        resamples: the number of resamples of the bootstrap over sets.
+        seed: the seed of permutations and resamples.
+        prompts: ``raw_mean`` is the mean of the unnormalised features of a subject's prompts, as in
+            the released code; ``unit_mean`` scales each to unit length first.
+        templates: neutral prompts with ``{subject}``, for every subject; ``None`` uses the neutral
+            prompts of its sets, one per prefix.
+        invalid: ``refuse`` or ``leave_out`` sets that do not have one image for each combination of
+            their grid.
+        compat: ``released`` computes NDKL, MinSkew, Bias@K and a K of at least the number of labels
+            as the paper's released code does, with its errors; ``None`` computes them correctly.
+        page: largest number of subjects per grid that the page shows with pictures, besides those
+            that stand out; ``None`` writes no page.
+
+    Raises:
+        UserError: naming a setting that is invalid, and the choices.
+    """
+
+    subjects: Subjects = "all"
+    labellings: Sequence[str] | None = None
+    k: int | str | Sequence[int | str] | None = None
+    zeros: Zeros = "smooth"
+    alpha: float = ALPHA
+    permute: Permute = "sets"
+    permutations: int = 10_000
+    resamples: int = 2_000
+    seed: Seed = 0
+    prompts: Prompts = "raw_mean"
+    templates: Sequence[str] | None = None
+    invalid: Invalid = "refuse"
+    compat: Compat | None = None
+    page: Count | None = 100
+
+    kind: ClassVar[str] = "skew"
+    whole_sets: ClassVar[bool] = True
+    keeps_rankings: ClassVar[bool] = True
+    read_with: ClassVar[ReadWith] = {
+        "zeros": {"compat": (None,)},  # the released code has its own rule, ref0
+        "alpha": {"zeros": ("smooth",), "compat": (None,)},
+        "permutations": {"permute": ("sets",)},
+    }
+    reads_data: ClassVar[ReadWith] = {
+        name: {"subjects": ("unseen",)}
+        for name in ("data.real", "data.counterfactual", "data.counterfactual_holdout")
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for template in self.templates or ():
+            if set(placeholders(template, "benchmark.templates")) != {"subject"}:
+                raise UserError(
+                    f"benchmark.templates: {template!r} is invalid: it should have {{subject}} in "
+                    "it, and nothing else in braces"
+                )
+        self._how = Judging(
+            k=self._listed_ks(), zeros=self.zeros, alpha=self.alpha, permute=self.permute,
+            permutations=self.permutations, resamples=self.resamples, seed=self.seed,
+            compat=self.compat,
+        )  # fmt: skip
+
+    def _listed_ks(self) -> tuple[int | str, ...] | None:
+        if self.k is None or isinstance(self.k, int | str):
+            return None if self.k is None else (self.k,)
+        if not len(self.k):
+            raise UserError("benchmark.k=[] is invalid: give numbers, or null for the usual")
+        return tuple(self.k)
+
+    def choose_rows(self, context: EvaluationContext, source: str) -> np.ndarray | None:
+        """Return the rows of the chosen subjects."""
+        return context.unseen_rows(source) if self.subjects == "unseen" else None
+
+    def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
+        """Store the data that ``run`` evaluates."""
+        self.ask(index, rows)
+
+    def ask(self, index: Index, rows: np.ndarray | None = None) -> Skew:
+        """Ask about rows of an open source, and return this benchmark.
+
+        Args:
+            index: the source.
+            rows: the rows to use, of whole sets; ``None`` for all.
+
+        Raises:
+            UserError: if sets of grids are missing or invalid, or no grid has a labelling.
+        """
+        self._rows = np.arange(len(index)) if rows is None else np.sort(rows)
+        self._sets = read_grid_sets(index, self._rows, self.invalid)
+        grids = {name: grid.attributes for name, grid in self._sets.grids.items()}
+        require_labellings(grids, self.labellings)
+        return self
+
+    @property
+    def sets(self) -> GridSets:
+        """The sets to ask about."""
+        return self._sets
+
+    @property
+    def data_hash(self) -> str:
+        """A hash of the data and settings, so that a result is not taken for another test's."""
+        asked = [self.labellings, self._how, self.prompts, self.templates, self.invalid]
+        about = self._sets.index.hash_with([*TEXTS, ATTRIBUTES])
+        return fingerprint(about, self._rows, [str(one) for one in asked])
+
+    def run(self, encoder: DualEncoder | CachedEncoder) -> Evaluation:
+        """Return the mean of every metric over subjects, and each subject's numbers.
+
+        Raises:
+            UserError: if an embedding is zero or not finite, or no subject can be evaluated.
+        """
+        queries = self._embed_prompts(encoder)
+        rows = np.concatenate([grid.rows for grid in self._sets.grids.values()])
+        images = embed_images(encoder, Pixels(self._sets.index, rows), self.batch_size)
+        return self.judge(queries, images)
+
+    def model_page(self) -> ModelPage[SkewItems]:
+        """Return how to make the page of retrieved images."""
+        from cfaug.social.skew_page import SkewPageSettings, skew_page
+
+        return skew_page(SkewPageSettings(limit=self.page))
+
+    def page_images(self) -> ImageSource:
+        """Return the images by their keys, with the labels of all attributes together."""
+        from cfaug.report.model_pages import ImageSource
+
+        index = self._sets.index
+        rows: dict[str, int] = {}
+        labels: dict[str, str] = {}
+        for grid in self._sets.grids.values():
+            codes, names = grid.label(list(grid.attributes))
+            for row, code in zip(grid.rows.tolist(), codes.tolist(), strict=True):
+                rows[index.key(row)], labels[index.key(row)] = row, names[code]
+        find = self.reader(rows.get, index.source)
+        return ImageSource(lambda key: index.read_image(find(key)), labels.__getitem__)
+
+    def judge(
+        self, queries: Mapping[tuple[str, int], np.ndarray], images: np.ndarray
+    ) -> Evaluation:
+        """Rank the images by given embeddings, and score the rankings.
+
+        Args:
+            queries: {(grid name, subject number): embedding (dim,) of the neutral prompts}.
+            images: embeddings (images, dim) of all grids, concatenated.
+
+        Raises:
+            UserError: naming an image whose embedding is zero or not finite, or saying why no
+                subject can be evaluated.
+        """
+        found: list[dict[str, Any]] = []
+        ranked: list[RankedSubject] = []
+        start = 0
+        for grid in self._sets.grids.values():
+            own = images[start : start + len(grid.rows)]
+            start += len(grid.rows)
+            rows, subjects = self._judge_grid(grid, queries, own)
+            found += rows
+            ranked += subjects
+        items = item_columns(found)
+        means = outcomes(str(self.name), items)
+        if not means:
+            reasons = "; ".join(dict.fromkeys(str(row["left_out"]) for row in found))
+            raise UserError(f"{self.name}: no subject can be evaluated: {reasons}")
+        return Evaluation(means, items, ranking_columns(self._sets, ranked))
+
+    def summarise(self, found: Evaluation) -> list[str]:
+        """Say which subjects stand out after correction, and how many are expected to by chance."""
+        drawn = self.permutations if self.permute == "sets" else 0
+        return summarise(str(self.name), found.items, drawn)
+
+    def _judge_grid(
+        self,
+        grid: GridImages,
+        queries: Mapping[tuple[str, int], np.ndarray],
+        images: np.ndarray,
+    ) -> tuple[list[dict[str, Any]], list[RankedSubject]]:
+        labels = label_grid(grid, self.labellings)
+        ranked: list[RankedSubject] = []
+        rows: list[tuple[int, int, int, dict[str, Any]]] = []
+        numbers = np.unique(grid.subjects).tolist()
+        for number in watch(numbers, f"ranking {grid.name}", len(numbers), "subjects"):
+            try:
+                subject = rank_subject(self._sets, grid, number, queries[grid.name, number], images)
+            except UserError as error:
+                raise UserError(f"{self.name}: {error}") from error
+            ranked.append(subject)
+            for at, by in enumerate(labels):
+                measured = enumerate(measure(subject, by, self._how))
+                rows += [(at, place, number, row) for place, row in measured]
+        return [row for *_, row in sorted(rows, key=lambda one: one[:3])], ranked
+
+    def _embed_prompts(
+        self, encoder: DualEncoder | CachedEncoder
+    ) -> dict[tuple[str, int], np.ndarray]:
+        """Return one embedding per grid and subject: the mean over its neutral prompts."""
+        asked = {
+            (grid.name, number): self._prompts_of(grid, number)
+            for grid in self._sets.grids.values()
+            for number in np.unique(grid.subjects).tolist()
+        }
+        texts = list(dict.fromkeys(text for some in asked.values() for text in some))
+        place = {text: at for at, text in enumerate(texts)}
+        normalise = self.prompts == "unit_mean"
+        embedded = embed_texts(encoder, texts, self.batch_size, normalise)
+        return {
+            key: embedded[[place[text] for text in some]].mean(axis=0)
+            for key, some in asked.items()
+        }
+
+    def _prompts_of(self, grid: GridImages, number: int) -> list[str]:
+        if self.templates is None:
+            return self._sets.prompts(grid, number)
+        subject = self._sets.subjects[number]
+        return [right_articles(one.replace("{subject}", subject)) for one in self.templates]

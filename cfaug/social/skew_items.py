@@ -1,0 +1,313 @@
+"""The images a model retrieved for neutral prompts, read from the items of ``benchmark=skew``.
+
+The columns are those that ``cfaug.social.skew`` writes, one row for each grid, labelling, subject
+and K. No model is needed here: figures, tables and pages are made from the items alone.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from cfaug.core.errors import UserError
+from cfaug.core.types import CLUSTER, ITEM
+from cfaug.report.model_items import ModelItems
+from cfaug.report.plots import Band
+from cfaug.social.skew_chance import ChanceSkew, chance_skew
+
+NEEDED = (ITEM, CLUSTER, "subject", "subject_type", "grid", "labelling", "k", "n_pool", "n_sets",
+          "n_labels", "max_skew", "max_skew_chance", "max_skew_excess", "p_permutation", "p_level",
+          "p_holm", "labels", "top_counts", "pool_counts", "left_out")  # fmt: skip
+
+RANK_GAPS = "rank_gaps"
+"""Column with each label's mean rank within its sets, above 1/2, as JSON."""
+
+ALPHA = 0.05
+"""Level of the tests of subjects."""
+
+MIDDLE = 0.9
+"""Share of random rankings within a band of chance."""
+
+NAMED = 8
+"""Choices that a message names."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """The question asked about every subject.
+
+    Attributes:
+        grid: name of the grid with the ranked images.
+        labelling: attributes that are the labels: ``race``, ``race_gender``, or
+            ``gender|race=White`` among the images of one race.
+        k: number of retrieved images.
+    """
+
+    grid: str
+    labelling: str
+    k: int
+
+    @property
+    def attributes(self) -> str:
+        """The attributes that are the labels, without the condition."""
+        return self.labelling.partition("|")[0]
+
+    @property
+    def condition(self) -> tuple[str, str] | None:
+        """The attribute and value that the images have in common; ``None`` for all images."""
+        name, equals, value = self.labelling.partition("|")[2].partition("=")
+        return (name, value) if equals else None
+
+    def by(self) -> dict[str, str]:
+        """Return the column values that identify it among the items."""
+        return {"grid": self.grid, "labelling": self.labelling, "k": str(self.k)}
+
+
+@dataclass(frozen=True)
+class Retrieved:
+    """The images retrieved for one subject.
+
+    Attributes:
+        labels: names of the labels.
+        top: number of the K images with each label.
+        pool: number of all images with each label.
+    """
+
+    labels: tuple[str, ...]
+    top: tuple[int, ...]
+    pool: tuple[int, ...]
+
+    @property
+    def most(self) -> str:
+        """The label with the largest share relative to its share of the pool."""
+        ratios = [t / p if p else 0.0 for t, p in zip(self.top, self.pool, strict=True)]
+        return self.labels[int(np.argmax(ratios))]
+
+    def share(self, label: str) -> float:
+        """Return a label's share of the K images; ``nan`` if no image has it."""
+        if label not in self.labels:
+            return math.nan
+        return self.top[self.labels.index(label)] / sum(self.top)
+
+    def band(self, label: str) -> Band:
+        """Return the share of a label expected by chance: the middle 90 % and its mean."""
+        from scipy.stats import hypergeom
+
+        own, n, k = self.pool[self.labels.index(label)], sum(self.pool), sum(self.top)
+        tail = (1 - MIDDLE) / 2
+        low, high = (float(hypergeom.ppf(level, n, own, k)) for level in (tail, 1 - tail))
+        return low / k, own / n, high / k
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Subjects whose MaxSkew is above chance.
+
+    Attributes:
+        tested: number of subjects.
+        corrected: names of subjects with p at most 0.05 after Holm's correction over subjects, the
+            most skewed first.
+        uncorrected: number of subjects with p at most 0.05 without correction.
+        by_chance: expected number of these if no subject were skewed.
+    """
+
+    tested: int
+    corrected: tuple[str, ...]
+    uncorrected: int
+    by_chance: float
+
+    def say(self) -> str:
+        """Return a sentence on how many subjects are above chance."""
+        count, named = len(self.corrected), ", ".join(self.corrected[:NAMED])
+        more = f" and {count - NAMED:,} more" if count > NAMED else ""
+        found = f"{count:,} of {self.tested:,} subjects stand out after correction (Holm, p <= 0.05"
+        found += f"): {named}{more}. " if count else "). "
+        return (
+            f"{found}By chance, at least one would in at most 5 of 100 such tests. Without "
+            f"correction, {self.uncorrected:,} have p <= 0.05; {self.by_chance:.1f} are expected "
+            "by chance."
+        )
+
+
+class SkewItems(ModelItems):
+    """The images that one model retrieved."""
+
+    NEEDED = NEEDED
+    ASKED_BY = "skew"
+
+    @cached_property
+    def questions(self) -> tuple[Question, ...]:
+        """The questions, in the order of the items."""
+        ks = self.items.metric("k").astype(int).tolist()
+        asked = zip(self.texts("grid"), self.texts("labelling"), ks, strict=True)
+        return tuple(dict.fromkeys(Question(*one) for one in asked))
+
+    @cached_property
+    def _places(self) -> dict[Question, list[int]]:
+        ks = self.items.metric("k").astype(int).tolist()
+        asked = zip(self.texts("grid"), self.texts("labelling"), ks, strict=True)
+        found: dict[Question, list[int]] = {}
+        for row, one in enumerate(asked):
+            found.setdefault(Question(*one), []).append(row)
+        return found
+
+    def intersectional(self, grid: str) -> str:
+        """Return the labelling by the most attributes of a grid, which has the most labels."""
+        sizes = self.items.metric("n_labels")
+        most = {
+            one.labelling: float(np.max(sizes[rows]))
+            for one, rows in self._places.items()
+            if one.grid == grid and one.condition is None
+        }
+        return max(most, key=lambda name: (most[name], len(name))) if most else ""
+
+    def choose(self, grid: str, labelling: str, k: int | None = None) -> Question | None:
+        """Return the question with a labelling; ``None`` if it was not asked.
+
+        Args:
+            grid: name of the grid with the images.
+            labelling: attributes that are the labels.
+            k: number of retrieved images; if it was not asked or is ``None``, the number of labels,
+                or else the smallest K that was asked.
+        """
+        asked = [one for one in self.questions if (one.grid, one.labelling) == (grid, labelling)]
+        if not asked:
+            return None
+        labels = int(np.nanmax(self.items.metric("n_labels")[self._places[asked[0]]]))
+        order = [*([k] if k is not None else []), labels, min(one.k for one in asked)]
+        return next(one for wanted in order for one in asked if one.k == wanted)
+
+    def places(self, question: Question) -> list[int]:
+        """Return every row of a question, including those that were left out."""
+        return self._places.get(question, [])
+
+    def rows(self, question: Question, subject_type: str | None = None) -> list[int]:
+        """Return the rows of a question, without those that were left out.
+
+        Args:
+            question: the question.
+            subject_type: type of the subjects to use; ``None`` uses all.
+        """
+        reasons, types = self.texts("left_out"), self.texts("subject_type")
+        return [
+            row
+            for row in self.places(question)
+            if not reasons[row] and subject_type in (None, types[row])
+        ]
+
+    def values(
+        self, question: Question, metric: str = "max_skew", subject_type: str | None = None
+    ) -> dict[str, float]:
+        """Return the values of a column by subject, without missing ones."""
+        column, subjects = self.items.metric(metric), self.texts("subject")
+        rows = self.rows(question, subject_type)
+        return {subjects[row]: float(column[row]) for row in rows if not math.isnan(column[row])}
+
+    def retrieved(self, row: int) -> Retrieved:
+        """Return the images retrieved in a row.
+
+        Raises:
+            UserError: if the row's lists are invalid.
+        """
+        try:
+            labels = tuple(map(str, json.loads(self.texts("labels")[row])))
+            top, pool = (
+                tuple(map(int, json.loads(self.texts(name)[row])))
+                for name in ("top_counts", "pool_counts")
+            )
+            if not len(labels) == len(top) == len(pool) == len(set(labels)):
+                raise ValueError("lists of different lengths, or a label twice")
+            if sum(top) != self.items.metric("k")[row] or any(map(operator.gt, top, pool)):
+                raise ValueError("counts that do not add up")
+            if min(top) < 0:
+                raise ValueError("a count below 0")
+        except (ValueError, TypeError, RecursionError) as error:
+            raise UserError(
+                f"the items of {self.items.benchmark}: labels or counts of "
+                f"{self.texts(ITEM)[row]!r} are invalid ({error}); {self.renew}"
+            ) from error
+        return Retrieved(labels, top, pool)
+
+    def gaps(
+        self, question: Question, subject_type: str | None = None
+    ) -> dict[str, dict[str, float]]:
+        """Return {label: {subject: its mean rank within sets, above 1/2}}, without missing ones.
+
+        Args:
+            question: the question.
+            subject_type: type of the subjects to use; ``None`` uses all.
+
+        Raises:
+            UserError: if the items do not have them.
+        """
+        if RANK_GAPS not in self.items.columns:
+            raise UserError(f"the items of {self.items.benchmark} lack {RANK_GAPS!r}; {self.renew}")
+        found: dict[str, dict[str, float]] = {}
+        for row in self.rows(question, subject_type):
+            values = read_list(self.texts(RANK_GAPS)[row])
+            for label, value in zip(self.retrieved(row).labels, values, strict=False):
+                own = found.setdefault(label, {})
+                if isinstance(value, int | float):
+                    own[self.texts("subject")[row]] = float(value)
+        return found
+
+    def standing(self, question: Question, subject_type: str | None = None) -> Standing:
+        """Return which subjects stand out, and how many are expected to by chance."""
+        corrected = self.values(question, "p_holm", subject_type)
+        excess = self.values(question, "max_skew_excess", subject_type)
+        found = [name for name, p in corrected.items() if p <= ALPHA]
+        p = self.values(question, "p_permutation", subject_type)
+        alarms = self.values(question, "p_level", subject_type)
+        return Standing(
+            tested=len(p),
+            corrected=tuple(sorted(found, key=lambda name: -excess.get(name, 0.0))),
+            uncorrected=sum(one <= ALPHA for one in p.values()),
+            by_chance=sum(alarms.values()),
+        )
+
+    def chance(self, question: Question, subject_type: str | None = None) -> list[ChanceSkew]:
+        """Return the distribution of MaxSkew@K of a random ranking for each subject."""
+        found = []
+        for row in self.rows(question, subject_type):
+            pool = [count for count in self.retrieved(row).pool if count]
+            found.append(chance_skew(pool, question.k))
+        return found
+
+
+def chance_band(chance: Sequence[ChanceSkew]) -> Band:
+    """Return the middle 90 % of MaxSkew of random rankings over all subjects, and their mean."""
+    values = np.concatenate([one.values for one in chance])
+    p = np.concatenate([one.p for one in chance]) / len(chance)
+    order = np.argsort(values)
+    whole = ChanceSkew(values[order], p[order], exact=all(one.exact for one in chance))
+    tail = (1 - MIDDLE) / 2
+    return whole.quantile(tail), whole.mean, whole.quantile(1 - tail)
+
+
+def chance_of_mean(chance: Sequence[ChanceSkew]) -> Band:
+    """Return the middle 90 % of the mean over subjects of random rankings, and its mean.
+
+    Subjects are independent, so the mean of many is close to normal.
+    """
+    from scipy.special import ndtri
+
+    mean = sum(one.mean for one in chance) / len(chance)
+    variance = sum(float((one.values - one.mean) ** 2 @ one.p) for one in chance)
+    reach = float(ndtri((1 + MIDDLE) / 2)) * math.sqrt(variance) / len(chance)
+    return mean - reach, mean, mean + reach
+
+
+def read_list(text: str) -> list[Any]:
+    """Return a list from a column of JSON; empty without text or for anything else."""
+    try:
+        found = json.loads(text) if text else []
+    except (ValueError, RecursionError):
+        return []
+    return found if isinstance(found, list) else []

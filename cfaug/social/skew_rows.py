@@ -1,0 +1,282 @@
+"""The items of a skew benchmark: one row per grid, labelling, K and subject; see ``bench.skew``.
+
+No model is needed here: a subject is given by its images in order of rank.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from cfaug.core.labellings import Labelling
+from cfaug.core.rng import generator
+from cfaug.social.released_skew import released_bias, released_ndkl
+from cfaug.social.skew_chance import DRAWS, chance_ndkl, chance_skew
+from cfaug.social.skew_judging import Judging
+from cfaug.social.skew_metrics import Zeros, bias, max_skew, min_skew, ndkl, skew
+from cfaug.social.skew_tests import (
+    PermutationTest,
+    RankedPool,
+    bootstrap_max_skew,
+    draw_sets,
+    permutation_test,
+)
+from cfaug.social.within_set_gap import LabelGaps, chance_range, friedman, label_gaps, rank_within
+from cfaug.stats.significance import holm
+
+TOP_SHOWN = 100
+"""The most of the first K images that a row names."""
+
+INTERVAL = 0.95
+
+
+@dataclass(frozen=True)
+class RankedSubject:
+    """The images of one subject in one grid, the best first.
+
+    Attributes:
+        grid: the grid's name.
+        members: number of combinations of the grid.
+        subject: the subject in lower case.
+        subject_type: the type of the subject, such as ``occupation``.
+        places: position of each image among the grid's images, int64 (images,).
+        sets: number of each image's set, int64 (images,).
+        scores: cosine to the neutral prompt, (images,), descending.
+        names: unique name of each image.
+    """
+
+    grid: str
+    members: int
+    subject: str
+    subject_type: str
+    places: np.ndarray
+    sets: np.ndarray
+    scores: np.ndarray
+    names: Sequence[str]
+
+
+@dataclass(frozen=True)
+class GridLabels:
+    """One labelling of a grid's images.
+
+    Attributes:
+        labelling: the attributes that form the labels.
+        codes: number of each image's label, int64 (images of the grid,).
+        labels: names of the labels.
+        chosen: whether each image is part of this labelling, bool (images of the grid,).
+    """
+
+    labelling: Labelling
+    codes: np.ndarray
+    labels: Sequence[str]
+    chosen: np.ndarray
+
+
+def measure(subject: RankedSubject, by: GridLabels, how: Judging) -> list[dict[str, Any]]:
+    """Return a row for each K.
+
+    Args:
+        subject: the subject's images in order of rank.
+        by: the labels of the grid's images.
+        how: the settings of the scores.
+    """
+    own = by.chosen[subject.places]
+    places = subject.places[own]
+    codes = by.codes[places]
+    there = np.unique(codes)
+    about = {
+        "cluster": subject.subject,
+        "subject": subject.subject,
+        "subject_type": subject.subject_type,
+        "grid": subject.grid,
+        "labelling": by.labelling.name,
+        "n_pool": len(places),
+        "n_sets": len(np.unique(subject.sets[own])),
+        "n_labels": len(there),
+        "labels": _json([by.labels[code] for code in there.tolist()]),
+    }
+    pool = _Pool(subject, by, how, own, np.searchsorted(there, codes)) if len(there) > 1 else None
+    rows = []
+    for k in how.ks(subject.members, len(by.labels)):
+        name = f"{subject.grid}/{by.labelling.name}/{subject.subject}@{k}"
+        reason = _reason(len(places), len(there), k)
+        found = pool.measure(k) if reason is None and pool is not None else {}
+        rows.append({"item": name, **about, "k": k, **found, "left_out": reason})
+    return rows
+
+
+def _reason(images: int, labels: int, k: int) -> str | None:
+    """Say why a subject cannot be evaluated; ``None`` if it can."""
+    if images < 2:
+        return "no image" if not images else "one image: there is nothing to rank"
+    if labels < 2:
+        return "one label: there is nothing to compare"
+    return f"k={k} is more than the pool of {images} images" if k > images else None
+
+
+class _Pool:
+    """The images of a subject that have a label, and all that does not depend on K."""
+
+    def __init__(
+        self,
+        subject: RankedSubject,
+        by: GridLabels,
+        how: Judging,
+        own: np.ndarray,
+        labels: np.ndarray,
+    ) -> None:
+        self.subject, self.by, self.how = subject, by, how
+        sets = np.unique(subject.sets[own], return_inverse=True)[1].reshape(-1)
+        self.ranked = RankedPool(labels, sets)
+        self.places = subject.places[own]
+        self.names = [name for name, kept in zip(subject.names, own, strict=True) if kept]
+        scores = subject.scores[own]
+        self.gaps = label_gaps(scores, labels, sets, INTERVAL)
+        places = rank_within(scores, sets)
+        self.rank_gaps = label_gaps(places, labels, sets, INTERVAL)
+        self.p_gap = friedman(places, labels, sets)
+        self.chance_gap = chance_range(places, labels, sets)
+        key = (how.seed, subject.grid, subject.subject)
+        self.drawn = _draw_sets(key, int(sets.max()) + 1, how.resamples)
+
+    def measure(self, k: int) -> dict[str, Any]:
+        """Return the columns of one K."""
+        ranked, how = self.ranked, self.how
+        top, pool = ranked.top(k), ranked.pool
+        value = float(max_skew(top, pool))
+        chance = chance_skew(pool.tolist(), k)
+        test = self._test(k, value)
+        [(low, high)] = bootstrap_max_skew(ranked, [k], self.drawn, INTERVAL)
+        released = how.compat == "released"
+        zeros: Zeros = "ref0" if released else how.zeros
+        signed = self._bias(top, k)
+        divergence = (
+            released_ndkl(ranked.labels, pool, k) if released else ndkl(ranked.labels, pool)
+        )
+        usual = math.nan if released else chance_ndkl(pool.tolist())
+        smallest = float(min_skew(top, pool, zeros, how.alpha))
+        return {
+            "max_skew": value,
+            "max_skew_chance": chance.mean,
+            "max_skew_chance_high": chance.quantile(INTERVAL),
+            "max_skew_excess": value - chance.mean,
+            "max_skew_null": test.expected,
+            "p_permutation": test.p,
+            "p_level": test.level,
+            "max_skew_low": low,
+            "max_skew_high": high,
+            "min_skew": smallest if math.isfinite(smallest) else math.nan,
+            "n_absent": int((top == 0).sum()),
+            "ndkl": divergence,
+            "ndkl_chance": usual,
+            "ndkl_excess": divergence - usual,
+            "bias": abs(signed),
+            "signed_bias": signed,
+            "score_gap": self.gaps.range,
+            "rank_gap": self.rank_gaps.range,
+            "rank_gap_chance": self.chance_gap,
+            "rank_gap_excess": self.rank_gaps.range - self.chance_gap,
+            "p_gap": self.p_gap,
+            "top_counts": _json(top.tolist()),
+            "pool_counts": _json(pool.tolist()),
+            "skews": _json(skew(top, pool, zeros, how.alpha).tolist()),
+            **_lists("gaps", self.gaps),
+            **_lists("rank_gaps", self.rank_gaps),
+            "top": _json(self.names[: min(k, TOP_SHOWN)]),
+        }
+
+    def _test(self, k: int, value: float) -> PermutationTest:
+        how = self.how
+        if how.permute == "pool":
+            chance = chance_skew(self.ranked.pool.tolist(), k)
+            return PermutationTest(
+                p=chance.tail(value) if chance.exact else max(chance.tail(value), 1 / DRAWS),
+                expected=chance.mean,
+                high=chance.quantile(INTERVAL),
+                level=chance.level(1 - INTERVAL),
+                permutations=0,
+            )
+        names = (self.subject.grid, self.by.labelling.name, self.subject.subject, k)
+        stream = generator(how.seed, "skew", *names)
+        return permutation_test(self.ranked, k, stream, how.permutations)
+
+    def _bias(self, top: np.ndarray, k: int) -> float:
+        if len(top) != 2:
+            return math.nan
+        if self.how.compat == "released":
+            return released_bias(np.argsort(np.argsort(self.places)), k)
+        return float(bias(top))
+
+
+@lru_cache(maxsize=1)
+def _draw_sets(key: tuple[int, str, str], sets: int, resamples: int) -> np.ndarray:
+    """Return the resamples of a subject's sets: the same, whatever the labels and K."""
+    seed, *names = key
+    return draw_sets(sets, resamples, generator(seed, "skew_sets", *names))
+
+
+def _lists(name: str, gaps: LabelGaps) -> dict[str, str]:
+    """Return a column for each part of the gaps, by label."""
+    stem = name.removesuffix("s")
+    return {
+        name: _json(gaps.mean.tolist()),
+        f"{stem}_low": _json(gaps.low.tolist()),
+        f"{stem}_high": _json(gaps.high.tolist()),
+        f"{stem}_p": _json(gaps.p.tolist()),
+    }
+
+
+def _json(values: Iterable[Any]) -> str:
+    """Return a JSON list, with null for NaN."""
+    plain = [None if isinstance(v, float) and not math.isfinite(v) else v for v in values]
+    return json.dumps(plain, ensure_ascii=False)
+
+
+NUMBERS = (
+    "max_skew", "max_skew_chance", "max_skew_chance_high", "max_skew_excess", "max_skew_null",
+    "p_permutation", "p_holm", "p_level", "max_skew_low", "max_skew_high", "min_skew", "n_absent",
+    "ndkl", "ndkl_chance", "ndkl_excess", "bias", "signed_bias", "score_gap", "rank_gap",
+    "rank_gap_chance", "rank_gap_excess", "p_gap", "p_gap_holm",
+)  # fmt: skip
+"""Columns of numbers, null where a row has none."""
+
+LISTS = (
+    "top_counts", "pool_counts", "skews", "gaps", "gap_low", "gap_high", "gap_p", "rank_gaps",
+    "rank_gap_low", "rank_gap_high", "rank_gap_p", "top",
+)  # fmt: skip
+"""Columns of JSON lists, empty where a row has none."""
+
+ABOUT = ("item", "cluster", "subject", "subject_type", "grid", "labelling", "k", "n_pool",
+         "n_sets", "n_labels")  # fmt: skip
+"""Columns that every row has."""
+
+CORRECTED = {"p_holm": "p_permutation", "p_gap_holm": "p_gap"}
+"""{column of p corrected over subjects: the column that it corrects}."""
+
+
+def item_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return rows as columns, p corrected over the subjects of each grid, labelling and K.
+
+    Args:
+        rows: the rows that ``measure`` returns.
+    """
+    columns: dict[str, Any] = {name: [row[name] for row in rows] for name in ABOUT}
+    columns |= {
+        name: np.array([row.get(name, math.nan) for row in rows], np.float64) for name in NUMBERS
+    }
+    asked: dict[tuple[Any, ...], list[int]] = {}
+    for at, row in enumerate(rows):
+        asked.setdefault((row["grid"], row["labelling"], row["k"]), []).append(at)
+    for corrected, name in CORRECTED.items():
+        for places in asked.values():
+            columns[corrected][places] = holm(columns[name][places])
+    columns["labels"] = [row["labels"] for row in rows]
+    columns |= {name: [row.get(name, "[]") for row in rows] for name in LISTS}
+    columns["left_out"] = [row["left_out"] for row in rows]
+    return columns

@@ -1,0 +1,229 @@
+"""Tables 1 to 3: people's judgements of images, from ``annotation.json`` and the paper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from cfaug.annotation.record import FILE, Example, Record, read_record
+from cfaug.annotation.report import NOT_PEOPLE
+from cfaug.annotation.strata import ILLUSTRATIONS, STRATA
+from cfaug.core.errors import UserError
+from cfaug.core.json_records import from_json
+from cfaug.core.read_with import ReadWith
+from cfaug.core.validation import check_fields
+from cfaug.report.arm_results import Runs
+from cfaug.report.document import Document, Entry, Part, Picture
+from cfaug.report.numbers import DASH, percent
+from cfaug.report.paper_tables import PaperTable
+from cfaug.report.published import published
+from cfaug.stats.effects import wilson_interval
+
+FOLDER = "annotation"
+"""The folder below ``paths.runs`` that ``annotate=read`` writes."""
+
+Shows = Literal["categories", "examples", "strata"]
+
+CATEGORIES: Mapping[str, str] = dict(
+    zip(
+        ("good", "unclear", "not_female", "out_of_frame", "not_male"),
+        (row["category"] for row in published("social_1")["rows"]),
+        strict=True,
+    )
+)
+"""{answer to ``annotate/question=social_errors``: the paper's word for it}, in Table 1's order."""
+
+
+@dataclass(frozen=True)
+class Tally:
+    """People's judgements of the images of one stratum.
+
+    Attributes:
+        stratum: {attribute: value}, the attributes in the images' captions.
+        images: number of images with answers.
+        counts: {answer: number of images}; an image with several answers counts once, in equal
+            parts.
+    """
+
+    stratum: Mapping[str, str]
+    images: int
+    counts: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErrorTable(PaperTable):
+    """People's judgements of the images of grid sets.
+
+    Args:
+        shows: the kind of table: ``categories`` (Table 1), ``examples`` of them (Table 2), or
+            ``strata``, answers that fit only some labels, by another label (Table 3).
+        by: the attribute whose values are the columns of ``strata``.
+        folder: the folder below ``paths.runs`` with the answers that ``annotate=read`` wrote.
+
+    Raises:
+        UserError: if ``shows`` is invalid.
+    """
+
+    shows: Shows
+    by: str = "race"
+    folder: str = FOLDER
+
+    read_with: ClassVar[ReadWith] = {"by": {"shows": ("strata",)}}
+
+    def __post_init__(self) -> None:
+        check_fields(self, "table")
+
+    def build(self, runs: Runs) -> Document:
+        """Lay out the paper's numbers and people's answers.
+
+        Raises:
+            MissingError: if there are no answers, unless ``partial``.
+            UserError: if the answers cannot be read.
+        """
+        digits = 1 if self.shows == "categories" else 0
+        theirs = self.printed(
+            "Error Category", "category", lambda _, value: _percent(value / 100, digits)
+        )
+        file = runs.root / self.folder / FILE
+        record = read_record(file) if file.exists() else None
+        missing = "nobody was asked" if record is None else _missing(record)
+        self.require(not missing, f"{file}: {missing}")
+        if record is None or missing:
+            found = self.document(theirs)
+            return replace(found, notes=(*found.notes, f"Ours: {DASH}. {file}: {missing}"))
+        parts, pictures = _OURS[self.shows](record, self, file)
+        found = self.document(theirs, *parts, pictures=pictures)
+        return replace(found, notes=(*found.notes, NOT_PEOPLE)) if record.simulated else found
+
+
+def _missing(record: Record) -> str:
+    """Return why a record is not about the paper's question; "" if it is."""
+    if not set(CATEGORIES) <= set(record.tallies[-1].counts) or STRATA not in record.extra:
+        return f"answers to another question than the paper's ({record.question})"
+    return ""
+
+
+def _percent(share: float, digits: int, n: float | None = None) -> Entry:
+    numbers = {"value": share} | ({} if n is None else {"n": n})
+    return Entry(f"{percent(share, digits)}%", numbers=numbers)
+
+
+def _between(count: float, n: int) -> str:
+    low, high = wilson_interval(count, n)
+    return f"[{percent(low, 1)}, {percent(high, 1)}]"
+
+
+Ours = tuple[tuple[Part, ...], tuple[Picture, ...]]
+
+
+def _categories(record: Record, table: ErrorTable, file: Path) -> Ours:
+    """Return a row for each of the paper's categories, and for every other answer."""
+    everything = record.tallies[-1]
+    names = [*CATEGORIES, *(name for name in everything.counts if name not in CATEGORIES)]
+    rows = tuple(
+        (
+            (CATEGORIES.get(name, name),),
+            (
+                _percent(everything.share(name), 1, everything.images),
+                Entry(f"{everything.counts[name]:g}"),
+                Entry(_between(everything.counts[name], everything.images)),
+            ),
+        )
+        for name in names
+    )
+    notes = [
+        f"{everything.answers:,} answers to {everything.images:,} images; an image with several "
+        "answers counts once, in equal parts. The interval is Wilson's, 95 %."
+    ]
+    if record.agreement.several:
+        notes.append(
+            f"Krippendorff's alpha of {record.agreement.several:,} images with two or more "
+            f"answers: {record.agreement.alpha:.2f}."
+        )
+    columns = ("% present in sample", "images", "95 %")
+    part = Part(record.title, ("Error Category",), (), columns, rows, notes=tuple(notes))
+    return (part,), ()
+
+
+def _examples(record: Record, table: ErrorTable, file: Path) -> Ours:
+    examples = _read(file, lambda: from_json(list[Example], record.extra[ILLUSTRATIONS]))
+    shown = [one for one in examples if one.category in CATEGORIES]
+    rows = tuple(((CATEGORIES[one.category], _caption(one), one.key), ()) for one in shown)
+    pictures = tuple(
+        Picture(f"{CATEGORIES[one.category]}. {_caption(one)} ({one.key})", one.png)
+        for one in shown
+    )
+    part = Part(
+        record.title, ("Error Category", "Caption", "Set"), (), (), rows,
+        notes=("Images with unanimous answers, drawn by key; the page shows them.",),
+    )  # fmt: skip
+    return (part,), pictures
+
+
+def _caption(example: Example) -> str:
+    return example.texts[example.member]
+
+
+def _strata(record: Record, table: ErrorTable, file: Path) -> Ours:
+    """Return a row for each answer that fits only some labels, a column per value of ``by``."""
+    offered: Mapping[str, Mapping[str, str]] = _read(
+        file, lambda: from_json(dict[str, dict[str, str]], record.extra[STRATA]["offered"])
+    )
+    tallies = _read(file, lambda: from_json(list[Tally], record.extra[STRATA]["tallies"]))
+    lacking = next((one for one in tallies if table.by not in one.stratum), None)
+    if lacking is not None:
+        raise UserError(
+            f"table.by={table.by}: the captions of {file} do not ask for it, but for "
+            f"{', '.join(lacking.stratum)}: choose one of these"
+        )
+    values = list(dict.fromkeys(one.stratum[table.by] for one in tallies))
+    rows = tuple(
+        (
+            (CATEGORIES.get(answer, answer),),
+            tuple(_share(answer, of, (table.by, value), tallies) for value in values),
+        )
+        for answer, of in offered.items()
+    )
+    note = (
+        "Share of the images whose captions ask for that gender and race. Brackets: 95 % "
+        "(Wilson), uncorrected for the number of cells."
+    )
+    return (Part(record.title, ("Error Category",), (), tuple(values), rows, notes=(note,)),), ()
+
+
+def _share(
+    answer: str, of: Mapping[str, str], by: tuple[str, str], tallies: Sequence[Tally]
+) -> Entry:
+    """Return the share with an answer among the images that it fits and whose label is ``by``."""
+    wanted = {*of.items(), by}
+    own = [one for one in tallies if wanted <= set(one.stratum.items())]
+    images = sum(one.images for one in own)
+    if not images:
+        return Entry(DASH)
+    count = sum(one.counts[answer] for one in own)
+    entry = _percent(count / images, 1, images)
+    return Entry(entry.text, small=_between(count, images), numbers=entry.numbers)
+
+
+def _read(file: Path, read: Callable[[], Any]) -> Any:
+    """Read the part of a record that is specific to a question.
+
+    Raises:
+        UserError: if the part is invalid, naming the file.
+    """
+    try:
+        return read()
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UserError(
+            f"{file} is not what annotate=read writes of this question ({error!r}): make it again "
+            "with `python evaluate.py annotate=read annotate/question=social_errors`"
+        ) from error
+
+
+_OURS: dict[str, Callable[[Record, ErrorTable, Path], Ours]] = {
+    "categories": _categories,
+    "examples": _examples,
+    "strata": _strata,
+}

@@ -1,0 +1,166 @@
+"""The results of VisoGender (Hall et al., 2023): pronoun resolution and neutral retrieval."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cfaug.report.arm_results import Runs
+from cfaug.report.document import Document, Entry, Part
+from cfaug.report.items import Items
+from cfaug.report.numbers import DASH, percent, points
+from cfaug.report.paper_answers import read_answers
+from cfaug.report.paper_tables import ModelsTable
+from cfaug.stats.significance import summarise
+
+PARTS: Mapping[str, Mapping[str, str]] = {
+    "Single person": {"context": "OO", "asked": "occupation"},
+    "Two people": {"context": "OP", "asked": "occupation"},
+    "Same gender": {"context": "OP", "asked": "occupation", "pair": "same"},
+    "Different gender": {"context": "OP", "asked": "occupation", "pair": "different"},
+}
+"""Columns and values of the items for the four parts of the released benchmark."""
+
+RESOLVED = (
+    "RA: mean of the accuracies for his and for her, per cent; chance is half. Gap: the accuracy "
+    "for his minus that for her, in points. Small: both accuracies."
+)
+RETRIEVED = (
+    "Mean over occupations, ± standard deviation over them. Bias@K: above 0, photos perceived as "
+    "masculine are ranked first more often. Small: the value of a random ranking."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VisoGenderTable(ModelsTable):
+    """A row per model: resolution accuracy and its gap, and bias of retrieval.
+
+    Args:
+        retrieval: the benchmark of the retrieval items, or the end of its name.
+        context: the retrieval to show: ``OP`` as in the released benchmark, or ``OO``.
+        asked: the referent of the caption's pronoun, ``occupation`` or ``participant``.
+    """
+
+    benchmark: str = "visogender_resolution"
+    retrieval: str = "visogender_retrieval"
+    context: str = "OP"
+    asked: str = "occupation"
+
+    def build(self, runs: Runs) -> Document:
+        """Return the parts of both questions.
+
+        Raises:
+            MissingError: if no model has answers, unless ``partial``.
+            UserError: if items cannot be read.
+        """
+        resolved = self.answers(runs, lambda _, items: items)
+        retrieved = read_answers(runs.root, self.retrieval, self.models, lambda _, items: items)
+        self.require(resolved or retrieved, "answers of a model to VisoGender")
+        parts = [
+            part(name, [items for _, items in own])
+            for part, found in ((_resolution, resolved), (self._retrieval, retrieved))
+            for name, own in found.items()
+        ]
+        return self.document(*_joined(parts))
+
+    def _retrieval(self, model: str, answers: Sequence[Items]) -> Part:
+        """Return a row of means over occupations, each first over checkpoints."""
+        wanted = {"context": self.context, "asked": self.asked}
+        ks = sorted({int(k) for one in answers for k in one.columns["k"]})
+        cells = [
+            (f"{title}@{k}", _mean(answers, {**wanted, "k": str(k)}, metric, chance))
+            for title, metric, chance in (("Bias", "bias", ""),
+                                          ("MaxSkew", "max_skew", "max_skew_chance"))
+            for k in ks
+        ]  # fmt: skip
+        cells.append(("NDKL", _mean(answers, wanted, "ndkl", "ndkl_chance")))
+        return Part(
+            title=f"Neutral retrieval ({self.context}, {self.asked})",
+            labels=("Model",),
+            groups=(),
+            columns=tuple(name for name, _ in cells),
+            rows=(((model,), tuple(cell for _, cell in cells)),),
+            notes=(RETRIEVED,),
+        )
+
+
+def _joined(parts: Sequence[Part]) -> list[Part]:
+    """Concatenate the rows of parts with the same title and columns."""
+    found: dict[tuple[str, tuple[str, ...]], Part] = {}
+    for part in parts:
+        key = (part.title, part.columns)
+        before = found.get(key)
+        found[key] = part if before is None else replace(before, rows=(*before.rows, *part.rows))
+    return list(found.values())
+
+
+def _select(items: Items, wanted: Mapping[str, str]) -> np.ndarray:
+    rows = [np.asarray(items.columns[name]).astype(str) == v for name, v in wanted.items()]
+    found: np.ndarray = np.all(rows, axis=0)
+    return found
+
+
+def _resolution(model: str, answers: Sequence[Items]) -> Part:
+    cells: list[Entry] = []
+    for wanted in PARTS.values():
+        accuracies = [_by_gender(one, wanted) for one in answers]
+        known = [pair for pair in accuracies if pair is not None]
+        cells += _resolved(known)
+    return Part(
+        title="Pronoun resolution",
+        labels=("Model",),
+        groups=tuple((name, 2) for name in PARTS),
+        columns=("RA", "gap") * len(PARTS),
+        rows=(((model,), tuple(cells)),),
+        notes=(RESOLVED,),
+    )
+
+
+def _by_gender(items: Items, wanted: Mapping[str, str]) -> tuple[float, float] | None:
+    """Return the accuracies for his and for her; ``None`` without photos of both."""
+    hits = items.metric("resolution_accuracy")
+    own = [hits[_select(items, {**wanted, "gender": g})] for g in ("masculine", "feminine")]
+    if not all(len(values) for values in own):
+        return None
+    return float(own[0].mean()), float(own[1].mean())
+
+
+def _resolved(accuracies: Sequence[tuple[float, float]]) -> list[Entry]:
+    if not accuracies:
+        return [Entry(DASH), Entry(DASH)]
+    his, her = (float(np.mean(own)) for own in zip(*accuracies, strict=True))
+    means = summarise([sum(pair) / 2 for pair in accuracies])
+    gaps = summarise([first - second for first, second in accuracies])
+    return [
+        _entry(means.mean, means.sd, lambda value: percent(value, 1)),
+        replace(_entry(gaps.mean, gaps.sd, points), small=f"{percent(his, 1)} / {percent(her, 1)}"),
+    ]
+
+
+def _mean(answers: Sequence[Items], wanted: Mapping[str, str], metric: str, chance: str) -> Entry:
+    """Return the mean over occupations with their standard deviation; checkpoints averaged."""
+    own: dict[str, list[float]] = {}
+    expected: list[float] = []
+    for items in answers:
+        rows = _select(items, wanted) & ~np.isnan(items.metric(metric))
+        pools = (str(name).rpartition("@")[0] for name in np.asarray(items.columns["item"])[rows])
+        values = dict(zip(pools, items.metric(metric)[rows].tolist(), strict=True))
+        for pool, value in values.items():
+            own.setdefault(pool, []).append(value)
+        if chance:
+            expected += items.metric(chance)[rows].tolist()
+    if not own:
+        return Entry(DASH)
+    found = summarise([float(np.mean(values)) for values in own.values()])
+    entry = _entry(found.mean, found.sd, lambda value: f"{value:.2f}")
+    numbers = {**entry.numbers, "n": float(len(own))}
+    small = f"chance {np.mean(expected):.2f}" if expected else ""
+    return replace(entry, small=small, numbers=numbers)
+
+
+def _entry(mean: float, sd: float, show: Callable[[float], str]) -> Entry:
+    if np.isnan(sd):
+        return Entry(show(mean), numbers={"value": mean})
+    return Entry(show(mean), show(sd).lstrip("+"), numbers={"value": mean, "sd": sd})

@@ -1,0 +1,269 @@
+"""How large a difference between arms is: effect sizes, bootstrap intervals, whole comparisons.
+
+``scipy.stats.bootstrap`` draws the same resamples from the same generator and finds the same BCa
+interval, and ``TtestResult.confidence_interval`` the same Student's interval, except for the last
+bit. ``table.csv`` prints all digits, so three of four and one of two intervals would change there.
+They also take two to three and 25 times as long, and scipy.stats takes half a second to import. The
+tests compare both functions with scipy's.
+
+``scipy.stats.binomtest(...).proportion_ci(method="wilson")`` gives the same Wilson interval for
+whole counts. Here an image sorted by several people counts in fractions, which scipy does not
+accept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist
+from typing import Literal, get_args
+
+import numpy as np
+
+from cfaug.core.rng import generator
+from cfaug.core.types import Better
+from cfaug.stats import significance as test
+from cfaug.stats.significance import Summary, require_finite, summarise
+
+Interval = Literal["bca", "percentile"]
+RESAMPLES = 10_000
+
+
+def hedges_g(arm: Summary, baseline: Summary) -> float:
+    """Return the difference in pooled standard deviations, corrected for few seeds (Hedges, 1981).
+
+    For independent arms. If neither arm has spread, 0 without a difference and ``nan`` with one;
+    ``nan`` with fewer than two values in either.
+
+    Args:
+        arm: mean, standard deviation and number of seeds of the arm.
+        baseline: mean, standard deviation and number of seeds of its baseline.
+
+    >>> round(hedges_g(Summary(2.0, 1.0, 5), Summary(1.0, 1.0, 5)), 4)
+    0.9027
+    """
+    if min(arm.n, baseline.n) < 2:
+        return math.nan
+    degrees = arm.n + baseline.n - 2
+    pooled = ((arm.n - 1) * arm.sd**2 + (baseline.n - 1) * baseline.sd**2) / degrees
+    # The exact correction; the usual 1 - 3 / (4 degrees - 1) approximates it.
+    correction = math.exp(math.lgamma(degrees / 2) - math.lgamma((degrees - 1) / 2)) / math.sqrt(
+        degrees / 2
+    )
+    return correction * _ratio(arm.mean - baseline.mean, math.sqrt(pooled))
+
+
+def cohen_d_z(differences: Sequence[float] | np.ndarray) -> float:
+    """Return the mean paired difference over the standard deviation of the differences.
+
+    ``nan`` for one pair, or for equal differences other than 0.
+
+    Args:
+        differences: differences by seed, finite, (n,).
+
+    >>> cohen_d_z([1.0, 2.0, 3.0])
+    2.0
+    """
+    found = summarise(differences)
+    return math.nan if found.n < 2 else _ratio(found.mean, found.sd)
+
+
+def _ratio(difference: float, spread: float) -> float:
+    if spread > test.NO_SPREAD:
+        return difference / spread
+    return 0.0 if abs(difference) <= test.NO_SPREAD else math.nan
+
+
+def bootstrap_interval(
+    values: Sequence[float] | np.ndarray,
+    level: float = 0.95,
+    method: Interval = "bca",
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """Return a bootstrap interval for the mean of values by seed.
+
+    ``"bca"`` corrects the percentiles for bias and skew (Efron, 1987). Resampling a handful of
+    seeds understates the uncertainty: a nominal 95 % interval of normal values covered their mean
+    in 84 % of 1,500 trials with 5 seeds, 90 % with 10 and 92 % with 25 (percentile: the same). Use
+    ``t_interval`` where the interval should agree with the paired t-test.
+
+    Args:
+        values: one finite value per seed, (n,), such as the differences of two arms.
+        level: nominal coverage, between 0 and 1.
+        method: kind of interval, ``"bca"`` or ``"percentile"``.
+        resamples: number of resamples.
+        seed: seed of the random stream that draws the resamples.
+
+    Returns:
+        (low, high); both ``nan`` for one value, or if all values are equal, where an empty interval
+        would not mean certainty.
+
+    Raises:
+        ValueError: if an argument is invalid.
+    """
+    array = require_finite(values)
+    if not 0 < level < 1 or method not in get_args(Interval):
+        raise ValueError(f"level={level} or method={method!r} is not allowed")
+    found = summarise(array)
+    if found.n < 2 or not found.has_spread:
+        return math.nan, math.nan
+    means = array[_draws(seed, found.n, resamples)].mean(axis=1)
+    tails = np.array([(1 - level) / 2, (1 + level) / 2])
+    if method == "bca":
+        tails = _corrected(tails, array, means)
+    low, high = np.quantile(means, tails)
+    return float(low), float(high)
+
+
+@lru_cache(maxsize=4)
+def _draws(seed: int, n: int, resamples: int) -> np.ndarray:
+    """Return the rows to resample; cached, as a table asks for the same ones again and again."""
+    return generator(seed, "bootstrap", n).integers(n, size=(resamples, n))
+
+
+def _corrected(tails: np.ndarray, values: np.ndarray, means: np.ndarray) -> np.ndarray:
+    """Move the two tail probabilities for the bias and acceleration of the mean."""
+    normal = NormalDist()
+    observed = values.mean()
+    below = (means < observed).mean() + (means == observed).mean() / 2
+    bias = normal.inv_cdf(float(np.clip(below, 1 / len(means), 1 - 1 / len(means))))
+    # Leaving value i out moves the mean by (mean - value_i) / (n - 1); the factor cancels.
+    influence = values - observed
+    acceleration = (influence**3).sum() / (6 * (influence**2).sum() ** 1.5)
+    z = np.array([normal.inv_cdf(float(tail)) for tail in tails]) + bias
+    return np.array([normal.cdf(float(x)) for x in bias + z / (1 - acceleration * z)])
+
+
+def t_interval(values: Sequence[float] | np.ndarray, level: float = 0.95) -> tuple[float, float]:
+    """Return Student's interval for the mean of values by seed.
+
+    Both ends are ``nan`` for one value, or if all values are equal, where an empty interval would
+    not mean certainty. At 95 % it excludes 0 exactly when the two-sided t-test gives p < 0.05.
+
+    Args:
+        values: one finite value per seed, (n,).
+        level: nominal coverage, between 0 and 1.
+
+    >>> low, high = t_interval([1.0, 2.0, 3.0])
+    >>> round(low, 3), round(high, 3)
+    (-0.484, 4.484)
+    """
+    found = summarise(values)
+    if found.n < 2 or not found.has_spread:
+        return math.nan, math.nan
+    from scipy.special import stdtrit
+
+    reach = float(stdtrit(found.n - 1, (1 + level) / 2)) * found.sd / math.sqrt(found.n)
+    return found.mean - reach, found.mean + reach
+
+
+def wilson_interval(count: float, n: float, level: float = 0.95) -> tuple[float, float]:
+    """Return Wilson's interval for a share (Wilson, 1927); ``nan`` if n is 0.
+
+    Unlike the normal approximation it stays within [0, 1] and is not empty at 0 and 1.
+
+    Args:
+        count: number of items that have the property, a fraction where an item counts in part.
+        n: number of items.
+        level: nominal coverage, between 0 and 1.
+
+    >>> low, high = wilson_interval(0, 10)
+    >>> round(low, 3), round(high, 3)
+    (0.0, 0.278)
+    """
+    if n == 0:
+        return math.nan, math.nan
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    share = count / n
+    middle = share + z**2 / (2 * n)
+    reach = z * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
+    low, high = ((middle + sign * reach) / (1 + z**2 / n) for sign in (-1, 1))
+    return max(0.0, low), min(1.0, high)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """An arm against its baseline on one metric. One-sided p: the arm is better.
+
+    ``p_*_two_sided`` tests for a difference in either direction, and so also shows that an arm is
+    worse. Paired quantities are ``nan`` where the two were not run on the same seeds. ``p_min`` is
+    the smallest p an exact test on this many pairs could give; ``ci_*`` is the BCa bootstrap
+    interval of the paired difference, ``t_*`` Student's, both at 95 %, ``nan`` where every pair has
+    the same difference.
+    """
+
+    n: int
+    diff: float
+    p_welch: float
+    p_welch_two_sided: float
+    p_paired: float
+    p_paired_two_sided: float
+    p_wilcoxon: float
+    p_permutation: float
+    p_min: float
+    g: float
+    d_z: float
+    ci_low: float
+    ci_high: float
+    t_low: float
+    t_high: float
+
+
+def compare(
+    arm: Mapping[int, float],
+    baseline: Mapping[int, float],
+    seed: int = 0,
+    better: Better = "higher",
+) -> Comparison:
+    """Compare two arms given as {training seed: value}.
+
+    ``n`` is the number of pairs, or of the arm's seeds where the two are not paired. Differences,
+    intervals and effect sizes are arm minus baseline whether higher or lower is better; only the
+    one-sided p depend on it.
+
+    Args:
+        arm: the arm's value for each training seed.
+        baseline: the baseline's value for each training seed.
+        seed: seed of the bootstrap and of random sign flips.
+        better: whether higher or lower values are better.
+
+    >>> c = compare({1: 0.5, 2: 0.7, 3: 0.6}, {1: 0.4, 2: 0.5, 3: 0.3})
+    >>> round(c.diff, 3), round(c.p_paired, 4), c.p_permutation
+    (0.2, 0.0371, 0.125)
+    >>> c = compare({1: -0.5, 2: -0.7, 3: -0.6}, {1: -0.4, 2: -0.5, 3: -0.3}, better="lower")
+    >>> round(c.diff, 3), round(c.p_paired, 4), c.p_permutation
+    (-0.2, 0.0371, 0.125)
+    """
+    improves: test.Alternative = "greater" if better == "higher" else "less"
+    ours, theirs = summarise(list(arm.values())), summarise(list(baseline.values()))
+    shared: dict[str, float] = dict.fromkeys(
+        ("p_paired", "p_paired_two_sided", "p_wilcoxon", "p_permutation", "p_min", "d_z",
+         "ci_low", "ci_high", "t_low", "t_high"), math.nan,
+    )  # fmt: skip
+    if arm.keys() == baseline.keys():
+        differences = np.array([arm[key] - baseline[key] for key in sorted(arm)])
+        low, high = bootstrap_interval(differences, seed=seed)
+        t_low, t_high = t_interval(differences)
+        shared = {
+            "p_paired": test.paired_t(differences, improves),
+            "p_paired_two_sided": test.paired_t(differences, "two-sided"),
+            "p_wilcoxon": test.wilcoxon(differences, improves),
+            "p_permutation": test.sign_flip(differences, improves, seed=seed),
+            "p_min": test.smallest_exact_p(len(differences)),
+            "d_z": cohen_d_z(differences),
+            "ci_low": low,
+            "ci_high": high,
+            "t_low": t_low,
+            "t_high": t_high,
+        }
+    return Comparison(
+        n=ours.n,
+        diff=ours.mean - theirs.mean,
+        p_welch=test.welch(ours, theirs, improves),
+        p_welch_two_sided=test.welch(ours, theirs, "two-sided"),
+        g=hedges_g(ours, theirs),
+        **shared,
+    )

@@ -1,0 +1,277 @@
+"""Is one arm better than another, over training seeds and over test items at once?
+
+An interval over seeds says what retraining would give on these same items; one over items says what
+these same models would give on other items. ``bootstrap_arms`` draws both;
+``cfaug.stats.variance_parts.decompose`` says how much of the variance comes from each.
+
+Seeds that answered the same items are crossed with them (``OneTest``); where every seed has its own
+items, such as a test drawn with the seed, items are nested in seeds (``OwnTests``).
+
+NaN and infinite values are a ``ValueError``: leave out the items that do not count first.
+``scipy.stats.bootstrap`` draws along one axis only, so seeds and clusters at once are drawn here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cfaug.stats.item_tests import (
+    DRAWN_AT_ONCE,
+    RESAMPLES,
+    MeanDifference,
+    nested_bootstrap,
+    read_interval,
+)
+
+
+@dataclass(frozen=True)
+class OneTest:
+    """Two arms whose seeds all answered the same items.
+
+    Attributes:
+        arm: the arm's value for every seed and item, (seeds, items).
+        baseline: the baseline's values, (its seeds, items); the same number of seeds where
+            ``paired``.
+        clusters: the cluster each item was sampled in, any comparable values, (items,).
+        paired: whether row s of both arms has the same training seed, so that seeds are drawn
+            together; otherwise each arm's seeds are drawn independently.
+
+    Raises:
+        ValueError: if there are no values, one is NaN or infinite, or shapes do not fit.
+    """
+
+    arm: np.ndarray
+    baseline: np.ndarray
+    clusters: Sequence[Any] | np.ndarray
+    paired: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("arm", "baseline"):
+            object.__setattr__(self, name, _require_table(getattr(self, name)))
+        shapes = self.arm.shape, self.baseline.shape
+        fits = shapes[0][1] == shapes[1][1] == len(self.clusters)
+        if not fits or (self.paired and shapes[0] != shapes[1]):
+            raise ValueError(
+                f"values {shapes[0]} and {shapes[1]} with {len(self.clusters)} clusters, "
+                f"paired={self.paired}: shapes do not fit"
+            )
+
+
+@dataclass(frozen=True)
+class OwnTests:
+    """Two arms on the same seeds, where every seed has items of its own.
+
+    Attributes:
+        differences: arm minus baseline for every item, one row per seed, each (its items,).
+        clusters: the cluster each item was sampled in, one row per seed; equal names in different
+            rows are different clusters.
+
+    Raises:
+        ValueError: if a value is NaN or infinite, a seed has no values, or lengths differ.
+    """
+
+    differences: Sequence[Sequence[float] | np.ndarray]
+    clusters: Sequence[Sequence[Any] | np.ndarray]
+
+    def __post_init__(self) -> None:
+        rows = [_require_table([one])[0] for one in self.differences]
+        object.__setattr__(self, "differences", rows)
+        if not rows or [len(one) for one in rows] != [len(one) for one in self.clusters]:
+            raise ValueError("differences and clusters need one row per seed, of equal lengths")
+
+
+@dataclass(frozen=True)
+class ArmDifference(MeanDifference):
+    """The difference of two arms with its interval and p over seeds and items at once.
+
+    Attributes:
+        seeds: number of the arm's seeds.
+        baseline_seeds: number of the baseline's seeds.
+    """
+
+    seeds: int
+    baseline_seeds: int
+
+
+def bootstrap_arms(
+    asked: OneTest | OwnTests,
+    rng: np.random.Generator,
+    *,
+    level: float = 0.95,
+    resamples: int = RESAMPLES,
+) -> ArmDifference:
+    """Bootstrap the difference of two arms, drawing training seeds and clusters of items.
+
+    With one test, every resample draws as many clusters as there are, the same for both arms and
+    all seeds, and as many seeds as there are, in pairs where the arms share them (the pigeonhole
+    bootstrap: Owen, 2007, *The pigeonhole bootstrap*). The interaction of seeds and items counts up
+    to three times, so the interval is too wide where that is most of the variance. With a test per
+    seed it is ``nested_bootstrap`` with seeds as clusters: the variance from items is counted
+    twice.
+
+    Few seeds resample poorly: where seeds are most of the variance, five of them make the interval
+    too short, as in ``cfaug.stats.effects.bootstrap_interval``. ``decompose`` gives the interval
+    of Student's t, which is valid from four seeds on (benchmarks/seeds_and_items.py).
+
+    Args:
+        asked: answers of both arms.
+        rng: generator that draws the resamples; the same state gives the same answer.
+        level: nominal coverage of the interval, between 0 and 1.
+        resamples: number of resamples.
+
+    Returns:
+        The mean over seeds of the mean over items, its percentile interval, and p as for
+        ``cluster_bootstrap``; interval and p are ``nan`` with a single cluster, or a single seed of
+        both arms.
+
+    Raises:
+        ValueError: if the level or the number of resamples is out of range.
+
+    >>> one, other = np.eye(3, 60), np.zeros((3, 60))
+    >>> found = bootstrap_arms(OneTest(one + 1, other, range(60)), np.random.default_rng(0))
+    >>> round(found.mean, 3), found.seeds, found.clusters, round(found.p, 4)
+    (1.017, 3, 60, 0.0002)
+    """
+    _check_drawing(level, resamples)
+    return read_resampled(asked, _resample(asked, rng, resamples), rng, level=level)
+
+
+def read_resampled(
+    asked: OneTest | OwnTests,
+    means_KB: np.ndarray,
+    rng: np.random.Generator,
+    *,
+    level: float = 0.95,
+) -> ArmDifference:
+    """Return the same as ``bootstrap_arms``, from clusters that were drawn before.
+
+    Many arms that answered one test can share their draws: call ``resample_rows`` for all of them.
+
+    Args:
+        asked: answers of both arms.
+        means_KB: means of the arm's seeds and then of the baseline's, for each resample of
+            clusters, (both arms' seeds, resamples); for ``OwnTests`` the means of the differences,
+            (seeds, resamples).
+        rng: generator that draws the seeds.
+        level: nominal coverage of the interval, between 0 and 1.
+
+    Raises:
+        ValueError: if the level is out of range, or shapes do not fit.
+    """
+    _check_drawing(level, means_KB.shape[1])
+    if isinstance(asked, OwnTests):
+        return _read_own_tests(asked, means_KB, rng, level)
+    arm, baseline = asked.arm, asked.baseline
+    if len(means_KB) != len(arm) + len(baseline):
+        raise ValueError(f"{len(means_KB)} rows of means for {len(arm)} + {len(baseline)} seeds")
+    many, columns = count_clusters(asked.clusters), np.arange(means_KB.shape[1])
+    mean = float(arm.mean(axis=1).mean() - baseline.mean(axis=1).mean())
+    about = (arm.shape[1], many, len(arm), len(baseline))
+    if many < 2 or max(len(arm), len(baseline)) < 2:
+        return ArmDifference(mean, *(math.nan,) * 4, *about)
+    ours, theirs = means_KB[: len(arm)], means_KB[len(arm) :]
+    drawn = rng.integers(len(ours), size=(len(ours), len(columns)))
+    others = drawn if asked.paired else rng.integers(len(theirs), size=(len(theirs), len(columns)))
+    found = ours[drawn, columns].mean(axis=0) - theirs[others, columns].mean(axis=0)
+    size = float(np.abs(arm).mean() + np.abs(baseline).mean())
+    return ArmDifference(mean, *read_interval(found, level, size), *about)
+
+
+def count_clusters(clusters: Sequence[Any] | np.ndarray) -> int:
+    """Return the number of clusters the items are in.
+
+    Args:
+        clusters: the cluster each item was sampled in, (items,).
+    """
+    return len(np.unique(np.asarray(clusters)))
+
+
+def resample_rows(
+    values_KN: np.ndarray,
+    clusters_N: Sequence[Any] | np.ndarray,
+    rng: np.random.Generator,
+    resamples: int = RESAMPLES,
+) -> np.ndarray:
+    """Return each row's mean over clusters drawn with replacement, the same for all rows.
+
+    Every resample draws as many clusters as there are; a cluster counts by its number of items.
+
+    Args:
+        values_KN: finite values, such as one row for each arm and seed, (rows, items).
+        clusters_N: the cluster each item was sampled in, (items,).
+        rng: generator that draws the clusters.
+        resamples: number of resamples.
+
+    Returns:
+        The means, float64 (rows, resamples).
+    """
+    totals_CK, sizes_C = sum_clusters(values_KN, clusters_N)
+    both = np.column_stack([totals_CK, sizes_C])
+    many = len(both)
+    at_once = max(1, DRAWN_AT_ONCE // many)
+    found = []
+    for first in range(0, resamples, at_once):
+        count = min(at_once, resamples - first)
+        drawn = rng.integers(many, size=(count, many)) + many * np.arange(count)[:, None]
+        times = np.bincount(drawn.reshape(-1), minlength=count * many).reshape(count, many)
+        sums = times.astype(np.float64) @ both
+        found.append(sums[:, :-1] / sums[:, -1:])
+    return np.concatenate(found).T
+
+
+def _resample(asked: OneTest | OwnTests, rng: np.random.Generator, resamples: int) -> np.ndarray:
+    """Return ``means_KB`` of ``read_resampled``."""
+    if isinstance(asked, OneTest):
+        both = np.concatenate([asked.arm, asked.baseline])
+        return resample_rows(both, asked.clusters, rng, resamples)
+    own = [
+        resample_rows(np.asarray([values]), clusters, rng, resamples)
+        for values, clusters in zip(asked.differences, asked.clusters, strict=True)
+    ]
+    return np.concatenate(own)
+
+
+def _read_own_tests(
+    asked: OwnTests, means_SB: np.ndarray, rng: np.random.Generator, level: float
+) -> ArmDifference:
+    means = [float(np.mean(values)) for values in asked.differences]
+    if len(means_SB) != len(means):
+        raise ValueError(f"{len(means_SB)} rows of means for {len(means)} seeds")
+    numbers = [count_clusters(own) for own in asked.clusters]
+    about = (sum(map(len, asked.differences)), sum(numbers), len(means), len(means))
+    if len(means) < 2 or min(numbers) < 2:
+        return ArmDifference(float(np.mean(means)), *(math.nan,) * 4, *about)
+    found = nested_bootstrap(means, means_SB, rng, level=level, resamples=means_SB.shape[1])
+    return ArmDifference(found.mean, found.low, found.high, found.p_greater, found.p_less, *about)
+
+
+def sum_clusters(
+    values_KN: np.ndarray, clusters_N: Sequence[Any] | np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return every row's sum over each cluster, (clusters, rows), and the clusters' sizes.
+
+    Args:
+        values_KN: finite values, (rows, items).
+        clusters_N: the cluster each item was sampled in, (items,).
+    """
+    names, place = np.unique(np.asarray(clusters_N), return_inverse=True)
+    place = place.reshape(-1)
+    totals = [np.bincount(place, row, len(names)) for row in values_KN]
+    return np.stack(totals, axis=1), np.bincount(place, minlength=len(names)).astype(np.float64)
+
+
+def _require_table(values: Any) -> np.ndarray:
+    table = np.asarray(values, np.float64)
+    if table.ndim != 2 or not table.size or not np.isfinite(table).all():
+        raise ValueError(f"a comparison needs finite values, (seeds, items), not {values!r}")
+    return table
+
+
+def _check_drawing(level: float, resamples: int) -> None:
+    if not 0 < level < 1 or resamples < 1:
+        raise ValueError("resamples must be above 0, and level between 0 and 1")

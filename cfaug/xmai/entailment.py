@@ -1,0 +1,314 @@
+"""Does a model still judge whether a text follows from a photo after the text was changed?
+
+``benchmark=entailment``: XMAI (Ramshetty et al., 2023), section 4.2 and Table 2. The items, one row
+per method and set, are those of :class:`cfaug.xmai.text_pair_benchmark.TextPairBenchmark` and:
+
+* ``label``: the right answer to the original text, by which both texts are scored, as in the paper;
+* ``image``: digest of the photo's bytes; ``changed``: 1 if the texts differ;
+* ``predicted_original``, ``predicted``: the model's answers to the text before and after;
+* ``accuracy_original``, ``accuracy``: 1 where that is the label; ``accuracy_drop``: the first minus
+  the second;
+* ``p_entailment_original``, ``p_entailment``, ...: probabilities of the three;
+* ``axiom_violations``: for texts that follow and for which the model says so: 1 if its answer to
+  the changed text is contradiction, else 0 (section 4.2: an entailed text that is enriched with
+  what the photo shows should not become a contradiction); null for all others.
+
+For a source of unchanged hypotheses, such as SNLI-VE itself, the columns and outcomes of changed
+texts are left out.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+import numpy as np
+
+from cfaug.core.errors import UserError
+from cfaug.core.protocols import Entailer
+from cfaug.core.read_with import FOLDER, GIVEN, TRAINED, ReadWith
+from cfaug.core.types import ENTAILMENT, Evaluation, Outcome
+from cfaug.core.validation import Positive
+from cfaug.data.sources.lists import LISTS
+from cfaug.evaluate.cached_model import CachedEntailer
+from cfaug.evaluate.embed import Pixels
+from cfaug.evaluate.feature_cache import image_keys
+from cfaug.evaluate.fingerprint import fingerprint
+from cfaug.report.items import Items, read_items
+from cfaug.stats.confusion import MacroScores, confusion_matrix, macro_scores
+from cfaug.xmai.entailment_inference import Claims, entail
+from cfaug.xmai.entailment_items import (
+    BEFORE,
+    EntailmentItems,
+    summarise_entailment,
+    write_entailment,
+)
+from cfaug.xmai.entailment_sources import (
+    check_entailment_labels,
+    find_photos,
+    holds_changes,
+    lacks_photos,
+    read_hypotheses,
+)
+from cfaug.xmai.label_check import Question
+from cfaug.xmai.text_pair_benchmark import METHOD, Metric, TextPairBenchmark
+from cfaug.xmai.text_pairs import TextPairs, read_text_pairs
+
+if TYPE_CHECKING:
+    from cfaug.core.protocols import Benchmark
+    from cfaug.data.index import Index
+    from cfaug.evaluate.context import EvaluationContext
+
+METRICS: Mapping[str, Metric] = {
+    "accuracy_original": Metric(),
+    "accuracy": Metric(),
+    "accuracy_drop": Metric("lower"),
+    "axiom_violations": Metric("lower"),
+    "changed": Metric(),
+}
+
+MACRO = ("precision", "recall", "f1")
+"""Scores of all classes together, beside accuracy."""
+
+
+@dataclass
+class Entailment(TextPairBenchmark):
+    """Accuracy and macro scores of hypotheses about photos, before and after methods changed them.
+
+    Args:
+        data: a folder of sets of two texts on one photo, whose members are labelled; several,
+            ``{METHOD: FOLDER}`` or a list, are compared on the texts that all of them have. Or
+            unchanged labelled hypotheses; ``None`` uses the rows that the run's experiment held out
+            (``data.holdout``).
+        name: the name in tables, ending in "_entailment"; ``None`` takes the folder's name, or
+            ``entailment`` for several folders.
+        batch_size: number of photos, and of pairs of photo and text, given to the model at once.
+        without_leaks: whether to leave out sets of photos that the run was trained on.
+        answers: people's answers about the texts, one of the three labels or ``unsure``: a file, or
+            ``{METHOD: FILE}`` for several folders; they take precedence over an oracle's.
+        photos: SNLI-VE with its photos, where ``data`` names lists without photos, such as those
+            that XMAI's authors released: their photos are found by premise and hypothesis.
+    """
+
+    batch_size: Positive = 64
+    photos: str | None = None
+
+    kind: ClassVar[str] = "entailment"
+    needs: ClassVar[type] = Entailer
+    question: ClassVar[Question] = "entailment"
+    page_files: ClassVar[tuple[str, ...]] = ("entailment.md",)
+    read_with: ClassVar[ReadWith] = {
+        "photos": {"data": GIVEN},
+        "without_leaks": {"data": FOLDER, "photos": (None,), TRAINED: (True,)},
+    }
+    reads_data: ClassVar[ReadWith] = {
+        name: {"data": (None,)} for name in ("data.real", "data.counterfactual", "data.holdout")
+    }
+
+    def open(self, context: EvaluationContext) -> list[Benchmark]:
+        """Open the sources and return a list of this benchmark.
+
+        Raises:
+            UserError: if no source is given and nothing was held out, or a source does not fit.
+        """
+        if self.data is not None:
+            return super().open(context)
+        found = context.held_out()
+        if found is None:
+            raise UserError(
+                "benchmark=entailment needs benchmark.data=FOLDER, or a run that held out a test "
+                "set: train with data.holdout=0.1"
+            )
+        opened = copy.copy(self)
+        opened.name = f"heldout_{self.kind}" if self.name is None else self.name
+        return cast("list[Benchmark]", [opened.ask(opened.read_pairs("heldout", *found))])
+
+    def read(self, context: EvaluationContext, method: str, source: str) -> TextPairs:
+        """Return the texts of a source, or of a list whose photos are in another source.
+
+        Raises:
+            UserError: for a list without photos, if ``photos`` is not given.
+        """
+        file = Path(source).expanduser()
+        if self.photos is not None:
+            return find_photos(method, file, context.open(self.photos))
+        if file.suffix.lower() in LISTS and file.is_file() and lacks_photos(file):
+            raise UserError(
+                f"{source} lists hypotheses without photos: name SNLI-VE's, in which they are "
+                "found by premise and hypothesis, with benchmark.photos=SNLI_VE:test"
+            )
+        return super().read(context, method, source)
+
+    def read_pairs(self, method: str, index: Index, rows: np.ndarray | None) -> TextPairs:
+        """Return the texts before and after, or hypotheses by themselves.
+
+        Args:
+            method: the name of the method that changed the texts; may be empty.
+            index: the source.
+            rows: the rows to use; ``None`` for all.
+        """
+        if holds_changes(index):
+            return read_text_pairs(method, index, rows)
+        return read_hypotheses(method or Path(index.source).name.replace(":", "_"), index, rows)
+
+    def ask(self, *pairs: TextPairs) -> Entailment:
+        """Ask about texts, and return this benchmark.
+
+        Args:
+            pairs: the texts of each method, before and after.
+
+        Raises:
+            UserError: if methods have no texts in common, or a label is not one of the three.
+        """
+        super().ask(*pairs)
+        for one in self._pairs:
+            check_entailment_labels(one)
+        first = self._pairs[0]
+        assert first.index is not None
+        keys = image_keys(first.index, first.rows[:, 0])
+        numbers = {key: at for at, key in enumerate(dict.fromkeys(keys))}
+        self._at = np.array([numbers[key] for key in keys])
+        _, rows = np.unique(self._at, return_index=True)
+        self._photos = Pixels(first.index, first.rows[rows, 0])
+        self._digests = [key.hex() for key in keys]
+        return self
+
+    def settings_asked(self) -> list[Any]:
+        """Return the settings that change the test, for ``data_hash``: the labels."""
+        return [fingerprint(*(list(one.labels) for one in self._pairs))]
+
+    def run(self, model: Entailer | CachedEntailer) -> Evaluation:
+        """Return accuracy and macro scores of every method, before and after.
+
+        Raises:
+            UserError: if the model reads texts only, or an answer is not a number.
+        """
+        _check_reads_images(model)
+        texts = [self._pairs[0].originals, *(one.changed for one in self._pairs)]
+        claims = Claims(
+            self._photos, np.tile(self._at, len(texts)), [text for kind in texts for text in kind]
+        )
+        answers = entail(model, claims, self.batch_size).reshape(len(texts), len(self._at), -1)
+        items = self._items(answers)
+        outcomes = self.means(items, {n: m for n, m in METRICS.items() if n in items})
+        if self._before_alone:
+            outcomes = [one for one in outcomes if one.metric == f"accuracy{BEFORE}"]
+        for by, rows in list(self._parts(items, outcomes)):
+            outcomes += self._macro(items, rows, by)
+        return Evaluation([*outcomes, *self._by_label(items)], items)
+
+    def summarise(self, found: Evaluation) -> Sequence[str]:
+        """Return a few lines for the terminal."""
+        return summarise_entailment(EntailmentItems("", _as_items(str(self.name), found)))
+
+    def write_page(self, folder: Path, title: str) -> Path | None:
+        """Write the scores, their tests and the confusion matrices (``entailment.md``)."""
+        items = read_items(folder, str(self.name))
+        return None if items is None else write_entailment(folder, EntailmentItems(title, items))
+
+    @property
+    def _before_alone(self) -> bool:
+        """Whether nothing was changed: the changed text of an unchanged hypothesis is itself."""
+        return not any(
+            one.is_changed.any() or (one.rows[:, 0] != one.rows[:, 1]).any() for one in self._pairs
+        )
+
+    def _items(self, answers: np.ndarray) -> dict[str, Any]:
+        """Return all columns; ``answers`` are to the original texts, then to each method's."""
+        items = self.pair_columns()
+        count = len(self._pairs)
+        labels = np.array([ENTAILMENT.index(str(label)) for label in items["label"]])
+        items["image"] = self._digests * count
+        items["changed"] = np.concatenate([one.is_changed for one in self._pairs]).astype(float)
+        before = np.concatenate([answers[0]] * count)
+        items |= _answer_columns(before, labels, BEFORE)
+        if self._before_alone:
+            return items
+        items |= _answer_columns(answers[1:].reshape(-1, len(ENTAILMENT)), labels, "")
+        items["accuracy_drop"] = items[f"accuracy{BEFORE}"] - items["accuracy"]
+        said, now = (np.array(items[f"predicted{part}"]) for part in (BEFORE, ""))
+        follows = (labels == 0) & (said == ENTAILMENT[0])
+        items["axiom_violations"] = np.where(follows, now == ENTAILMENT[2], np.nan)
+        return items
+
+    def _parts(
+        self, items: Mapping[str, Any], outcomes: Sequence[Outcome]
+    ) -> Iterator[tuple[Mapping[str, str], np.ndarray]]:
+        """Yield the parts of the test that are reported, with their rows."""
+        for one in [o for o in outcomes if o.metric == f"accuracy{BEFORE}"]:
+            rows = np.ones(len(items["label"]), bool)
+            for name, value in one.by.items():
+                rows &= np.asarray(items[name], object) == value
+            yield one.by, np.flatnonzero(rows)
+
+    def _macro(
+        self, items: Mapping[str, Any], rows: np.ndarray, by: Mapping[str, str]
+    ) -> list[Outcome]:
+        """Return macro precision, recall and F1 of rows, and the drop of each."""
+        found: dict[str, MacroScores] = {part: _score(items, rows, part) for part in _sides(items)}
+        outcomes = []
+        for name in MACRO:
+            values = {part: getattr(one, name) for part, one in found.items()}
+            outcomes += [
+                Outcome(str(self.name), f"{name}_macro{part}", value, len(rows), by=by)
+                for part, value in values.items()
+            ]
+            if "" in values:
+                drop = values[BEFORE] - values[""]
+                outcomes.append(
+                    Outcome(str(self.name), f"{name}_macro_drop", drop, len(rows), "lower", by=by)
+                )
+        return outcomes
+
+    def _by_label(self, items: Mapping[str, Any]) -> list[Outcome]:
+        """Return the accuracy on the items of each label."""
+        found = []
+        methods, labels = (np.asarray(items[name], object) for name in (METHOD, "label"))
+        for method in dict.fromkeys(methods.tolist()):
+            for label in ENTAILMENT:
+                rows = (methods == method) & (labels == label)
+                if rows.any():
+                    by = {METHOD: method, "label": label}
+                    named = {n: m for n, m in METRICS.items() if n.startswith("accuracy")}
+                    found += self._means(items, named, rows, by)
+        return found
+
+
+def _answer_columns(answers: np.ndarray, labels: np.ndarray, part: str) -> dict[str, Any]:
+    said = answers.argmax(axis=1)
+    return {
+        f"predicted{part}": [ENTAILMENT[number] for number in said.tolist()],
+        f"accuracy{part}": (said == labels).astype(float),
+        **{
+            f"p_{label}{part}": answers[:, number].astype(np.float64)
+            for number, label in enumerate(ENTAILMENT)
+        },
+    }
+
+
+def _sides(items: Mapping[str, Any]) -> list[str]:
+    return [part for part in (BEFORE, "") if f"predicted{part}" in items]
+
+
+def _score(items: Mapping[str, Any], rows: np.ndarray, part: str) -> MacroScores:
+    truth, said = (
+        np.array([ENTAILMENT.index(items[name][row]) for row in rows.tolist()])
+        for name in ("label", f"predicted{part}")
+    )
+    return macro_scores(confusion_matrix(truth, said, len(ENTAILMENT)))
+
+
+def _as_items(name: str, found: Evaluation) -> Items:
+    return Items(name, "", "", found.items)
+
+
+def _check_reads_images(model: Entailer | CachedEntailer) -> None:
+    reads = model.reads_images if isinstance(model, CachedEntailer) else model.transform is not None
+    if not reads:
+        raise UserError(
+            "this model reads texts only, and benchmark=entailment asks about photos: choose "
+            "model=vilt_entailer, bridgetower_entailer, flava_entailer or asked_entailer"
+        )

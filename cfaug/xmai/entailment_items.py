@@ -1,0 +1,292 @@
+"""An entailer's answers before and after texts were changed: tables and tests of its items.
+
+Accuracy is a mean over texts, tested by McNemar's exact test and a permutation of whole photos.
+Macro scores are not means over texts: ``cfaug.xmai.macro_drop`` resamples the confusion matrices
+of photos. Holm's correction runs over the methods of a table. Texts whose right answer is known to
+be kept are also tested separately: a drop on them is the model's fault and not the text's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from cfaug.core.errors import UserError
+from cfaug.core.files import write_file
+from cfaug.core.rng import generator
+from cfaug.core.types import CLUSTER, ENTAILMENT
+from cfaug.report.document import Document, Entry, Part
+from cfaug.report.markdown import to_markdown
+from cfaug.report.numbers import p_text, percent, points
+from cfaug.stats.confusion import confusion_matrix
+from cfaug.stats.significance import holm
+from cfaug.xmai.macro_drop import ScoreDrop, score_drops
+from cfaug.xmai.text_pair_items import CHANGED, KEPT, PAIRS, UNKNOWN, TextPairItems
+from cfaug.xmai.text_pair_tests import PairedTest, compare_changes
+
+BEFORE = "_original"
+"""Suffix of the columns about the text before the change."""
+
+FILE = "entailment.md"
+
+AXIOM = "axiom_violations"
+
+
+class EntailmentItems(TextPairItems):
+    """One model's answers to texts before and after methods changed them, and the right answers."""
+
+    NEEDED: ClassVar[tuple[str, ...]] = (
+        *PAIRS, "label", "label_kept", f"predicted{BEFORE}", f"accuracy{BEFORE}",
+    )  # fmt: skip
+    ASKED_BY = "entailment"
+
+    @property
+    def has_after(self) -> bool:
+        """Whether any text was changed, unlike in plain labelled hypotheses."""
+        return "predicted" in self.items.columns
+
+    @cached_property
+    def _numbers(self) -> dict[str, np.ndarray]:
+        names = ["label", f"predicted{BEFORE}", *(["predicted"] if self.has_after else [])]
+        number = {label: at for at, label in enumerate(ENTAILMENT)}
+        found = {}
+        for name in names:
+            texts = self.texts(name)
+            odd = sorted(set(texts) - set(ENTAILMENT))
+            if odd:
+                raise UserError(
+                    f"the items of {self.items.benchmark}: {name}={odd[0]!r} is invalid: choose "
+                    f"from {', '.join(ENTAILMENT)}; {self.renew}"
+                )
+            found[name] = np.array([number[text] for text in texts])
+        return found
+
+    def answers(self, name: str, rows: np.ndarray) -> np.ndarray:
+        """Return a column as numbers of ``ENTAILMENT``, int64.
+
+        Args:
+            name: name of the column: ``label``, ``predicted_original`` or ``predicted``.
+            rows: rows to return, integers (rows,).
+        """
+        found: np.ndarray = self._numbers[name][rows]
+        return found
+
+    def matrix(self, method: str, *, before: bool) -> np.ndarray:
+        """Return the counts of answers to each label, int64 (3, 3), rows the labels.
+
+        Args:
+            method: name of the method.
+            before: whether the original texts are counted instead of the changed ones.
+        """
+        rows = self.rows(method)
+        said = self.answers(f"predicted{BEFORE if before else ''}", rows)
+        return confusion_matrix(self.answers("label", rows), said, len(ENTAILMENT))
+
+    def drops(self, method: str, kept_only: bool = False) -> list[ScoreDrop]:
+        """Return accuracy and macro scores before and after, each tested; empty without texts.
+
+        Args:
+            method: name of the method.
+            kept_only: whether only texts whose right answer is known to be kept are used.
+        """
+        rows = self.rows(method, kept_only)
+        if not len(rows):
+            return []
+        return score_drops(
+            self.answers("label", rows),
+            self.answers(f"predicted{BEFORE}", rows),
+            self.answers("predicted", rows),
+            [self.texts(CLUSTER)[row] for row in rows],
+            generator(0, "entailment", self.items.benchmark, method, str(kept_only)),
+            classes=len(ENTAILMENT),
+        )
+
+    def tells_kept(self, method: str) -> bool:
+        """Return whether the right answer of any changed text is known to be kept or changed."""
+        changed = self.items.metric("changed")
+        return any(
+            self.label_kept[row] != UNKNOWN and changed[row] for row in self.rows(method).tolist()
+        )
+
+
+COLUMNS = (
+    "texts", "photos", "before", "after", "drop [95 %]", "McNemar", "permutation", "Holm",
+    "before", "after", "drop [95 %]", "permutation", "Holm", "before", "after", "before", "after",
+    "violations",
+)  # fmt: skip
+GROUPS = (("", 2), ("accuracy (%)", 6), ("macro F1 (%)", 5), ("macro precision (%)", 2),
+          ("macro recall (%)", 2), ("axiom", 1))  # fmt: skip
+
+
+def entailment_document(answers: EntailmentItems) -> Document:
+    """Return the scores of every method, of every label, and the confusion matrices, as tables."""
+    title = f"{answers.model}: {answers.items.benchmark}"
+    if not answers.has_after:
+        return Document("entailment", title, (_before_part(answers), *_confusions(answers)))
+    parts = [_scores_part(answers, "All texts", answers.methods, False)]
+    known = [method for method in answers.methods if answers.tells_kept(method)]
+    if known:
+        parts.append(_scores_part(answers, "Texts whose right answer was kept", known, True))
+        parts.append(_checks_part(answers, known))
+    notes = (
+        "Each changed text is compared with its original; both are scored by the original label. "
+        "Intervals: bootstrap over photos, too narrow for few photos. The permutation exchanges "
+        "before and after for whole photos; McNemar's test treats texts of one photo as "
+        "independent. Holm: corrected over a table's methods. Macro scores are means over the "
+        "three labels. Axiom: texts that follow from their photo by their label and by the "
+        "model's answer; violated if the model answers that the changed text contradicts it.",
+    )
+    return Document("entailment", title, (*parts, _labels_part(answers), *_confusions(answers)),
+                    notes)  # fmt: skip
+
+
+def _scores_part(
+    answers: EntailmentItems, title: str, methods: Sequence[str], kept_only: bool
+) -> Part:
+    columns = (f"accuracy{BEFORE}", "accuracy")
+    tests = {
+        one.method: one
+        for one in compare_changes([answers], *columns, methods, kept_only=kept_only)
+    }
+    drops = {method: answers.drops(method, kept_only) for method in methods}
+    drops = {method: found for method, found in drops.items() if found}
+    f1 = {method: found[-1].p for method, found in drops.items()}
+    known = [method for method, p in f1.items() if not math.isnan(p)]
+    corrected = dict(zip(known, holm([f1[method] for method in known]).tolist(), strict=True))
+    rows = []
+    for method, found in drops.items():
+        cells = _cells(tests[method], found, corrected.get(method, math.nan))
+        axiom = _axiom(answers, answers.rows(method, kept_only))
+        rows.append(((method,), tuple(map(Entry, (*cells, axiom)))))
+    return Part(title, ("method",), GROUPS, COLUMNS, tuple(rows))
+
+
+def _cells(test: PairedTest, drops: Sequence[ScoreDrop], f1_holm: float) -> Iterator[str]:
+    accuracy, precision, recall, f1 = drops
+    mean = test.test.mean
+    yield from (str(test.keys), str(mean.clusters), percent(accuracy.before))
+    yield from (percent(accuracy.after), _interval(accuracy.drop, mean.low, mean.high))
+    yield from (p_text(test.test.p_sign), p_text(test.p), p_text(test.p_holm))
+    yield from (percent(f1.before), percent(f1.after), _interval(f1.drop, f1.low, f1.high))
+    yield from (p_text(f1.p), p_text(f1_holm))
+    yield from (percent(precision.before), percent(precision.after))
+    yield from (percent(recall.before), percent(recall.after))
+
+
+def _interval(mean: float, low: float, high: float) -> str:
+    return points(mean) + ("" if math.isnan(low) else f" [{points(low)}, {points(high)}]")
+
+
+def _axiom(answers: EntailmentItems, rows: np.ndarray) -> str:
+    values = answers.items.metric(AXIOM)[rows]
+    values = values[~np.isnan(values)]
+    return f"{int(values.sum())} of {len(values)}"
+
+
+def _checks_part(answers: EntailmentItems, methods: Sequence[str]) -> Part:
+    """Return how many right answers were kept, and the answers to texts that lost theirs."""
+    rows = []
+    accuracy = answers.items.metric("accuracy")
+    for method in methods:
+        own = answers.rows(method)
+        found = Counter(answers.label_kept[row] for row in own.tolist())
+        lost = [row for row in own.tolist() if answers.label_kept[row] == CHANGED]
+        share = float(accuracy[lost].mean()) if lost else math.nan
+        cells = [f"{found[name]}" for name in (KEPT, CHANGED, UNKNOWN)]
+        rows.append(((method,), tuple(map(Entry, (*cells, percent(share))))))
+    columns = (KEPT, CHANGED, UNKNOWN, "still answered with the original label (%)")
+    groups = (("right answer", 3), ("of the changed", 1))
+    return Part("Right answers", ("method",), groups, columns, tuple(rows))
+
+
+def _labels_part(answers: EntailmentItems) -> Part:
+    before, after = (answers.items.metric(f"accuracy{part}") for part in (BEFORE, ""))
+    rows = []
+    for method in answers.methods:
+        own = answers.rows(method)
+        for number, label in enumerate(ENTAILMENT):
+            some = own[answers.answers("label", own) == number]
+            if len(some):
+                first, second = float(before[some].mean()), float(after[some].mean())
+                cells = (str(len(some)), percent(first), percent(second), points(first - second))
+                rows.append(((method, label), tuple(map(Entry, cells))))
+    columns = ("texts", "before", "after", "drop")
+    groups = (("", 1), ("accuracy (%)", 3))
+    return Part("Labels", ("method", "label"), groups, columns, tuple(rows))
+
+
+def _before_part(answers: EntailmentItems) -> Part:
+    from cfaug.stats.confusion import macro_scores
+
+    rows = []
+    for method in answers.methods:
+        found = macro_scores(answers.matrix(method, before=True))
+        cells = [str(len(answers.rows(method)))]
+        cells += [percent(x) for x in (found.accuracy, found.precision, found.recall, found.f1)]
+        rows.append(((method,), tuple(map(Entry, cells))))
+    groups = (("", 2), ("macro (%)", 3))
+    columns = ("texts", "accuracy (%)", "precision", "recall", "F1")
+    return Part("Scores", ("source",), groups, columns, tuple(rows))
+
+
+def _confusions(answers: EntailmentItems) -> list[Part]:
+    """Return the answers to each label, before (the same for all methods) and after each method."""
+    first = answers.methods[0]
+    sides = [(f"{first}, before" if answers.has_after else first, first, True)]
+    if answers.has_after:
+        sides += [(f"{method}, after", method, False) for method in answers.methods]
+    return [
+        Part(
+            f"Answers: {title}", ("label",), (("answered with", len(ENTAILMENT)),), ENTAILMENT,
+            tuple(
+                ((label,), tuple(Entry(str(count)) for count in row))
+                for label, row in zip(
+                    ENTAILMENT, answers.matrix(method, before=before).tolist(), strict=True
+                )
+            ),
+        )
+        for title, method, before in sides
+    ]  # fmt: skip
+
+
+def summarise_entailment(answers: EntailmentItems) -> list[str]:
+    """Return a line per method for the terminal."""
+    lines = []
+    for method in answers.methods:
+        rows = answers.rows(method)
+        before = float(answers.items.metric(f"accuracy{BEFORE}")[rows].mean())
+        line = f"{method}: {len(rows):,} texts, accuracy {percent(before)} %"
+        if answers.has_after:
+            after = float(answers.items.metric("accuracy")[rows].mean())
+            line += f" before, {percent(after)} % after; axiom violated {_axiom(answers, rows)}"
+            if answers.tells_kept(method):
+                kept = answers.rows(method, kept_only=True)
+                values = [answers.items.metric(f"accuracy{part}")[kept] for part in (BEFORE, "")]
+                shares = " to ".join(f"{percent(float(one.mean()))} %" for one in values)
+                line += f"; of {len(kept):,} texts whose right answer was kept {shares}"
+        lines.append(line)
+    return lines
+
+
+def write_entailment(folder: Path, answers: EntailmentItems) -> Path:
+    """Write the tables of a model as Markdown beside its results, and return the file.
+
+    Args:
+        folder: folder of the run, where ``entailment.md`` is written.
+        answers: the model's answers to the items of ``benchmark=entailment``.
+
+    Raises:
+        UserError: if it cannot be written.
+    """
+    file = folder / FILE
+    try:
+        write_file(file, to_markdown(entailment_document(answers)).encode())
+    except OSError as error:
+        raise UserError(f"{file} cannot be written: {error.strerror}") from error
+    return file

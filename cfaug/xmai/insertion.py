@@ -1,0 +1,240 @@
+"""Do texts that a method changed retrieve their photos less well? ``benchmark=insertion``.
+
+XMAI (Ramshetty et al., 2023), section 4.1 and Tables 1, 3 to 6. Each text, before and after, ranks
+the photos by its cosine to them. The items, one row per method and set, have the columns of
+``cfaug.xmai.text_overlap`` and:
+
+* ``image``: digest of the photo's bytes;
+* ``mrr_original``, ``mrr``: reciprocal rank of the photo for the text before and after, among all
+  photos, each counted once, averaged over ties; ``mrr_drop``: the first minus the second;
+  ``rank_original``, ``rank``: 1 + the photos that score higher;
+* ``mrr_original_batches``, ``mrr_batches``, ``mrr_drop_batches``: the same in shuffled batches, see
+  ``cfaug.xmai.insertion_ranks``; null for sets in no batch;
+* ``similarity_text``: cosine of the two texts; ``similarity_image_original``,
+  ``similarity_image``: cosine of each with the photo.
+
+Where it is known which texts are still as true of their photo, ``label_kept`` reports outcomes for
+these alone. If such a text says more than the original, a drop is the model's fault (section 4.1,
+the axiom for retrieval); a text that says less may fit other photos as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+import numpy as np
+from annotated_types import Ge
+
+from cfaug.core.errors import UserError
+from cfaug.core.protocols import DualEncoder
+from cfaug.core.types import Evaluation
+from cfaug.core.validation import Positive, Seed
+from cfaug.evaluate.embed import Pixels, compute_distinct, embed_images, embed_texts
+from cfaug.evaluate.feature_cache import image_keys
+from cfaug.evaluate.model_page import WritesModelPage
+from cfaug.report.items import Items
+from cfaug.xmai.insertion_ranks import (
+    Batches,
+    Compat,
+    Embedded,
+    drop_columns,
+    make_batches,
+    rank_in_batches,
+    rank_in_gallery,
+)
+from cfaug.xmai.text_overlap import OVERLAP, WORDNET, overlap_columns
+from cfaug.xmai.text_pair_benchmark import Metric, TextPairBenchmark
+from cfaug.xmai.text_pairs import TextPairs
+
+if TYPE_CHECKING:
+    from cfaug.editing.protocols import SentenceEmbedder
+    from cfaug.evaluate.cached_model import CachedEncoder
+    from cfaug.report.model_pages import ImageSource, ModelPage
+    from cfaug.xmai.text_pair_items import InsertionItems
+
+PREFIX = "This is "
+"""Prefix of every text given to CLIP in the authors' notebook."""
+
+FEWEST = 2
+"""The fewest photos that can be ranked."""
+
+METRICS: Mapping[str, Metric] = {
+    "mrr_original": Metric(),
+    "mrr": Metric(),
+    "mrr_drop": Metric("lower"),
+    "mrr_original_batches": Metric(),
+    "mrr_batches": Metric(),
+    "mrr_drop_batches": Metric("lower"),
+    "similarity_text": Metric(unit="cosine"),
+    "similarity_image_original": Metric(unit="cosine"),
+    "similarity_image": Metric(unit="cosine"),
+    **OVERLAP,
+}
+
+
+@dataclass
+class Insertion(WritesModelPage, TextPairBenchmark):
+    """Reciprocal ranks and similarities of texts before and after, beside the texts' overlap.
+
+    Args:
+        data: a folder of sets of two texts on one photo; several, ``{METHOD: FOLDER}`` or a list,
+            are compared on the captions that all of them have. The original texts and the photos
+            are embedded once.
+        name: the name in tables, ending in "_insertion"; ``None`` takes the folder's name, or
+            ``insertion`` for several folders.
+        batch_size: number of images or texts embedded at once.
+        without_leaks: whether to leave out sets of photos that the run was trained on.
+        answers: people's answers about the texts (``annotate.question=caption_true``): a file, or
+            ``{METHOD: FILE}`` for several folders; they take precedence over an oracle's.
+        prefix: words put before every text that the model is given.
+        pairs_per_batch: number of texts and photos that are ranked together in a batch, in addition
+            to the ranking among all; 1,000 in the paper (section 4.1).
+        seed: the seed of the shuffle into batches.
+        compat: ``code`` makes and ranks the batches as the released notebook does: see
+            ``cfaug.xmai.insertion_ranks``; ``None`` has each photo once and drops nothing.
+        sentence_encoder: the model that compares the two texts, all-mpnet-base-v2 in the paper
+            (section 4.5); ``None`` uses the model's own embeddings, with the prefix.
+        synonyms: the synonyms for METEOR: ``wordnet``, or a folder of WordNet; ``None`` leaves
+            METEOR out.
+        page: number of texts per method that ``insertion.html`` shows, largest drops first;
+            ``None`` writes no page.
+
+    Raises:
+        UserError: naming a setting that is invalid, and the choices.
+    """
+
+    prefix: str = PREFIX
+    pairs_per_batch: Annotated[int, Ge(FEWEST)] = 1000
+    seed: Seed = 0
+    compat: Compat | None = None
+    sentence_encoder: SentenceEmbedder | None = None
+    synonyms: str | None = WORDNET
+    page: Positive | None = 60
+
+    kind: ClassVar[str] = "insertion"
+    needs: ClassVar[type] = DualEncoder
+    primary_metrics: ClassVar[tuple[str, ...]] = ("mrr_original", "mrr", "mrr_drop")
+
+    def ask(self, *pairs: TextPairs) -> Insertion:
+        """Ask about texts, and return this benchmark.
+
+        Args:
+            pairs: the texts of each method, before and after.
+
+        Raises:
+            UserError: if methods have no captions in common, or there are fewer than two photos.
+        """
+        super().ask(*pairs)
+        first = self._pairs[0]
+        if first.index is None:
+            raise UserError(f"{first.source} has no images: ask benchmark=text_overlap about it")
+        self._keys = image_keys(first.index, first.rows[:, 0])
+        number = {key: at for at, key in enumerate(dict.fromkeys(self._keys))}
+        self._photo_of_set = np.array([number[key] for key in self._keys])
+        if len(number) < FEWEST:
+            raise UserError(
+                f"{first.source} shows {len(number)} photo: ranking needs {FEWEST} or more"
+            )
+        _, rows = np.unique(self._photo_of_set, return_index=True)
+        self._photos = Pixels(first.index, first.rows[rows, 0])
+        self._batches: Batches = make_batches(
+            str(self.name), len(first), self.pairs_per_batch, self.seed, self.compat
+        )
+        return self
+
+    def settings_asked(self) -> list[Any]:
+        """Return the settings that change the test or its metrics, for ``data_hash``."""
+        compared = None if self.sentence_encoder is None else self.sentence_encoder.describe()
+        return [self.prefix, self.pairs_per_batch, self.seed, self.compat, self.synonyms, compared]
+
+    def run(self, encoder: DualEncoder | CachedEncoder) -> Evaluation:
+        """Return the mean reciprocal ranks, drops and similarities of every method.
+
+        Raises:
+            UserError: if an embedding is zero or not finite, or there is no WordNet.
+        """
+        try:
+            asked = list(self._measure(self._embed(encoder)))
+        except ValueError as error:
+            raise UserError(f"{self.name}: {error}") from error
+        pairs = zip(asked, self._pairs, strict=True)
+        columns = [{**one, **overlap_columns(own, self.synonyms)} for one, own in pairs]
+        items = self.pair_columns()
+        items["image"] = [key.hex() for key in self._keys] * len(self._pairs)
+        items |= {name: np.concatenate([one[name] for one in columns]) for name in columns[0]}
+        return Evaluation([*self.means(items, METRICS), *self.spreads(items)], items)
+
+    @property
+    def _kinds(self) -> list[Sequence[str]]:
+        """The original texts, then those of each method."""
+        return [self._pairs[0].originals, *(one.changed for one in self._pairs)]
+
+    def model_page(self) -> ModelPage[InsertionItems]:
+        """Return how to make the page of the texts whose photo lost most ranks."""
+        from cfaug.xmai.insertion_page import LIMIT, insertion_page
+
+        return insertion_page(self.page or LIMIT)
+
+    def page_images(self) -> ImageSource:
+        """Return the photos by their digests in the items."""
+        from cfaug.report.model_pages import ImageSource
+
+        index, rows = self._photos.index, self._photos.rows.tolist()
+        keys = image_keys(index, self._photos.rows)
+        row_of = {key.hex(): row for key, row in zip(keys, rows, strict=True)}
+        find = self.reader(row_of.get, index.source)
+        return ImageSource(lambda digest: index.read_image(find(digest)))
+
+    def summarise(self, found: Evaluation) -> list[str]:
+        """Say in one line per method how much worse photos are found, with the tests."""
+        from cfaug.xmai.insertion_page import MethodTests, verdicts
+        from cfaug.xmai.text_pair_items import InsertionItems
+
+        items = Items(str(self.name), "", "", found.items)
+        return verdicts(MethodTests(InsertionItems(str(self.name), items)))
+
+    def _embed(self, encoder: DualEncoder | CachedEncoder) -> Embedded:
+        texts = [f"{self.prefix}{text}" for kind in self._kinds for text in kind]
+        given = embed_texts(encoder, texts, self.batch_size)
+        photos = embed_images(encoder, self._photos, self.batch_size)
+        shape = (len(self._kinds), len(self._photo_of_set), -1)
+        return Embedded(given.reshape(shape), photos, self._photo_of_set)
+
+    def _measure(self, found: Embedded) -> Iterator[dict[str, np.ndarray]]:
+        """Yield each method's columns that depend on a model, float64 (sets,)."""
+        reciprocal, ranks = rank_in_gallery(found)
+        batches = rank_in_batches(found, self._batches)
+        photos = found.photos[self._photo_of_set]
+        to_photo = [_cosines(texts, photos) for texts in found.texts]
+        to_original = self._compare_texts(found)
+        for at in range(1, len(found.texts)):
+            yield {
+                **drop_columns(reciprocal[0], reciprocal[at]),
+                **drop_columns(batches[0], batches[at], "_batches"),
+                "rank_original": ranks[0],
+                "rank": ranks[at],
+                "similarity_text": to_original[at - 1],
+                "similarity_image_original": to_photo[0],
+                "similarity_image": to_photo[at],
+            }
+
+    def _compare_texts(self, found: Embedded) -> list[np.ndarray]:
+        """Return the cosine of each method's texts with the original ones."""
+        if self.sentence_encoder is None:
+            return [_cosines(texts, found.texts[0]) for texts in found.texts[1:]]
+        texts = [text for kind in self._kinds for text in kind]
+        encode = self.sentence_encoder.encode
+
+        def compute(places: list[int]) -> Iterator[np.ndarray]:
+            yield np.asarray(encode([texts[at] for at in places]))
+
+        own = compute_distinct(texts, compute).reshape(len(self._kinds), len(self._keys), -1)
+        return [_cosines(kind, own[0]) for kind in own[1:]]
+
+
+def _cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Return the cosines of corresponding rows of unit vectors, float64 (rows,)."""
+    found: np.ndarray = np.einsum("nd,nd->n", first, second, dtype=np.float64)
+    return found

@@ -1,0 +1,11 @@
+"""Cross-modal attribute insertions (XMAI; Ramshetty et al., 2023): words before a caption's nouns.
+
+``AttributeInsertion`` is the editor; it compares texts and images by ``ImageTextDistance``.
+"""
+
+from cfaug.xmai.insertions.block_list import BlockList
+from cfaug.xmai.insertions.editor import AttributeInsertion
+from cfaug.xmai.insertions.image_text import ImageTextDistance
+from cfaug.xmai.insertions.switches import Switches
+
+__all__ = ["AttributeInsertion", "BlockList", "ImageTextDistance", "Switches"]

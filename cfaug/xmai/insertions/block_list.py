@@ -1,0 +1,151 @@
+"""Words that are not inserted: demographic terms.
+
+A third of the published insertions on SNLI-VE are "white" and "black", many of them before people.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from cfaug.core.errors import UserError
+from cfaug.core.files import require_regular
+from cfaug.core.weights import sha256_text
+from cfaug.editing.word_lists import SHIPPED, list_lines
+from cfaug.editing.wordnet import WordNet
+
+NOUNS = "NOUNS"
+LINE = re.compile(r"(?P<kind>[\w -]+?)\s*(?P<people>\(people\))?\s*:(?P<words>.*)")
+LARGEST = 1_000_000
+"""Largest size of a list in bytes."""
+
+
+@dataclass(frozen=True)
+class BlockList:
+    """Decides whether a word may be inserted before a noun.
+
+    Some words are blocked before every noun, others, such as colours, only before a noun for
+    people: "a white man", but not "a white car". A noun is a noun for people if it, its last word
+    or the label of its object is in the list's ``NOUNS``, or is a person in WordNet.
+
+    Args:
+        file: the path of a list in the form of ``cfaug/editing/word_lists/demographic_terms.txt``;
+            ``None`` is that list.
+        kinds: the kinds of words to block, such as ``gender``; ``None`` for all of the list.
+        wordnet: the source for nouns that the list lacks; ``None`` uses only the list.
+
+    Raises:
+        UserError: if the file cannot be read, a line is invalid, or a kind is missing.
+    """
+
+    file: str | None = None
+    kinds: Sequence[str] | None = None
+    wordnet: WordNet | None = None
+
+    def __post_init__(self) -> None:
+        kinds = {kind for kind, _ in self._words} - {NOUNS}
+        missing = sorted(set(self.kinds or ()) - kinds)
+        if missing:
+            there = ", ".join(sorted(kinds))
+            raise UserError(
+                f"recipe.editor.block_list.kinds: {missing[0]!r} is missing in {self._path}: "
+                f"choose from {there}"
+            )
+
+    def blocks(self, word: str, nouns: Iterable[str]) -> bool:
+        """Return whether a word is blocked.
+
+        Args:
+            word: the word to insert, in lower or upper case.
+            nouns: the noun after it in the caption, and the labels of the detected objects.
+
+        >>> block_list = BlockList()
+        >>> block_list.blocks("white", ["man"]), block_list.blocks("white", ["car"])
+        (True, False)
+        >>> block_list.blocks("Female", ["figure"])
+        True
+        """
+        lowered = word.lower()
+        if lowered in self._everywhere:
+            return True
+        return lowered in self._before_people and any(map(self.is_person, nouns))
+
+    def is_person(self, noun: str) -> bool:
+        """Return whether a noun is a noun for people."""
+        words = noun.lower().split()
+        if not words:
+            return False
+        if " ".join(words) in self._nouns or words[-1] in self._nouns:
+            return True
+        if self.wordnet is None:
+            return False
+        return bool(self._person & self.wordnet.above(self.wordnet.senses(words[-1], 1)))
+
+    def describe(self) -> dict[str, str]:
+        """Return the name of the list; for a user's list, also the hash of its content."""
+        said = "demographic terms"
+        if self.file is not None:
+            said = f"{self._path.name} sha256:{sha256_text(self._text)[:16]}"
+        if self.kinds is not None:
+            said += f", {', '.join(self.kinds)}"
+        return {"block_list": said + (", people by WordNet too" if self.wordnet else "")}
+
+    @property
+    def _path(self) -> Path:
+        if self.file is None:
+            return SHIPPED / "demographic_terms.txt"
+        return Path(self.file).expanduser()
+
+    @cached_property
+    def _text(self) -> str:
+        try:
+            path = require_regular(self._path)
+            if path.stat().st_size > LARGEST:
+                raise ValueError(f"it has more than {LARGEST:,} bytes")
+            return path.read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise UserError(f"the block list {self._path} cannot be read: {error}") from error
+
+    @cached_property
+    def _words(self) -> Mapping[tuple[str, bool], frozenset[str]]:
+        """The words by kind, and by whether they are blocked only before people."""
+        found: dict[tuple[str, bool], frozenset[str]] = {}
+        for line in list_lines(self._text):
+            match = LINE.fullmatch(line)
+            words = {word.strip().lower() for word in match["words"].split(",")} if match else set()
+            if match is None or not words - {""}:
+                raise UserError(
+                    f"the block list {self._path}: {line[:80]!r} is invalid: it should be KIND: "
+                    f"WORD, ... or KIND (people): WORD, ... or {NOUNS}: WORD, ..."
+                )
+            key = (match["kind"], match["people"] is not None)
+            found[key] = found.get(key, frozenset()) | (words - {""})
+        return found
+
+    def _of(self, people: bool) -> frozenset[str]:
+        return frozenset(
+            word
+            for (kind, only), words in self._words.items()
+            if kind != NOUNS and only == people and (self.kinds is None or kind in self.kinds)
+            for word in words
+        )
+
+    @cached_property
+    def _everywhere(self) -> frozenset[str]:
+        return self._of(people=False)
+
+    @cached_property
+    def _before_people(self) -> frozenset[str]:
+        return self._of(people=True)
+
+    @cached_property
+    def _nouns(self) -> frozenset[str]:
+        return self._words.get((NOUNS, False), frozenset())
+
+    @cached_property
+    def _person(self) -> set[int]:
+        assert self.wordnet is not None
+        return {sense.offset for sense in self.wordnet.senses("person", 1)}

@@ -1,0 +1,287 @@
+"""Cross-modal attribute insertions (XMAI; Ramshetty et al., 2023, section 3): the editor.
+
+Before each mention of an object detected in the image, a language model's guesses are scored by
+their probability, their similarity to the object's attributes, and the distance of the resulting
+caption from the image; the best guess is inserted. All captions of a call go through each model in
+batches: first at the first mention of each, then at the second, and so on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from cfaug.core.errors import UserError
+from cfaug.core.types import Edited, Example
+from cfaug.core.validation import Positive, check_fields
+from cfaug.editing.models import MaskedLM
+from cfaug.editing.protocols import MaskFiller, SentenceEmbedder, Tagger
+from cfaug.xmai.insertions.answer_cache import AnswerCache
+from cfaug.xmai.insertions.block_list import BlockList
+from cfaug.xmai.insertions.canvas import Canvas, Characters, Tokens
+from cfaug.xmai.insertions.draft import MASK_IN_TEXT, Candidate, Draft, propose, say_blocked
+from cfaug.xmai.insertions.guesses import Guess, Guesser
+from cfaug.xmai.insertions.image_text import BROKEN_PHOTO, ImageTextDistance
+from cfaug.xmai.insertions.mentions import Mention, MentionFinder
+from cfaug.xmai.insertions.scores import Weights, score_candidates
+from cfaug.xmai.insertions.switches import LAMBDAS, Compat, Switches
+from cfaug.xmai.insertions.weighing import Weigher
+from cfaug.xmai.insertions.word_similarity import WordSimilarity
+
+
+@dataclass(frozen=True)
+class AttributeInsertion:
+    """Inserts words before the nouns of a caption that name objects of its image.
+
+    Args:
+        filler: the language model whose guesses are scored (bert-base-cased, section 4.4).
+        word_encoder: the encoder of nouns and labels, whose similarity is the cosine
+            (bert-base-nli-mean-tokens, section 4.4). ``None`` needs switches.fallback=never.
+        tagger: the part-of-speech tagger that finds the nouns to compare with the objects; ``None``
+            needs switches.fallback=never.
+        attribute_encoder: the encoder of attributes and guesses (spaCy's en_core_web_md, section
+            4.4); ``None`` is ``word_encoder``; without either, lambda_2 has to be 0.
+        image_text: the distance of a caption from its image; ``None`` needs a lambda_3 of 0.
+        weights: lambda_1 of the language model's probability, lambda_2 of the similarity to the
+            object's attributes, lambda_3 of the distance from the image. Negative weights favour
+            the opposite. ``None`` takes those of ``compat``: 1, 5 and 5 (section 4.4).
+        threshold: the least cosine at which a noun mentions an object: t (section 4.4).
+        k: the number of candidates of a mention to score (section 4.4).
+        guesses: the number of the language model's guesses, among which the first k candidates are
+            taken; 20 in the released code.
+        compat: the defaults of the switches: ``fixed``, with errors corrected; ``paper``, as in the
+            paper; ``code``, as in the released code.
+        switches: a switch for each deviation between paper and released code.
+        block_list: the words not to insert; ``None`` allows every word.
+        keep_unchanged: whether a caption without an insertion still gives a set, of the same text
+            twice: the published tables also average over those.
+        cache: the folder of cached answers of models, so that ablations over lambda, k and t repeat
+            no question; ``None`` caches no answers.
+        chunk: the number of captions that go through the models together; it bounds memory without
+            changing results.
+
+    Raises:
+        UserError: if a setting is invalid or a part is missing; it names the culprit.
+    """
+
+    filler: MaskFiller
+    word_encoder: SentenceEmbedder | None = None
+    tagger: Tagger | None = None
+    attribute_encoder: SentenceEmbedder | None = None
+    image_text: ImageTextDistance | None = None
+    weights: Sequence[float] | None = None
+    threshold: float = 0.7
+    k: Positive = 3
+    guesses: Positive = 20
+    compat: Compat = "fixed"
+    switches: Switches = field(default_factory=Switches)
+    block_list: BlockList | None = field(default_factory=BlockList)
+    keep_unchanged: bool = True
+    cache: str | None = None
+    chunk: Positive = 1000
+
+    def __post_init__(self) -> None:
+        check_fields(self, "recipe.editor")
+        object.__setattr__(self, "switches", self.switches.resolve(self.compat))
+        if self._weights[1] and self.word_encoder is None and self.attribute_encoder is None:
+            raise UserError(
+                f"lambda_2, {self._weights[1]:g} of recipe.editor.weights, weighs the similarity "
+                "of words, and recipe.editor.word_encoder is missing: set lambda_2 to 0, as in "
+                f"'recipe.editor.weights=[{self._weights[0]:g},0,{self._weights[2]:g}]', or choose "
+                "a zoo that has one"
+            )
+        if self._weights[2] and self.image_text is None:
+            raise UserError(
+                f"lambda_3, {self._weights[2]:g} of recipe.editor.weights, weighs the distance of "
+                "image and text, and recipe.editor.image_text is missing: set lambda_3 to 0, as in "
+                f"{self._without_images}, or choose a zoo with a CLIP, such as zoo=shapescapes or "
+                "zoo=paper"
+            )
+        if self.switches.fallback != "never" and (self.word_encoder is None or self.tagger is None):
+            raise UserError(
+                f"recipe.editor.switches.fallback={self.switches.fallback} compares nouns with "
+                "objects and needs recipe.editor.word_encoder and recipe.editor.tagger: without "
+                "them set recipe.editor.switches.fallback=never"
+            )
+
+    @cached_property
+    def _weights(self) -> Weights:
+        given = LAMBDAS[self.compat] if self.weights is None else tuple(self.weights)
+        numbers = [w for w in given if isinstance(w, int | float) and math.isfinite(w)]
+        if len(given) != 3 or len(numbers) != 3:
+            raise UserError(
+                f"recipe.editor.weights={list(given)} should be three numbers: lambda_1, lambda_2 "
+                "and lambda_3"
+            )
+        first, second, third = map(float, numbers)
+        return first, second, third
+
+    @property
+    def _without_images(self) -> str:
+        return f"'recipe.editor.weights=[{self._weights[0]:g},{self._weights[1]:g},0]'"
+
+    def edit(self, examples: Sequence[Example]) -> list[Edited]:
+        """Return one proposal of two texts, or none, for the first text of each example, in order.
+
+        Raises:
+            UserError: if an example has no list of detections, or no image although the distance
+                from it counts; it names the example.
+        """
+        found = [one for some in self._chunks(examples) for one in self._edit(some)]
+        for cache in self._caches:
+            cache.write()
+        self._weigher.forget()
+        if len(examples) > 1:  # a single example has the words in its details
+            say_blocked(found)
+        return found
+
+    def describe(self) -> dict[str, str]:
+        """Return the parts, the weights and the switches, for the card."""
+        described: dict[str, str] = {}
+        parts = (self.filler, self.word_encoder, self.tagger, self.image_text, self.block_list)
+        for part in parts:
+            described |= {} if part is None else part.describe()
+        if self.attribute_encoder is not None:
+            of = self.attribute_encoder.describe()
+            described |= {f"attributes {name}": said for name, said in of.items()}
+        lambdas = ", ".join(f"{weight:g}" for weight in self._weights)
+        named = {name: value for name, value in vars(self.switches).items() if value is not None}
+        said = ", ".join(f"{name}={value}" for name, value in named.items())
+        return {**described, "insertion": f"lambda {lambdas}; {said}"}
+
+    def _chunks(self, examples: Sequence[Example]) -> Iterator[Sequence[Example]]:
+        for start in range(0, len(examples), self.chunk):
+            yield examples[start : start + self.chunk]
+
+    def _edit(self, examples: Sequence[Example]) -> list[Edited]:
+        drafts = self._prepare(examples)
+        for step in range(max((len(draft.found) for draft in drafts), default=0)):
+            self._fill([draft for draft in drafts if len(draft.found) > step], step)
+        return [propose(draft, self.keep_unchanged) for draft in drafts]
+
+    def _prepare(self, examples: Sequence[Example]) -> list[Draft]:
+        """Find the mentions of every caption, and note the reason if a caption has none."""
+        drafts = [Draft.of(example, self._guesser.mask) for example in examples]
+        self._check_images(drafts)
+        some = [draft for draft in drafts if not draft.reason]
+        mentions = self._finder.find(
+            [draft.text for draft in some], [draft.detections for draft in some]
+        )
+        for draft, its in zip(some, mentions, strict=True):
+            draft.place(its)
+        for draft in drafts:
+            if draft.text and draft.reason != MASK_IN_TEXT:
+                draft.canvas = self._canvas(draft.text, draft.found)
+        return drafts
+
+    def _canvas(self, text: str, mentions: Sequence[Mention]) -> Canvas:
+        mask = self._guesser.mask
+        if self.switches.output == "tokens":
+            return Tokens(text, mentions, self.switches, mask, self._guesser.tokenize)
+        return Characters(text, mentions, self.switches, mask)
+
+    def _check_images(self, drafts: Sequence[Draft]) -> None:
+        """Refuse examples without an image if the distance from it counts."""
+        if not self._weights[2]:
+            return
+        for draft in drafts:
+            if draft.example.image is None:
+                raise UserError(
+                    f"example {draft.example.key!r} has no image, whose distance lambda_3, "
+                    f"{self._weights[2]:g} of recipe.editor.weights, weighs: name a source with "
+                    f"images, or set lambda_3 to 0, as in {self._without_images}"
+                )
+
+    def _fill(self, drafts: Sequence[Draft], i: int) -> None:
+        """Fill mask ``i`` of captions that have such a mask."""
+        live = [draft for draft in drafts if draft.reason != BROKEN_PHOTO]
+        canvases = [draft.canvas for draft in live if draft.canvas is not None]
+        asked = self._guesser.ask([canvas.surroundings(i) for canvas in canvases])
+        candidates = [
+            self._candidates(draft, canvas, i, guesses)
+            for draft, canvas, guesses in zip(live, canvases, asked, strict=True)
+        ]
+        self._weigher.weigh(live, candidates, i)
+        for draft, some in zip(live, candidates, strict=True):
+            assert draft.canvas is not None
+            best = self._best(some)
+            draft.chosen[i] = best
+            draft.canvas.fill(i, None if best is None else best.guess.word)
+
+    def _candidates(
+        self, draft: Draft, canvas: Canvas, i: int, guesses: Sequence[Guess]
+    ) -> list[Candidate]:
+        """Return the first k guesses that may be inserted, and note those that are blocked."""
+        mention = draft.found[i]
+        nouns = draft.nouns(mention)
+        kept: list[Candidate] = []
+        for guess in self._guesser.candidates(guesses, canvas.unwanted(i)):
+            if len(kept) == self.k:
+                break
+            if self.block_list is not None and self.block_list.blocks(guess.word, nouns):
+                draft.blocked.append((mention, guess.word, canvas.candidate(i, guess.word)))
+            else:
+                kept.append(Candidate(guess))
+        draft.guesses += len(guesses)
+        draft.candidates += len(kept)
+        return kept
+
+    def _best(self, candidates: Sequence[Candidate]) -> Candidate | None:
+        """Return the candidate with the highest score, or the first of equal ones, or ``None``."""
+        scores = score_candidates(
+            [one.guess.probability for one in candidates],
+            [one.similarity for one in candidates if one.similarity is not None],
+            [one.distance for one in candidates if one.distance is not None],
+            self._weights,
+            self.switches.normalise,
+            self.k if self.switches.padding else 0,
+        )
+        if not scores:
+            return None
+        best = max(range(len(scores)), key=scores.__getitem__)
+        return replace(candidates[best], score=scores[best])
+
+    @cached_property
+    def _finder(self) -> MentionFinder:
+        return MentionFinder(self.switches, self.tagger, self._similarity, self.threshold)
+
+    @cached_property
+    def _similarity(self) -> WordSimilarity | None:
+        return (
+            None if self.word_encoder is None else WordSimilarity(self.word_encoder, self._folder)
+        )
+
+    @cached_property
+    def _weigher(self) -> Weigher:
+        similarity = self._similarity
+        if self.attribute_encoder is not None:
+            similarity = WordSimilarity(self.attribute_encoder, self._folder)
+        image_text = self.image_text if self._weights[2] else None
+        return Weigher(similarity, image_text, self.switches, self._folder)
+
+    @cached_property
+    def _caches(self) -> list[AnswerCache]:
+        """The cache of each model's answers."""
+        words = [one for one in (self._similarity, self._weigher.similarity) if one is not None]
+        every = [self._guesser.cache, self._weigher.cache, *(one.cache for one in words)]
+        return list({id(one): one for one in every}.values())
+
+    @cached_property
+    def _folder(self) -> Path | None:
+        return None if self.cache is None else Path(self.cache).expanduser()
+
+    @cached_property
+    def _guesser(self) -> Guesser:
+        # Only a model's answers are worth caching, and only a model describes everything that they
+        # depend on.
+        folder = self._folder if isinstance(self.filler, MaskedLM) else None
+        settings = (self.switches.special_tokens, self.switches.candidates, self.guesses)
+        cache = AnswerCache(
+            folder, f"guesses {self.filler.describe() if folder else ''} {settings}"
+        )
+        guesser = Guesser(self.filler, self.switches, self.guesses, cache)
+        guesser.check_word_pieces()
+        return guesser

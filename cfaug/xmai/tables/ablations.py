@@ -1,0 +1,275 @@
+"""Tables 3 and 6 and Figures 4 to 6 of XMAI: the effects of its settings.
+
+The settings of a folder of sets are read from its record, not from its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from cfaug.core.errors import UserError
+from cfaug.core.read_with import GIVEN, ReadWith
+from cfaug.report.arm_results import Runs
+from cfaug.report.document import Curve, Document, Entry, Part, groups_of
+from cfaug.report.items import Items
+from cfaug.report.numbers import DASH
+from cfaug.report.published import published
+from cfaug.xmai.entailment_items import EntailmentItems
+from cfaug.xmai.tables.answers import (
+    DIGITS,
+    RELEVANCE,
+    RETRIEVAL,
+    Checkpoints,
+    Column,
+    PairTable,
+    known_columns,
+)
+from cfaug.xmai.tables.entailment import SCORES
+from cfaug.xmai.tables.settings import Timing, read_settings, read_timings
+from cfaug.xmai.text_pair_items import InsertionItems, TextPairItems
+
+TASKS: Mapping[str, tuple[type[TextPairItems], Sequence[Column]]] = {
+    "insertion": (InsertionItems, (*RETRIEVAL, *RELEVANCE)),
+    "entailment": (EntailmentItems, SCORES),
+}
+"""{benchmark, or the end of its name: (class of its items, measured columns)}."""
+
+Setting = Mapping[str, float]
+"""{printed name of a setting: number} of one folder."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ablation(PairTable):
+    """A table or figure over settings; other arguments as for ``PairTable``.
+
+    Args:
+        settings: {name: key of the folders' ``run.json``}, every relevant setting.
+        held: {name: number}, the value of each setting when it is not varied.
+    """
+
+    settings: Mapping[str, str]
+    held: Mapping[str, float] = field(default_factory=dict)
+
+    def variants(self, checkpoints: Checkpoints) -> list[tuple[Setting, str]]:
+        """Return the settings of each method that has them, sorted by settings.
+
+        Raises:
+            UserError: if a folder's record cannot be read.
+        """
+        found = []
+        for method in self.named(checkpoints).values():
+            sources = checkpoints[0].sources(method)
+            settings = [read_settings(one, self.settings) for one in sources]
+            first = settings[0]
+            if first is not None and all(one == first for one in settings):
+                found.append((first, method))
+        return sorted(found, key=lambda one: [*one[0].values()])
+
+
+@dataclass(frozen=True, kw_only=True)
+class AblationTable(Ablation):
+    """A row per setting (Tables 3 and 6).
+
+    Args:
+        shown: the settings that name a row; the others are held fixed.
+        timing: file of ``benchmarks/insertion.py``, for a column of seconds; ``None`` for no
+            column.
+        timed: the method of the timing file to show.
+    """
+
+    shown: Sequence[str]
+    timing: str | None = None
+    timed: str = "xmai"
+
+    read_with: ClassVar[ReadWith] = {"timed": {"timing": GIVEN}}
+
+    def build(self, runs: Runs) -> Document:
+        """Return the paper's numbers and ours.
+
+        Raises:
+            MissingError: if no folder with these settings has answers, unless ``partial``.
+            UserError: if items, records or times cannot be read.
+        """
+        kind, columns = TASKS["insertion"]
+        found = self.read(runs, kind)
+        variants = {model: self._rows(own) for model, own in found.items()}
+        variants = {model: own for model, own in variants.items() if own}
+        self.require(
+            variants, f"answers to benchmark={self.benchmark} about folders made with "
+            f"{', '.join(self.settings.values())}",
+        )  # fmt: skip
+        known = known_columns(columns, found)
+        times = [] if self.timing is None else read_timings(self.timing)
+        parts = [
+            self._part(model, found[model], own, known, times) for model, own in variants.items()
+        ]
+        return self.document(self._theirs(), *parts)
+
+    def _rows(self, checkpoints: Checkpoints) -> list[tuple[Setting, str]]:
+        """Return the shown settings of each method with the fixed settings."""
+        held = {name: value for name, value in self.held.items() if name not in self.shown}
+        return [
+            ({name: settings[name] for name in self.shown}, method)
+            for settings, method in self.variants(checkpoints)
+            if all(settings[name] == value for name, value in held.items())
+        ]
+
+    def _theirs(self) -> Part:
+        found = published(self.name)
+        labels = tuple(name for name in found["rows"][0] if name != "values")
+        rows = tuple(
+            (tuple(_number(row[name]) for name in labels), tuple(map(_printed, row["values"])))
+            for row in found["rows"]
+        )
+        return Part(
+            self.paper, tuple(map(_letter, labels)), (), tuple(found["columns"]), rows,
+            notes=(found["note"],), ours=False,
+        )  # fmt: skip
+
+    def _part(
+        self,
+        model: str,
+        checkpoints: Checkpoints,
+        variants: Sequence[tuple[Setting, str]],
+        columns: Sequence[Column],
+        times: Sequence[Timing],
+    ) -> Part:
+        rows = []
+        for settings, method in variants:
+            cells = [column.measure(checkpoints, method) for column in columns]
+            if times:
+                cells.append(self._time(settings, times))
+            rows.append((tuple(_number(value) for value in settings.values()), tuple(cells)))
+        groups = groups_of(columns)
+        machines = ", ".join(dict.fromkeys(one.machine for one in times))
+        return Part(
+            f"Ours: {model}", tuple(map(_letter, self.shown)),
+            (*groups, *((("", 1),) if groups and times else ())),
+            (*(column.title for column in columns), *(("Time (s) ↓",) if times else ())),
+            tuple(rows), notes=(f"Seconds a caption on {machines}.",) if times else (),
+        )  # fmt: skip
+
+    def _time(self, settings: Setting, times: Sequence[Timing]) -> Entry:
+        """Return the seconds in the file's row with these settings."""
+        for one in times:
+            own = {name: one.settings.get(name) for name in settings}
+            if one.method == self.timed and all(
+                own[name] is not None and _number(value) == own[name]
+                for name, value in settings.items()
+            ):
+                numbers = {"value": one.seconds, "n": float(one.captions)}
+                return Entry(f"{one.seconds:.{DIGITS}f}", numbers=numbers)
+        return Entry(DASH)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AblationFigure(Ablation):
+    """The effect of one setting while the others stay fixed (Figures 4 to 6).
+
+    Args:
+        vary: the settings to vary, each with its own line.
+        x_title: the title of the horizontal axis.
+        tasks: {printed name: end of the benchmark's name}, in order, with a panel for each metric.
+        metrics: headers, as in tables, of the numbers to show; ``None`` for all.
+    """
+
+    vary: Sequence[str]
+    x_title: str
+    tasks: Mapping[str, str] = field(default_factory=lambda: {"Retrieval": "insertion"})
+    metrics: Sequence[str] | None = None
+
+    read_with: ClassVar[ReadWith] = {"benchmark": ()}  # those of ``tasks``
+
+    def build(self, runs: Runs) -> Document:
+        """Return a panel for each task, model and metric.
+
+        Raises:
+            MissingError: if no folders that differ in one setting have answers, unless ``partial``.
+            UserError: if items or records cannot be read.
+        """
+        curves: list[Curve] = []
+        for title, benchmark in self.tasks.items():
+            kind, columns = _task(benchmark)
+            for model, own in self._answers_of(runs, benchmark, kind).items():
+                curves += self._curves(f"{title}, {model}", own, columns)
+        self.require(
+            curves, f"answers to benchmark={' and '.join(self.tasks.values())} about folders that "
+            f"differ only in {' or '.join(self.vary)}",
+        )  # fmt: skip
+        return self.document(curves=curves)
+
+    def _answers_of(
+        self, runs: Runs, benchmark: str, kind: type[TextPairItems]
+    ) -> dict[str, Checkpoints]:
+        from cfaug.report.paper_answers import read_answers
+
+        def wrap(name: str, items: Items) -> TextPairItems:
+            return kind(name, items)
+
+        found = read_answers(runs.root, benchmark, self.models, wrap)
+        return {name: [one for _, one in own] for name, own in found.items()}
+
+    def _curves(
+        self, title: str, checkpoints: Checkpoints, columns: Sequence[Column]
+    ) -> list[Curve]:
+        series = {name: self._line(name, checkpoints) for name in self.vary}
+        lines = {name: own for name, own in series.items() if len(own) > 1}
+        found = []
+        for column in known_columns(columns, {title: checkpoints}) if lines else ():
+            header = " ".join((column.group, column.title)).strip()
+            if self.metrics is not None and header not in self.metrics:
+                continue
+            points = {
+                _letter(name): {
+                    x: _by_checkpoint(column, checkpoints, method) for x, method in own.items()
+                }
+                for name, own in lines.items()
+            }
+            found.append(Curve(f"{title}: {header}", self.x_title, header, points, unit=""))
+        return found
+
+    def _line(self, name: str, checkpoints: Checkpoints) -> dict[float, str]:
+        """Return {value of a setting: method}, with every other setting at its default."""
+        return {
+            settings[name]: method
+            for settings, method in self.variants(checkpoints)
+            if all(settings[other] == value for other, value in self.held.items() if other != name)
+        }
+
+
+def _by_checkpoint(column: Column, checkpoints: Checkpoints, method: str) -> dict[int, float]:
+    return {
+        number: column.measure([one], method).numbers["value"]
+        for number, one in enumerate(checkpoints)
+    }
+
+
+def _task(benchmark: str) -> tuple[type[TextPairItems], Sequence[Column]]:
+    """Return the items' class and columns of a benchmark, found by the end of its name.
+
+    Raises:
+        UserError: if there is no such benchmark.
+    """
+    for name, task in TASKS.items():
+        if benchmark.endswith(name):
+            return task
+    raise UserError(f"table.tasks: {benchmark!r} is invalid: choose from {', '.join(TASKS)}")
+
+
+def _letter(name: str) -> str:
+    """Return a setting in the paper's notation.
+
+    >>> _letter("lambda_2"), _letter("k")
+    ('λ2', 'k')
+    """
+    return name.replace("lambda_", "λ")
+
+
+def _number(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:g}"
+
+
+def _printed(value: float) -> Entry:
+    return Entry(f"{value:.{DIGITS}f}", numbers={"value": value})

@@ -1,0 +1,216 @@
+"""Models' answers to texts before and after a change, for the paper's tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cfaug.core.types import Better
+from cfaug.report.arm_results import Runs
+from cfaug.report.document import Document, Entry, Part, groups_of
+from cfaug.report.items import Items
+from cfaug.report.numbers import DASH
+from cfaug.report.paper_tables import ModelsTable
+from cfaug.report.published import published
+from cfaug.report.ranked import Row, mark_best_two
+from cfaug.stats.significance import summarise
+from cfaug.xmai.text_pair_items import TextPairItems
+
+COMMANDS = (
+    "python generate.py recipe=xmai data.source=CAPTIONS paths.shards=shards/xmai",
+    "python generate.py recipe=eda data.source=CAPTIONS paths.shards=shards/eda  # and the others",
+    "python evaluate.py model=open_clip benchmark=insertion "
+    "'benchmark.data={xmai: shards/xmai, eda: shards/eda}'",
+)
+
+ORIGINAL = "Original"
+DIGITS = 3
+
+Checkpoints = Sequence[TextPairItems]
+"""The answers of the checkpoints of one model, at least one."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: a measure of a method's texts.
+
+    Attributes:
+        title: the header of the column.
+        metric: the items' column with the value of the changed text.
+        original: the items' column with the value of the original text; empty if a text is compared
+            with itself.
+        better: the better direction as the paper marks it: methods aim at a lower MRR.
+        group: the header above the column.
+    """
+
+    title: str
+    metric: str
+    original: str = ""
+    better: Better = "higher"
+    group: str = ""
+
+    def is_known(self, one: TextPairItems) -> bool:
+        """Return whether a model's items have the columns it needs."""
+        return one.has(self.metric)
+
+    def values(self, one: TextPairItems, method: str) -> Mapping[str, float]:
+        """Return the value of each changed text of a method by its key."""
+        return one.by_key(self.metric, method)
+
+    def measure(self, checkpoints: Checkpoints, method: str) -> Entry:
+        """Return the mean over a method's texts; for several checkpoints their mean and spread."""
+        found = [self.values(one, method) for one in checkpoints if one.has(self.metric)]
+        return mean_entry([list(own.values()) for own in found if own])
+
+    def measure_original(self, checkpoints: Checkpoints, methods: Sequence[str]) -> Entry:
+        """Return the mean over the distinct original texts of some methods."""
+        if not self.original:
+            return Entry(DASH)
+        found = []
+        for one in checkpoints:
+            own: dict[str, float] = {}
+            for method in methods if one.has(self.original) else ():
+                own |= one.by_key(self.original, method)
+            found.append(list(own.values()))
+        return mean_entry([own for own in found if own])
+
+
+RETRIEVAL = (
+    Column("all photos", "mrr", "mrr_original", "lower", "MRR ↓"),
+    Column("batches", "mrr_batches", "mrr_original_batches", "lower", "MRR ↓"),
+)
+RELEVANCE = (
+    Column("Sim T-T' ↑", "similarity_text"),
+    Column("Sim I-T' ↑", "similarity_image", "similarity_image_original"),
+    Column("BLEU ↑", "bleu"),
+    Column("METEOR ↑", "meteor"),
+)
+
+
+def mean_entry(values: Sequence[Sequence[float]]) -> Entry:
+    """Return the mean of a number over texts.
+
+    Args:
+        values: a list of the texts' values per checkpoint; a dash is printed without checkpoints.
+    """
+    if not values:
+        return Entry(DASH)
+    return number_entry([math.fsum(own) / len(own) for own in values], len(values[0]))
+
+
+def number_entry(values: Sequence[float], n: int) -> Entry:
+    """Return a number in the paper's format, with its spread over checkpoints.
+
+    Args:
+        values: a value per checkpoint, at least one.
+        n: number of texts.
+    """
+    found = summarise(values)
+    known = not math.isnan(found.sd)
+    return Entry(
+        f"{found.mean:.{DIGITS}f}",
+        f"{found.sd:.{DIGITS}f}" if known else "",
+        numbers={"value": found.mean, "n": float(n), **({"sd": found.sd} if known else {})},
+    )
+
+
+def known_columns(columns: Sequence[Column], found: Mapping[str, Checkpoints]) -> list[Column]:
+    """Return the columns with values of any model."""
+    return [
+        column
+        for column in columns
+        if any(column.is_known(one) for own in found.values() for one in own)
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairTable(ModelsTable):
+    """A table of texts before and after a change; other arguments as for ``ModelsTable``.
+
+    Args:
+        methods: {printed name: method of the items}, in order; others follow under their own names.
+    """
+
+    benchmark: str = "insertion"
+    methods: Mapping[str, str] = field(default_factory=dict)
+    commands: Sequence[str] = COMMANDS
+
+    def read(
+        self, runs: Runs, wrap: Callable[[str, Items], TextPairItems]
+    ) -> dict[str, Checkpoints]:
+        """Return the answers of each model.
+
+        Args:
+            runs: all runs.
+            wrap: a function that makes items of the right kind from a model's name and its items.
+
+        Raises:
+            UserError: if items cannot be read or are of the wrong kind.
+        """
+        return {name: [one for _, one in own] for name, own in self.answers(runs, wrap).items()}
+
+    def named(self, checkpoints: Checkpoints) -> dict[str, str]:
+        """Return {printed name: method} of the methods that all checkpoints have."""
+        there = [
+            name for name in checkpoints[0].methods if all(name in o.methods for o in checkpoints)
+        ]
+        known = {printed: name for printed, name in self.methods.items() if name in there}
+        return known | {name: name for name in there if name not in known.values()}
+
+    def theirs(self) -> Part:
+        """Return the paper's numbers, with the best and second-best method marked."""
+        found = published(self.name)
+        rows: list[Row] = [
+            ((row["method"],), tuple(_printed(value) for value in row["values"]))
+            for row in found["rows"]
+        ]
+        beside = [n for n, (labels, _) in enumerate(rows) if labels == (ORIGINAL,)]
+        arrows = {"higher": "↑", "lower": "↓"}
+        titles = zip(found["columns"], found["better"], strict=True)
+        return Part(
+            self.paper, ("Method",), (), tuple(f"{name} {arrows[one]}" for name, one in titles),
+            mark_best_two(rows, found["better"], beside), notes=(found["note"],), ours=False,
+            ranked=True,
+        )  # fmt: skip
+
+    def ours(self, model: str, checkpoints: Checkpoints, columns: Sequence[Column]) -> Part:
+        """Return our numbers in the paper's layout.
+
+        Args:
+            model: the printed name of the model.
+            checkpoints: the answers of the model's checkpoints.
+            columns: the measures.
+        """
+        named = self.named(checkpoints)
+        original = tuple(one.measure_original(checkpoints, [*named.values()]) for one in columns)
+        rows: list[Row] = [((ORIGINAL,), original)]
+        for printed, method in named.items():
+            rows.append(((printed,), tuple(one.measure(checkpoints, method) for one in columns)))
+        return Part(
+            f"Ours: {model}", ("Method",), groups_of(columns),
+            tuple(one.title for one in columns),
+            mark_best_two(rows, [one.better for one in columns], [0]), ranked=True,
+            notes=(OURS_NOTE,),
+        )  # fmt: skip
+
+    def nothing(self, found: object) -> Document | None:
+        """Refuse a table without data; a partial one has only the paper's numbers.
+
+        Raises:
+            MissingError: if there are no answers, unless ``partial``.
+        """
+        self.require(found, f"answers to benchmark={self.benchmark}")
+        return None if found else self.document(self.theirs())
+
+
+OURS_NOTE = (
+    "Bold: best; underlined: second best of the methods by the paper's arrows, whatever the tests "
+    "say. A dash: a text compared with itself, or no measurement."
+)
+
+
+def _printed(value: float | None) -> Entry:
+    if value is None:
+        return Entry(DASH)
+    return Entry(f"{value:.{DIGITS}f}", numbers={"value": value})

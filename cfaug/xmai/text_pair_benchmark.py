@@ -1,0 +1,290 @@
+"""The common base of benchmarks of texts before and after methods changed them."""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+import numpy as np
+
+from cfaug.annotation.human_answers import HumanAnswers
+from cfaug.core.errors import UserError
+from cfaug.core.types import CLUSTER, ITEM, Better, Outcome
+from cfaug.data.sources.lists import LISTS
+from cfaug.evaluate.fingerprint import fingerprint
+from cfaug.evaluate.source import SourceBenchmark
+from cfaug.xmai.label_check import Question, check_labels, read_right_answers
+from cfaug.xmai.text_pair_items import CHANGED, KEPT, UNKNOWN
+from cfaug.xmai.text_pairs import (
+    TextPairs,
+    holds_edited_captions,
+    read_text_pairs,
+    share_captions,
+)
+
+if TYPE_CHECKING:
+    from cfaug.core.protocols import Benchmark
+    from cfaug.data.index import Index
+    from cfaug.evaluate.context import EvaluationContext
+
+METHOD, LABEL_KEPT = "method", "label_kept"
+"""Columns of the items by which outcomes are reported."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """The direction and the unit of a mean over items.
+
+    Attributes:
+        better: whether higher or lower values are better.
+        unit: the unit, as for ``Outcome``: ``fraction``, ``words``, ``cosine``, ...
+    """
+
+    better: Better = "higher"
+    unit: str = "fraction"
+
+
+@dataclass
+class TextPairBenchmark(SourceBenchmark):
+    """A benchmark of texts before and after methods changed them, on the same photos.
+
+    Args:
+        data: a folder of sets of two texts on one photo; several, ``{METHOD: FOLDER}`` or a list,
+            are compared on the captions that all of them have.
+        name: the name in tables, ending in the kind; ``None`` takes the folder's name, or the kind
+            alone for several folders.
+        batch_size: number of images or texts computed at once.
+        without_leaks: whether to leave out sets of photos that the run was trained on.
+        answers: people's answers about the texts (``labels.jsonl`` of ``annotate=read``): a file,
+            or ``{METHOD: FILE}`` for several folders; they take precedence over an oracle's.
+    """
+
+    data: str | Sequence[str] | Mapping[str, str] | None = None  # type: ignore[assignment]
+    answers: str | Mapping[str, str] | None = None
+    _pairs: tuple[TextPairs, ...] = field(default=(), init=False, repr=False)
+    _said: Mapping[str, HumanAnswers] = field(default_factory=dict, init=False, repr=False)
+
+    whole_sets: ClassVar[bool] = True
+    question: ClassVar[Question] = "truth"
+
+    def sources(self) -> list[tuple[str, str]]:
+        """Return (method, folder) of every source; a method may be empty.
+
+        Raises:
+            UserError: if no source is given, or one is not text.
+        """
+        given = self.data
+        if isinstance(given, Mapping):
+            found = list(given.items())
+        elif isinstance(given, str | Path) or given is None:
+            found = [("", self.source())]
+        else:
+            found = [("", one) for one in given]
+        if not found or not all(isinstance(one, str) and one for _, one in found):
+            raise UserError(
+                f"benchmark.data={given} is invalid: give FOLDER, [FOLDER, ...] or "
+                "{METHOD: FOLDER, ...}"
+            )
+        return [(str(method), folder) for method, folder in found]
+
+    def open(self, context: EvaluationContext) -> list[Benchmark]:
+        """Open the folders and return a list of this benchmark.
+
+        Raises:
+            UserError: if no folder is given, one does not fit, or the folders have no captions in
+                common.
+        """
+        sources = self.sources()
+        opened = copy.copy(self)
+        path = Path(sources[0][1])
+        stem = path.stem if path.suffix.lower() in LISTS else path.name
+        stem = stem.replace(":", "_") if len(sources) == 1 else ""
+        stem = (self.name or stem).removesuffix(f"_{self.kind}").removesuffix(self.kind)
+        opened.name = f"{stem}_{self.kind}" if stem else self.kind
+        pairs = [opened.read(context, *one) for one in sources]
+        return cast("list[Benchmark]", [opened.ask(*pairs)])
+
+    def read(self, context: EvaluationContext, method: str, source: str) -> TextPairs:
+        """Return the texts of one folder; for the first folder, find its leaks as well.
+
+        Args:
+            context: the run or checkpoint under test.
+            method: the name of the method that changed the texts; may be empty.
+            source: the folder of sets of two texts.
+
+        Raises:
+            UserError: if the folder has edited captions but no sets made from them.
+        """
+        folder = Path(source).expanduser()
+        if folder.is_dir() and holds_edited_captions(folder):
+            raise UserError(
+                f"{source} holds captions that were only edited, without photos: give the same "
+                "generate.py command without stage=captions, or ask benchmark=text_overlap"
+            )
+        index, rows = context.open(source), None
+        if self.without_leaks:
+            rows, leaks = context.without_leaks(source, None, whole_sets=True)
+        else:
+            leaks = context.leaks(source)
+        self.leaks = leaks if self.leaks is None else self.leaks
+        return self.read_pairs(method, index, rows)
+
+    def read_pairs(self, method: str, index: Index, rows: np.ndarray | None) -> TextPairs:
+        """Return the texts of an open source.
+
+        Args:
+            method: the name of the method that changed the texts; may be empty.
+            index: the source.
+            rows: the rows to use; ``None`` for all.
+        """
+        return read_text_pairs(method, index, rows)
+
+    def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> object:
+        """Ask about one open folder."""
+        return self.ask(self.read_pairs("", index, rows))
+
+    def ask(self, *pairs: TextPairs) -> TextPairBenchmark:
+        """Ask about texts, and return this benchmark.
+
+        Args:
+            pairs: the texts of each method, before and after.
+
+        Raises:
+            UserError: if methods have no captions in common, or people's answers do not fit.
+        """
+        self._pairs = tuple(share_captions(pairs))
+        self._said = self._read_answers(pairs)
+        return self
+
+    def _read_answers(self, pairs: Sequence[TextPairs]) -> dict[str, HumanAnswers]:
+        if self.answers is None:
+            return {}
+        methods = [one.method for one in pairs]
+        if isinstance(self.answers, str):
+            if len(methods) > 1:
+                raise UserError(
+                    f"benchmark.answers={self.answers} is one file for {len(methods)} methods: "
+                    f"give {{METHOD: FILE}}, with {', '.join(methods)}"
+                )
+            files: Mapping[str, str] = {methods[0]: self.answers}
+        else:
+            files = self.answers
+        unknown = [name for name in files if name not in methods]
+        if unknown:
+            raise UserError(
+                f"benchmark.answers: {unknown[0]!r} is not a method: choose {', '.join(methods)}"
+            )
+        said = {name: read_right_answers(file, self.question) for name, file in files.items()}
+        for one in pairs:  # answers may be about sets that other folders lack
+            if one.method in said:
+                names = [f"{key}_{member}" for key in one.keys for member in (0, 1)]
+                said[one.method].check_images(names, one.source)
+        return said
+
+    @cached_property
+    def label_checks(self) -> dict[str, list[str]]:
+        """Whether the right answer was preserved, by method: see ``check_labels``."""
+        return {
+            one.method: check_labels(one, self.question, self._said.get(one.method))
+            for one in self._pairs
+        }
+
+    @abstractmethod
+    def settings_asked(self) -> list[Any]:
+        """Return the settings that change the test or its metrics, for ``data_hash``."""
+
+    @property
+    def data_hash(self) -> str:
+        """A hash of the data and settings, so that a result is not taken for another test's."""
+        told: list[Any] = [one.hash for one in self._pairs]
+        told += [one.method for one in self._pairs]
+        told += self.label_checks.values()
+        return fingerprint(*told, *map(str, self.settings_asked()))
+
+    def pair_columns(self) -> dict[str, Any]:
+        """Return the columns that name the items: one row per method and set."""
+        found: dict[str, list[Any]] = {
+            name: []
+            for name in (ITEM, CLUSTER, METHOD, "key", "source", "kind", "label", "text_before",
+                         "text", LABEL_KEPT)
+        }  # fmt: skip
+        for one in self._pairs:
+            found[ITEM] += [f"{one.method}/{key}" for key in one.keys]
+            found[CLUSTER] += one.clusters
+            found[METHOD] += [one.method] * len(one)
+            found["key"] += one.keys
+            found["source"] += [one.source] * len(one)
+            found["kind"] += [kind or None for kind in one.kinds]
+            found["label"] += [label or None for label in one.labels]
+            found["text_before"] += one.originals
+            found["text"] += one.changed
+            found[LABEL_KEPT] += self.label_checks[one.method]
+        return found
+
+    def means(self, items: Mapping[str, Any], metrics: Mapping[str, Metric]) -> list[Outcome]:
+        """Return the mean of each metric by method, for all items and for those with kept answers.
+
+        The shares of items with a kept, changed or unknown right answer follow. Means over the kept
+        items are omitted if answers are known to be kept only for equal texts.
+
+        Args:
+            items: the columns of the items, among them one of each metric.
+            metrics: {column: its direction and unit}.
+        """
+        methods, kept = (np.asarray(items[name], object) for name in (METHOD, LABEL_KEPT))
+        found = []
+        for method in dict.fromkeys(methods.tolist()):
+            own = methods == method
+            found += self._means(items, metrics, own, {METHOD: method})
+            known = bool((kept[own] != UNKNOWN)[np.asarray(items["changed"])[own] > 0].any())
+            if known:
+                by = {METHOD: method, LABEL_KEPT: KEPT}
+                found += self._means(items, metrics, own & (kept == KEPT), by)
+            for label in (KEPT, CHANGED, UNKNOWN):
+                share, by = float((kept[own] == label).mean()), {METHOD: method}
+                name, count = f"labels_{label}", int(own.sum())
+                better: Better = "higher" if label == KEPT else "lower"
+                found.append(Outcome(str(self.name), name, share, count, better, by=by))
+        return found
+
+    def spreads(self, items: Mapping[str, Any]) -> list[Outcome]:
+        """Return the standard deviation of inserted words by method, over all texts (Table 4).
+
+        Args:
+            items: the columns of the items, with ``inserted_words``.
+        """
+        methods, counts = np.asarray(items[METHOD], object), np.asarray(items["inserted_words"])
+        return [
+            Outcome(
+                str(self.name), "inserted_words_sd", float(counts[methods == one].std()),
+                int((methods == one).sum()), unit="words", by={METHOD: one},
+            )
+            for one in dict.fromkeys(methods.tolist())
+        ]  # fmt: skip
+
+    def _means(
+        self,
+        items: Mapping[str, Any],
+        metrics: Mapping[str, Metric],
+        rows: np.ndarray,
+        by: Mapping[str, str],
+    ) -> list[Outcome]:
+        found = []
+        for name, metric in metrics.items():
+            if name not in items:
+                continue
+            values = np.asarray(items[name], np.float64)[rows]
+            values = values[~np.isnan(values)]
+            if len(values):
+                mean = float(values.mean())
+                found.append(
+                    Outcome(
+                        str(self.name), name, mean, len(values), metric.better, metric.unit, by=by
+                    )
+                )
+        return found

@@ -1,0 +1,289 @@
+"""Texts before and after a method changed them: sets of one photo, or lists.
+
+A set has two members on one image: the original text, and the changed one, which is equal if the
+method changed nothing. A list of modified captions (``cfaug.data.sources.modified_captions``) and
+captions that were only edited (``generate.py stage=captions``) have no images; benchmarks of texts
+alone accept them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from cfaug.core.errors import UserError
+from cfaug.core.messages import say
+from cfaug.data.index import Index
+from cfaug.data.index.text_pairs import pair_rows, refuse_duplicated_keys
+from cfaug.data.shards.edits import committed_captions, read_all_edits
+from cfaug.data.shards.shards import list_committed, read_scores
+from cfaug.data.sources.modified_captions import read_modified_captions
+from cfaug.evaluate.fingerprint import fingerprint
+from cfaug.evaluate.item_names import cluster_rows
+
+EDIT = ("edit_kind", "edit_before", "edit_after")
+
+NO_ROWS = np.empty((0, 2), np.int64)
+"""Rows of texts without an index."""
+
+
+@dataclass(frozen=True)
+class TextPairs:
+    """Texts before and after one method changed them.
+
+    Attributes:
+        method: the method's name in tables.
+        source: the folder or file, as given.
+        keys: the key of each set; methods are compared on sets of the same key.
+        originals: the texts before the change.
+        changed: the texts after the change.
+        clusters: the photo of each set.
+        kinds: the kind of each edit; "" if nothing was changed.
+        labels: the class of each set; "" for none.
+        index: the index of the sets; ``None`` for a list.
+        rows: the index's rows of each original and changed text, int64 (sets, 2); (0, 2) for a
+            list.
+        hash: a hash of the content.
+    """
+
+    method: str
+    source: str
+    keys: tuple[str, ...]
+    originals: tuple[str, ...]
+    changed: tuple[str, ...]
+    clusters: tuple[str, ...]
+    kinds: tuple[str, ...]
+    labels: tuple[str, ...]
+    index: Index | None
+    rows: np.ndarray
+    hash: str
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def is_changed(self) -> np.ndarray:
+        """Whether each text was changed, bool (sets,)."""
+        pairs = zip(self.originals, self.changed, strict=True)
+        return np.array([before != after for before, after in pairs], bool)
+
+    @cached_property
+    def scores(self) -> tuple[Mapping[str, float], ...]:
+        """The scores of each set, as its recipe's scorers gave them; empty where there are none.
+
+        Raises:
+            UserError: if the shards cannot be read.
+        """
+        folder = None if self.index is None else Path(self.index.source).expanduser()
+        if self.index is None or folder is None or self.index.kind != "shards":
+            return ({},) * len(self)
+        if not folder.is_dir():  # a part of the world, given by name: its texts are not edits
+            return ({},) * len(self)
+        found = read_scores(folder)
+        return tuple(found.get(key, {}) for key in self.keys)
+
+    def choose(self, places: Sequence[int]) -> TextPairs:
+        """Return the given sets, in this order.
+
+        Args:
+            places: positions of the sets.
+        """
+
+        def pick(values: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(values[at] for at in places)
+
+        keys = pick(self.keys)
+        return replace(
+            self,
+            keys=keys,
+            originals=pick(self.originals),
+            changed=pick(self.changed),
+            clusters=pick(self.clusters),
+            kinds=pick(self.kinds),
+            labels=pick(self.labels),
+            rows=self.rows if self.index is None else self.rows[list(places)],
+            hash=fingerprint(self.hash, keys),
+        )
+
+
+def read_text_pairs(method: str, index: Index, rows: np.ndarray | None = None) -> TextPairs:
+    """Read sets of two texts on one image.
+
+    Args:
+        method: the method's name in tables; "" takes the kind of its edits, or the folder's name if
+            there are several kinds.
+        index: the index of the sets.
+        rows: the rows to use, of whole sets; ``None`` for all.
+
+    Raises:
+        UserError: if there is no set, a set does not have two texts on one image, or a key is
+            duplicated.
+    """
+    keys, pairs = pair_rows(index, rows)
+    kinds = _kinds(index, pairs[:, 1])
+    return TextPairs(
+        method=method or _name(index.source, kinds),
+        source=index.source,
+        keys=keys,
+        originals=tuple(index.text(int(row)) for row in pairs[:, 0]),
+        changed=tuple(index.text(int(row)) for row in pairs[:, 1]),
+        clusters=tuple(cluster_rows(index, pairs[:, 0])),
+        kinds=kinds,
+        labels=tuple(index.label(int(row)) or "" for row in pairs[:, 1]),
+        index=index,
+        rows=pairs,
+        hash=fingerprint(
+            index.hash_with([name for name in EDIT if name in index.extra_names]), pairs
+        ),
+    )
+
+
+def read_caption_list(method: str, file: Path) -> TextPairs:
+    """Read a list of modified captions: texts without images.
+
+    Args:
+        method: the method's name in tables; "" takes the file's name.
+        file: a list in a form that ``read_modified_captions`` reads; duplicated rows are left out
+            with a message.
+
+    Raises:
+        UserError: as ``read_modified_captions`` does.
+    """
+    found = read_modified_captions(file)
+    if found.duplicates:
+        say(f"{file}: {found.duplicates} rows repeat a text of the same photo and are left out")
+    rows = found.rows
+    originals, changed = (
+        tuple(getattr(one, side) for one in rows) for side in ("original", "modified")
+    )
+    return TextPairs(
+        method=method or file.stem,
+        source=str(file),
+        keys=tuple(one.key for one in rows),
+        originals=originals,
+        changed=changed,
+        clusters=tuple(one.group for one in rows),
+        kinds=("",) * len(rows),
+        labels=tuple(one.label or "" for one in rows),
+        index=None,
+        rows=NO_ROWS,
+        hash=_hash_texts(originals, changed),
+    )
+
+
+def holds_edited_captions(folder: Path) -> bool:
+    """Return whether a folder has edited captions but no sets made from them."""
+    return bool(committed_captions(folder)) and not list_committed(folder)
+
+
+def read_edited_captions(method: str, folder: Path) -> TextPairs:
+    """Read captions before and after an editor changed them: texts without images.
+
+    Args:
+        method: the method's name in tables; "" takes the kind of its edits, or the folder's name if
+            there are several kinds.
+        folder: a folder that ``generate.py stage=captions`` wrote; rejected captions are left out.
+
+    Raises:
+        UserError: if no caption was edited, or an edit does not have two texts.
+    """
+    found = [one for _, edited in read_all_edits(folder) for one in edited.proposals]
+    wrong = [one.key for one in found if len(one.texts) != 2]
+    if wrong or not found:
+        reason = f"{wrong[0]!r} lacks two texts" if wrong else "no caption was edited"
+        raise UserError(
+            f"{folder}: {reason}; the recipes xmai, deletion, eda, checklist and clare make a text "
+            "before and after"
+        )
+    kinds = tuple("" if one.edits[1] is None else one.edits[1].kind for one in found)
+    keys = tuple(one.key for one in found)
+    refuse_duplicated_keys(str(folder), keys)
+    originals, changed = (tuple(one.texts[side] for one in found) for side in (0, 1))
+    return TextPairs(
+        method=method or _name(str(folder), kinds),
+        source=str(folder),
+        keys=keys,
+        originals=originals,
+        changed=changed,
+        clusters=tuple(one.group for one in found),
+        kinds=kinds,
+        labels=tuple(one.example.label or "" for one in found),
+        index=None,
+        rows=NO_ROWS,
+        hash=_hash_texts(originals, changed),
+    )
+
+
+def share_captions(pairs: Sequence[TextPairs]) -> list[TextPairs]:
+    """Return the sets that all methods share, in the first method's order.
+
+    Sets that some methods lack are left out of all, and counted in a message, so that methods are
+    compared on the same captions.
+
+    Raises:
+        UserError: if two methods have the same name, no caption is common to all, or a key names
+            different captions or photos in different folders.
+    """
+    names = [one.method for one in pairs]
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise UserError(
+                f"the method {name!r} is duplicated: give the folders names, "
+                "benchmark.data={NAME: FOLDER, ...}"
+            )
+    common = set(pairs[0].keys).intersection(*(one.keys for one in pairs[1:]))
+    if not common:
+        shown = ", ".join(f"{one.source} ({one.keys[0]}, ...)" for one in pairs)
+        raise UserError(
+            f"no caption is common to all of {shown}: make them of the same data.source"
+        )
+    order = [key for key in pairs[0].keys if key in common]
+    found = []
+    for one in pairs:
+        if len(one) > len(order):
+            say(
+                f"{one.method}: {len(one) - len(order):,} of {len(one):,} captions are left out, "
+                "which another method lacks"
+            )
+        place = {key: at for at, key in enumerate(one.keys)}
+        found.append(one if list(one.keys) == order else one.choose([place[k] for k in order]))
+        _check_same(found[0], found[-1])
+    return found
+
+
+def _hash_texts(originals: Sequence[str], changed: Sequence[str]) -> str:
+    content = json.dumps([list(originals), list(changed)]).encode()
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _check_same(first: TextPairs, other: TextPairs) -> None:
+    for what, mine, theirs in (
+        ("caption", first.originals, other.originals),
+        ("photo", first.clusters, other.clusters),
+    ):
+        for key, a, b in zip(first.keys, mine, theirs, strict=True):
+            if a != b:
+                raise UserError(
+                    f"the {what} {key} is {a[:80]!r} in {first.source}, and {b[:80]!r} in "
+                    f"{other.source}: make both of the same data.source"
+                )
+
+
+def _kinds(index: Index, rows: np.ndarray) -> tuple[str, ...]:
+    if EDIT[0] not in index.extra_names:
+        return ("",) * len(rows)
+    found = index.extra(EDIT[0]).take(rows).to_pylist()
+    return tuple("" if kind is None else str(kind) for kind in found)
+
+
+def _name(source: str, kinds: Sequence[str]) -> str:
+    """Return the only kind of edit, or the folder's name."""
+    found = {kind for kind in kinds if kind}
+    return found.pop() if len(found) == 1 else Path(source).name

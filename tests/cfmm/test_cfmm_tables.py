@@ -1,0 +1,183 @@
+"""CFMM's tables: the paper's rows beside ours, from items of made-up models."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from cfaug.core.errors import UserError
+from cfaug.report.arm_results import MissingError, Runs
+from cfaug.report.document import Document, Part, read_document
+from cfaug.report.items import write_items
+from cfaug.report.latex import to_latex
+from cfaug.report.markdown import to_markdown
+from cfaug.report.published import published
+from cfaug.report.spreadsheet import to_csv
+from cfaug.report.tables_page import write_tables_page
+from cfaug.run.build import build
+from tests.report.question_example import ASKED, IMAGES, question_items
+
+CONF = Path(__file__).parents[2] / "conf/table"
+DEMONSTRATED = ("count-0", "color-0")
+"""Images that a prompt with examples does not score."""
+
+
+def table(name: str, **changes):
+    return build(yaml.safe_load((CONF / f"{name}.yaml").read_text()) | changes)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Runs:
+    """Two models, one of them with two prompts, and one with two checkpoints."""
+    root = tmp_path_factory.mktemp("runs")
+    llava, qwen = root / "weights" / "llava", root / "weights" / "qwen"
+    without = [f"{key}/{name}" for key in DEMONSTRATED for name in ("b", "c1", "c2", "c3", "c4")]
+    write_items(llava / "seed=0", question_items("llava", blind=True).items)
+    shown = question_items("llava", (0.9, 0.9), benchmark="own_vqa_icl", left_out=without, seed=7)
+    write_items(llava / "seed=0", shown.items)
+    for seed in (0, 1):
+        items = question_items("qwen", (0.95, 0.95), seed=10 + seed).items
+        write_items(qwen / f"seed={seed}", items)
+    return Runs(root)
+
+
+NAMED = {"LLaVA": "weights/llava", "Qwen": "weights/qwen"}
+
+
+def ours(document: Document) -> list[Part]:
+    return [part for part in document.parts if part.ours]
+
+
+def marks(part: Part) -> list[str]:
+    return ["".join("b" * c.bold + "u" * c.underlined or "." for c in own) for _, own in part.rows]
+
+
+def test_table_2_has_the_papers_layout_and_marks(runs):
+    theirs = table("cfmm_2").build(runs).parts[0]
+    assert not theirs.ours
+    assert theirs.labels == ("Model", "Prompt")
+    assert [name for name, _ in theirs.groups] == [
+        "Count", "Color", "Size", "Shape", "Direction", "Common",
+    ]  # fmt: skip
+    assert theirs.columns == ("acc_b", "acc_c", "acc+") * 6
+    rows = dict(theirs.rows)
+    assert [cell.text for cell in rows["Qwen-VL", "0-shot"][:3]] == ["86.78", "50.65", "42.24"]
+    assert rows["InfMLLM", "1-shot ICL"][0].bold  # 92.53
+    assert rows["InfMLLM", "0-shot"][0].underlined  # 91.09
+    assert sum(cell.signs == "‡" for own in rows.values() for cell in own) == 14
+    assert rows["Monkey", "0-shot"][12].signs == "‡"
+    assert theirs.rules == (3, 6, 9, 12, 15, 18)
+
+
+def test_table_2_shows_the_means_of_the_items_by_category(runs):
+    (part,) = ours(table("cfmm_2", models=NAMED).build(runs))
+    assert [name for name, _ in part.groups] == ["Count", "Color", "other"]
+    rows = dict(part.rows)
+    assert list(rows) == [
+        ("LLaVA", "0-shot"), ("LLaVA", "0-shot, without the image"), ("LLaVA", "1-shot ICL"),
+        ("Qwen", "0-shot"),
+    ]  # fmt: skip
+    items, at = question_items("llava"), 0
+    for category, many in IMAGES.items():
+        names, values = items.texts("category"), items.items.metric("right")
+        own = np.array([v for v, n in zip(values, names, strict=True) if n == category])
+        b, c = own[:: ASKED + 1], own.reshape(many, ASKED + 1)[:, 1:]
+        expected = [b.mean(), c.mean(), (b[:, None] * c).mean()]
+        cells = rows["LLaVA", "0-shot"][at : at + 3]
+        assert [cell.numbers["value"] for cell in cells] == pytest.approx(expected)
+        assert [cell.numbers["n"] for cell in cells] == [many, ASKED * many, ASKED * many]
+        at += 3
+    few = rows["LLaVA", "1-shot ICL"][0].numbers["n"]
+    assert few == IMAGES["count"] - 1
+
+
+def test_answers_without_the_image_do_not_compete(runs):
+    (part,) = ours(table("cfmm_2", models=NAMED).build(runs))
+    assert marks(part)[1] == "." * 9
+    assert all("b" in column for column in zip(*marks(part), strict=True))
+
+
+def test_several_checkpoints_have_a_mean_and_a_spread(runs):
+    (part,) = ours(table("cfmm_3", models=NAMED).build(runs))[:1]
+    cell = dict(part.rows)["Qwen", "0-shot"][0]
+    totals = [question_items("qwen", (0.95, 0.95), seed=10 + s).total("acc_b") for s in (0, 1)]
+    assert cell.numbers["value"] == pytest.approx(np.mean(totals))
+    assert cell.numbers["sd"] == pytest.approx(np.std(totals, ddof=1))
+    assert cell.text == f"{np.mean(totals):.2f}"
+
+
+def test_table_3_sums_categories_and_tests_what_the_paper_does_not(runs):
+    document = table("cfmm_3", models=NAMED).build(runs)
+    theirs, derived, said, totals, drops, pairs = document.parts
+    assert [part.ours for part in document.parts] == [False] * 3 + [True] * 3
+    assert [cell.text for cell in theirs.rows[0][1]] == ["483.65", "341.10", "262.86"]
+    assert (len(theirs.rows), len(derived.rows)) == (21, 21)
+    assert len(said.rows) == len(published("cfmm_text")["rows"])
+    items = question_items("llava")
+    expected = sum(100 * mean for mean in items.means("acc_plus").values())
+    assert dict(totals.rows)["LLaVA", "0-shot"][2].numbers["value"] == pytest.approx(expected)
+    assert [labels for labels, _ in drops.rows] == [
+        ("LLaVA", "0-shot"), ("LLaVA", "1-shot ICL"), ("Qwen", "0-shot"),
+    ]  # fmt: skip
+    own = dict(zip(drops.columns, drops.rows[0][1], strict=True))
+    measured = items.images.measure()
+    assert own["drop"].numbers["value"] == pytest.approx(measured.drop)
+    assert own["phi"].text == f"{measured.phi:+.3f}"
+    assert own["strict"].text == f"{100 * measured.strict:.2f}"
+    assert [labels for labels, _ in pairs.rows] == [
+        ("LLaVA, 1-shot ICL", "LLaVA, 0-shot"), ("LLaVA, 0-shot", "Qwen, 0-shot"),
+    ]  # fmt: skip
+    left_out, difference, *_ = pairs.rows[0][1]
+    assert left_out.text == str(5 * len(DEMONSTRATED))
+    assert not math.isnan(difference.numbers["value"])
+    assert "LLaVA, 1-shot ICL: questions left out: 10 (too long)." in document.notes
+
+
+def test_drops_are_corrected_over_the_rows(runs):
+    drops = ours(table("cfmm_3", models=NAMED).build(runs))[1]
+    p, holm = (
+        [float(own[drops.columns.index(name)].text.replace("–", "nan")) for _, own in drops.rows]
+        for name in ("p", "Holm")
+    )
+    smallest = int(np.argmin(p))
+    assert holm[smallest] == pytest.approx(min(1, 3 * p[smallest]), rel=0.05)
+
+
+def test_every_model_that_was_asked_is_read_by_default(runs):
+    (part,) = ours(table("cfmm_2").build(runs))
+    assert {labels[0] for labels, _ in part.rows} == {"llava", "qwen, seed=0", "qwen, seed=1"}
+
+
+def test_a_table_of_nothing_names_the_command_and_a_partial_one_is_the_papers(tmp_path):
+    with pytest.raises(MissingError, match="benchmark=vqa"):
+        table("cfmm_3").build(Runs(tmp_path))
+    document = table("cfmm_3", partial=True).build(Runs(tmp_path))
+    assert [part.ours for part in document.parts] == [False] * 3
+    assert not any(part.ours for part in table("cfmm_2", partial=True).build(Runs(tmp_path)).parts)
+
+
+def test_two_question_sets_of_a_model_are_told_apart_by_the_prompts_setting(tmp_path):
+    folder = tmp_path / "weights" / "llava" / "seed=0"
+    for name in ("mine_vqa", "own_vqa"):
+        write_items(folder, question_items("llava", benchmark=name).items)
+    with pytest.raises(UserError, match=r"table\.prompts\.'0-shot'=mine_vqa"):
+        table("cfmm_2").build(Runs(tmp_path))
+    prompts = {"0-shot": "mine_vqa"}
+    assert ours(table("cfmm_2", prompts=prompts).build(Runs(tmp_path)))
+
+
+@pytest.mark.parametrize("name", ["cfmm_2", "cfmm_3"])
+def test_every_format_can_be_written(runs, tmp_path, name):
+    document = table(name).build(runs)
+    assert "without the image" in to_markdown(document)
+    assert "phi" in to_csv(document) or name == "cfmm_2"
+    assert "Qwen-VL" in to_latex(document)
+    (tmp_path / f"{name}.json").write_text(document.to_json())
+    assert read_document(tmp_path / f"{name}.json") == document
+    page = write_tables_page(tmp_path).read_text()
+    assert "without the image" in page
+    assert "one-tailed independent t" not in page, "no seeds are tested here"

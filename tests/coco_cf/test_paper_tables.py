@@ -1,0 +1,420 @@
+"""Every table of the paper from made-up runs: laid out as printed, tested against plain twins."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shlex
+import shutil
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import ttest_ind, ttest_rel
+
+from cfaug.coco_cf.tables.arms import ArmsTable
+from cfaug.core.errors import UserError
+from cfaug.report.arm_results import Runs
+from cfaug.report.document import DAGGER
+from cfaug.report.numbers import DASH
+from cfaug.report.results import append_results, read_results
+from cfaug.run.arguments import read
+from cfaug.run.build import build
+from cfaug.run.compose import compose_jobs
+from cfaug.run.evaluate_settings import EvaluateSettings
+from cfaug.run.train_settings import TrainSettings
+from tests.coco_cf import made_up
+
+ROOT = Path(__file__).resolve().parents[2]
+CONF = ROOT / "conf"
+TABLES = sorted(path.stem for path in (CONF / "table").glob("coco_cf_*.yaml"))
+OF_RUNS = [f"coco_cf_{name}" for name in (2, 3, 4, 5, 6, 11, 12, 13, "figure_2", "figure_3")]
+
+
+@cache
+def table_node(name: str, *more: str) -> dict:
+    [(config, _)] = compose_jobs(
+        CONF, "evaluate", [f"table={name}", *more], multirun=False, command=EvaluateSettings
+    )
+    return config["table"]
+
+
+def test_every_table_and_figure_of_the_paper_is_there():
+    numbers = [*map(str, range(1, 14)), "figure_2", "figure_3"]
+    assert sorted(TABLES) == sorted(f"coco_cf_{n}" for n in numbers)
+    assert set(OF_RUNS) <= set(TABLES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OF_RUNS)
+def test_a_table_composes_builds_and_its_commands_do(name):
+    table = build(table_node(name))
+    assert table.name == name
+    for command in table.commands:
+        program, script, *words = shlex.split(command, comments=True)
+        assert program == "python"
+        assert (ROOT / script).is_file()
+        if script.startswith("benchmarks/"):
+            continue
+        line = read([w for w in words if not w.startswith("sweep=")])
+        kind = Path(script).stem
+        target = {"train": TrainSettings, "evaluate": EvaluateSettings}[kind]
+        compose_jobs(CONF, kind, line.overrides, multirun=line.multirun, command=target)
+        for word in words:
+            if word.startswith("sweep="):
+                assert (ROOT / word.removeprefix("sweep=")).is_file()
+
+
+@pytest.mark.parametrize("name", OF_RUNS)
+def test_nothing_to_print_names_what_and_how(name, tmp_path):
+    table = build(table_node(name))
+    with pytest.raises(UserError) as caught:
+        table.build(Runs(tmp_path))
+    said = str(caught.value)
+    assert f"table={name}" in said
+    assert all(command in said for command in table.commands)
+    assert "table.partial=true" in said
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Runs:
+    root = tmp_path_factory.mktemp("paper") / "runs"
+    made_up.everything(root)
+    return Runs(root)
+
+
+def cells_of_ours(document):
+    rows = [cells for part in document.parts if part.ours for _, cells in part.rows]
+    return [cell.text for cells in rows for cell in cells]
+
+
+@pytest.mark.parametrize("name", [name for name in OF_RUNS if "figure" not in name])
+def test_partial_prints_what_there_is(name, runs, tmp_path):
+    """Where one run in two lost its results, numbers of the others are printed."""
+    root = tmp_path / "runs"
+    shutil.copytree(runs.root, root)
+    for file in sorted(root.glob("*/*/*/results.jsonl"))[::2]:
+        file.unlink()
+    whole = cells_of_ours(build(table_node(name)).build(runs))
+    cells = cells_of_ours(build(table_node(name, "table.partial=true")).build(Runs(root)))
+    assert len(cells) == len(whole) > 0
+    assert cells != whole
+    assert set(cells) != {"–"}
+    assert "–" not in whole
+
+
+@pytest.mark.parametrize("name", OF_RUNS)
+def test_paper_and_ours_never_share_a_part(name, runs):
+    document = build(table_node(name)).build(runs)
+    ours = [part for part in document.parts if part.ours]
+    assert ours
+    for part in ours:
+        assert "Ours" in part.title
+        assert part.rows
+        assert not any(cell.text == "–" for _, cells in part.rows for cell in cells)
+    if "figure" not in name:
+        assert not document.parts[0].ours
+        assert "paper" in document.parts[0].title.lower()
+
+
+def values_of(runs: Runs, run: str, benchmark: str) -> dict[int, np.ndarray]:
+    """Read an arm's numbers without the code under test: {seed: metrics}."""
+    found = {}
+    for folder in (runs.root / run).iterdir():
+        rows = [r for r in read_results(folder / "results.jsonl") if r.benchmark == benchmark]
+        found[rows[0].seed] = np.array([row.value for row in rows])
+    return found
+
+
+def test_table_3_against_a_plain_twin(runs):
+    document = build(table_node("coco_cf_3")).build(runs)
+    part = document.parts[1]
+    arms = list(made_up.MIXTURES)
+    seeds = made_up.SEEDS
+    benchmark = "shapescapes_ood_retrieval"
+    plain = {}
+    for arm in arms:
+        by_seed = values_of(runs, f"coco_cf_3/{arm}", benchmark)
+        grid = np.array([by_seed[seed] for seed in seeds])
+        plain[arm] = np.column_stack([grid, grid.mean(axis=1)])
+    raw = []
+    for arm, (labels, cells) in zip(arms, part.rows, strict=True):
+        assert len(cells) == 7
+        for i, cell in enumerate(cells):
+            ours, real = plain[arm][:, i], plain["real"][:, i]
+            assert cell.numbers["value"] == pytest.approx(ours.mean())
+            assert cell.numbers["sd"] == pytest.approx(ours.std(ddof=1))
+            assert cell.text == f"{100 * ours.mean():.2f}"
+            if arm in ("before", "real"):
+                assert not cell.underlined
+                assert "p_independent" not in cell.numbers
+                continue
+            one = ttest_ind(ours, real, equal_var=False, alternative="greater").pvalue
+            two = ttest_rel(ours, real, alternative="greater").pvalue
+            assert cell.numbers["p_independent"] == pytest.approx(one)
+            assert cell.numbers["p_paired"] == pytest.approx(two)
+            assert cell.underlined == (one <= 0.05)
+            raw.append((two, cell))
+        assert labels[2] == {"before": "0%", "real": "0%", "base": "50%", "medium": "60%",
+                             "all": "67%"}[arm]  # fmt: skip
+    assert len(raw) == 21
+    adjusted, worst = {}, 0.0
+    for place, (p, cell) in enumerate(sorted(raw, key=lambda one: one[0])):
+        worst = max(worst, min(1.0, p * (21 - place)))
+        adjusted[id(cell)] = worst
+    for _, cell in raw:
+        assert cell.numbers["p_holm"] == pytest.approx(adjusted[id(cell)])
+        assert cell.above == (DAGGER if adjusted[id(cell)] <= 0.05 else ())
+    means = [[cell.numbers["value"] for cell in cells] for _, cells in part.rows]
+    bold = [[cell.bold for cell in cells] for _, cells in part.rows]
+    assert np.array(bold).argmax(axis=0).tolist() == np.array(means).argmax(axis=0).tolist()
+    [curve] = document.curves
+    assert sorted(curve.series["mean of the columns"]) == [0.0, 0.5, 0.6, 0.667]
+
+
+def test_mixtures_stand_beside_real_data_of_their_own_size(runs):
+    for name in ("coco_cf_3", "coco_cf_4"):
+        part = build(table_node(name)).build(runs).parts[2]
+        assert "same size" in part.title
+        assert [labels[1] for labels, _ in part.rows] == ["1,200", "1,200", "1,440", "1,440"]
+        assert [labels[2] for labels, _ in part.rows] == ["0%", "60%", "0%", "67%"]
+        assert "over 14 comparisons" in " ".join(part.notes)
+    part = build(table_node("coco_cf_3")).build(runs).parts[2]
+    for base, arm, row in ((0, "medium", 1), (2, "all", 3)):
+        control = values_of(runs, f"coco_cf_3/real_as_{arm}", "shapescapes_ood_retrieval")
+        ours = values_of(runs, f"coco_cf_3/{arm}", "shapescapes_ood_retrieval")
+        seeds = made_up.SEEDS
+        p = ttest_rel(
+            [ours[s][0] for s in seeds], [control[s][0] for s in seeds], alternative="greater"
+        ).pvalue
+        assert part.rows[row][1][0].numbers["p_paired"] == pytest.approx(p)
+        assert "p_paired" not in part.rows[base][1][0].numbers
+
+
+def test_without_controls_the_table_is_the_papers_and_half_of_them_is_a_gap(tmp_path):
+    made_up.mixtures(tmp_path)
+    shutil.rmtree(tmp_path / "coco_cf_3/real_as_all")
+    with pytest.raises(UserError, match="a finished run of coco_cf_3/real_as_all") as caught:
+        build(table_node("coco_cf_3")).build(Runs(tmp_path))
+    assert "sweeps/coco_cf_3_control.yaml" in str(caught.value)
+    shutil.rmtree(tmp_path / "coco_cf_3/real_as_medium")
+    document = build(table_node("coco_cf_3")).build(Runs(tmp_path))
+    assert [part.ours for part in document.parts] == [False, True]
+
+
+def test_runs_of_two_worlds_never_share_a_part(tmp_path):
+    made_up.mixtures(tmp_path)
+    for arm, world in (("real", "a"), ("medium", "b")):
+        file = tmp_path / f"coco_cf_3/{arm}/seed=108/results.jsonl"
+        rows = [replace(row, data=world) for row in read_results(file)]
+        file.unlink()
+        append_results(file, rows)
+    with pytest.raises(UserError, match="coco_cf_3/real and coco_cf_3/medium, seed 108") as caught:
+        build(table_node("coco_cf_3")).build(Runs(tmp_path))
+    assert "shapescapes_ood_retrieval on other test data" in str(caught.value)
+
+
+def changed(root, arm, seeds, **fields):
+    """Change fields of every row of an arm's seeds."""
+    for seed in seeds:
+        file = root / f"coco_cf_3/{arm}/seed={seed}/results.jsonl"
+        rows = [replace(row, **fields) for row in read_results(file)]
+        file.unlink()
+        append_results(file, rows)
+
+
+def test_gains_over_runs_of_another_world_are_refused(tmp_path):
+    made_up.mixtures(tmp_path)
+    changed(tmp_path, "before", [108], data="a")
+    changed(tmp_path, "medium", [108], data="b")
+    with pytest.raises(UserError, match=r"table=coco_cf_6: .* on other test data"):
+        build(table_node("coco_cf_6")).build(Runs(tmp_path))
+
+
+def test_rows_with_the_weights_of_their_baseline_are_not_tested(tmp_path):
+    made_up.mixtures(tmp_path)
+    for seed in made_up.SEEDS:
+        for arm in ("real", "medium"):
+            changed(tmp_path, arm, [seed], weights=f"one {seed}")
+    changed(tmp_path, "all", [107], weights="one 107")
+    part = build(table_node("coco_cf_3")).build(Runs(tmp_path)).parts[1]
+    base, medium, everything = (cells for _, cells in part.rows[2:])
+    for cell in medium:
+        assert (cell.underlined, cell.above) == (False, ())
+        assert "p_independent" not in cell.numbers
+    assert all("p_paired" in cell.numbers for cell in (*base, *everything))
+    notes = " ".join(part.notes)
+    assert "coco_cf_3/medium and coco_cf_3/real have the same weights at every seed" in notes
+    assert "coco_cf_3/all and coco_cf_3/real have the same weights at seed 107:" in notes
+
+
+def test_the_papers_underlines_are_made_again():
+    """COCO-CFs, Table 3: the significant cells, by row; the text alone has lost four of them."""
+    table = build(table_node("coco_cf_3", "table.partial=true")).build(Runs(Path("nowhere")))
+    marked = [
+        [i for i, cell in enumerate(cells) if cell.underlined] for _, cells in table.parts[0].rows
+    ]
+    assert marked == [[], [], [1, 3, 5], [0, 1, 2, 3, 4, 5, 6], [1, 3, 4, 5, 6]]
+
+
+def test_a_model_of_table_5_is_tested_against_itself(runs):
+    part = build(table_node("coco_cf_5")).build(runs).parts[1]
+    assert part.rules == (3, 6)
+    for labels, cells in part.rows:
+        tested = [cell for cell in cells if "p_independent" in cell.numbers]
+        assert len(tested) == (7 if labels[1] == "counterfactual" else 0)
+        assert all(cell.bold for cell in cells) == (labels[1] == "counterfactual")
+
+
+def test_drops_are_relative_to_the_real_pairs(runs):
+    part = build(table_node("coco_cf_13")).build(runs).parts[1]
+    (_, real), (_, cf), (_, validated) = part.rows
+    for base, low, high in zip(real, cf, validated, strict=True):
+        change = round(100 * (low.numbers["value"] / base.numbers["value"] - 1))
+        assert low.text.endswith(f"({change:+d}%)")
+        assert low.bold
+        assert not high.bold
+        assert "(" not in base.text
+
+
+def test_table_6_has_the_honest_test_beside_the_papers(runs):
+    """Methods: r = 0.522, p = 0.026 by the paper; exchanging whole data sets gives p = 0.267."""
+    parts = build(table_node("coco_cf_6")).build(runs).parts
+    (_, cells) = parts[1].rows[0]
+    found = [cell.numbers["value"] for cell in cells]
+    assert found[0] == pytest.approx(0.52181, abs=1e-4)
+    assert found[1] == pytest.approx(0.02634, abs=1e-4)
+    assert found[2] == pytest.approx(0.267, abs=1e-3)
+    assert found[4] == pytest.approx(0.734, abs=1e-3)
+    (labels, cells) = parts[2].rows[0]
+    before = values_of(runs, "coco_cf_3/before", "shapescapes_ood_classification")
+    base = values_of(runs, "coco_cf_3/base", "shapescapes_ood_classification")
+    gain = 100 * (np.mean(list(base.values())) - np.mean(list(before.values())))
+    assert labels == ("subject",)
+    assert cells[0].text == "600"
+    assert cells[1].numbers["value"] == pytest.approx(gain)
+
+
+@pytest.mark.parametrize(
+    ("frequency", "gains", "said"),
+    [
+        ([3.0, 9.0], [1.0, 2.0], "fewer than 3 data sets"),
+        ([4.0, 4.0, 4.0], [1.0, 2.0, 4.0], "same label frequency"),
+        ([1.0, 2.0, 4.0], [0.5, 0.5, 0.5], "every gain is the same"),
+        ([0.0, 2.0, 2.0], [0.5, 0.7, 0.5], "log10 is of frequency + 1"),
+        ([1.0, 2.0, 2.0], [0.5, 0.7, 0.5], None),
+    ],
+)
+def test_table_6_says_why_there_is_no_correlation(frequency, gains, said):
+    table = build(table_node("coco_cf_6"))
+    assert len(table.mixtures) == 3
+    measured = np.array(frequency), np.repeat(gains, 3).reshape(-1, 3)
+    names = [str(i) for i in range(len(frequency))]
+    _, part = table._parts("ours", names, *measured, ours=True)
+    assert part.notes[1:] == () if said is None else said in part.notes[1]
+    cells = part.rows[0][1]
+    assert {cell.text for cell in cells} == {DASH} or said is None or "log10" in said
+    assert "nan" not in "".join(cell.text for cell in cells)
+
+
+def test_gaps_are_counted_below_zero(runs):
+    document = build(table_node("coco_cf_figure_3")).build(runs)
+    assert [plot.title.split(",")[0] for plot in document.gaps] == ["CLIP", "BridgeTower", "ViLT"]
+    (_, cells) = document.parts[0].rows[0]
+    gaps = np.array(document.gaps[0].gaps["IR_c"])
+    assert cells[3].numbers["value"] == pytest.approx((gaps < 0).mean())
+
+
+def test_a_gap_names_the_run_the_benchmark_and_the_seed(tmp_path):
+    made_up.mixtures(tmp_path)
+    (tmp_path / "coco_cf_3/all/seed=109/results.jsonl").unlink()
+    table = build(table_node("coco_cf_3"))
+    with pytest.raises(UserError, match=r"shapescapes_ood_retrieval of coco_cf_3/all, seed 109"):
+        table.build(Runs(tmp_path))
+    document = build(table_node("coco_cf_3", "table.partial=true")).build(Runs(tmp_path))
+    assert document.parts[1].rows[-1][1][0].numbers["n"] == 4
+
+
+def test_an_unfinished_run_is_no_run(tmp_path):
+    made_up.mixtures(tmp_path)
+    file = tmp_path / "coco_cf_3/base/seed=107/run.json"
+    file.write_text(file.read_text().replace('"done"', '"running"'))
+    with pytest.raises(UserError, match=r"coco_cf_3/base with seed 107"):
+        build(table_node("coco_cf_3")).build(Runs(tmp_path))
+
+
+def test_runs_that_failed_are_left_out_and_named(tmp_path, capsys):
+    made_up.mixtures(tmp_path)
+    for file in (tmp_path / "coco_cf_3").glob("*/seed=107/run.json"):
+        file.write_text(file.read_text().replace('"done"', '"failed"'))
+    part = build(table_node("coco_cf_3")).build(Runs(tmp_path)).parts[1]
+    assert part.notes[0].startswith("4 seeds (108, 109, 110, 111)")
+    assert "left out, not finished: " in (said := capsys.readouterr().err)
+    assert str(tmp_path / "coco_cf_3/medium/seed=107") in said
+
+
+def test_a_copied_folder_is_not_taken_for_another_seed(tmp_path):
+    made_up.mixtures(tmp_path)
+    arm = tmp_path / "coco_cf_3/medium"
+    shutil.copytree(arm / "seed=107", arm / "seed=107-old")
+    file = arm / "seed=107-old/results.jsonl"
+    file.write_text(file.read_text().replace('"value": 0', '"value": 9'))
+    assert len(Runs(tmp_path).arm("coco_cf_3/medium").seeds) == 5
+    assert max(row.value for row in Runs(tmp_path).arm("coco_cf_3/medium").rows) < 1
+    shutil.copytree(arm / "seed=107", arm / "seed=120")
+    with pytest.raises(UserError, match=r"seed=120 holds seed 107, not its own"):
+        build(table_node("coco_cf_3")).build(Runs(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["seed", "counts", "steps"])
+def test_a_record_that_lacks_a_number_is_named(tmp_path, name):
+    made_up.mixtures(tmp_path)
+    file = tmp_path / "coco_cf_3/base/seed=107/run.json"
+    record = json.loads(file.read_text())
+    del record[name]
+    file.write_text(json.dumps(record))
+    with pytest.raises(
+        UserError, match=f"{name}.* is missing|should have seed, steps and"
+    ) as caught:
+        build(table_node("coco_cf_3")).build(Runs(tmp_path))
+    assert str(file) in str(caught.value)
+
+
+def test_counts_of_seeds_that_differ_are_a_range(tmp_path):
+    made_up.mixtures(tmp_path)
+    file = tmp_path / "coco_cf_3/base/seed=107/run.json"
+    file.write_text(file.read_text().replace('"counterfactual": 240', '"counterfactual": 235'))
+    part = build(table_node("coco_cf_12")).build(Runs(tmp_path)).parts[1]
+    assert [labels[2] for labels, _ in part.rows] == ["0", "0", "235 to 240", "720", "960"]
+    assert Runs(tmp_path).arm("coco_cf_3/base").share() == pytest.approx((4 * 240 + 235) / 2400)
+
+
+@pytest.mark.parametrize(("key", "value"), [("rows", [{"run": "a/b"}]), ("columns", {"x": {}})])
+def test_settings_that_are_none_are_refused(key, value, tmp_path):
+    node = {k: v for k, v in table_node("coco_cf_3").items() if k != "_target_"}
+    with pytest.raises(UserError, match=f"table.{key}"):
+        ArmsTable(**{**node, key: value}).build(Runs(tmp_path))
+
+
+def test_the_command_writes_every_form(runs, script, capsys):
+    words = [f"paths.runs={runs.root}", "table=coco_cf_12"]
+    assert script("evaluate")(words) == 0
+    said = capsys.readouterr().out
+    assert "Ours: shapescapes" in said
+    folder = runs.root / "tables"
+    assert {p.suffix for p in folder.glob("coco_cf_12.*")} == {".tex", ".md", ".csv", ".json"}
+    rows = list(csv.DictReader((folder / "coco_cf_12.csv").open()))
+    assert {row["source"] for row in rows} == {"ours", "paper"}
+    assert "Table 12" in (folder / "report.html").read_text()
+    assert script("evaluate")([f"paths.runs={runs.root / 'none'}", "table=coco_cf_12"]) == 2
+    assert "sweeps/coco_cf_12.yaml" in capsys.readouterr().err
+
+
+def test_a_table_that_cannot_be_made_does_not_stop_the_rest(runs, script, capsys):
+    words = ["--multirun", f"paths.runs={runs.root}", "table=coco_cf_1,coco_cf_13"]
+    assert script("evaluate")(words) == 2
+    said = capsys.readouterr()
+    assert "table=coco_cf_1 lacks" in said.err
+    assert "coco_cf_13.csv" in said.out

@@ -1,0 +1,264 @@
+"""CLARE's edits: the candidates of a plain transcription, each of them as likely."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from cfaug.core.errors import UserError
+from cfaug.core.protocols import Editor
+from cfaug.core.types import Example
+from cfaug.editing.baselines import ClareEdits
+from cfaug.editing.baselines.clare import TOO_LONG
+from cfaug.editing.baselines.clare_candidates import (
+    MERGED,
+    UNIVERSAL,
+    Likelihoods,
+    find_candidates,
+)
+from cfaug.editing.baselines.clare_draft import CHOSEN_UNCHANGED
+from cfaug.editing.baselines.similarity import WindowSimilarity, text_window
+from cfaug.editing.baselines.words import Words
+from cfaug.editing.models import MaskedLM
+from cfaug.editing.protocols import Blank, Fill
+from cfaug.editing.stop_words import STOP_WORDS
+from cfaug.editing.taggers import TextBlobTagger
+from tests.editing.baselines.test_eda import REAL
+
+GUESSES = ("red", "dog", "big", "the", "ing", "runs")
+TAGS = {"a": "DT", "the": "DT", "red": "JJ", "big": "JJ", "runs": "VBZ", "is": "VBZ", "on": "IN"}
+
+
+class ContextFiller:
+    """Guesses whose probabilities depend on what stands around the blank; "ing" is no word."""
+
+    def fill(self, blanks: Sequence[Blank], top_k: int) -> list[list[Fill]]:
+        return [self._fill(one.text[: one.start], one.text[one.end :])[:top_k] for one in blanks]
+
+    def _fill(self, before: str, after: str) -> list[Fill]:
+        def likely(word: str) -> int:
+            asked = f"{before}|{word}|{after}".encode()
+            return int.from_bytes(hashlib.blake2b(asked, digest_size=2).digest(), "little")
+
+        found = [Fill(None if w == "ing" else w, likely(w) / 2**22) for w in GUESSES]
+        return sorted(found, key=lambda one: -one.probability)
+
+    def describe(self) -> dict[str, str]:
+        return {"masked_lm": "by context"}
+
+
+class ListTagger:
+    """Tags by a list; whatever it lacks is a noun."""
+
+    def tag(self, sentences: Sequence[Sequence[str]]) -> list[list[str]]:
+        return [[TAGS.get(word, "NN") for word in words] for words in sentences]
+
+    def describe(self) -> dict[str, str]:
+        return {"tagger": "list"}
+
+
+def editor(**settings) -> ClareEdits:
+    return ClareEdits(ContextFiller(), ListTagger(), **settings)
+
+
+def example(text: str, key: str = "k") -> Example:
+    return Example(key, "g", (text,))
+
+
+def edited_texts(text: str, draws: int, **settings) -> Counter[str]:
+    found = editor(**settings).edit([example(text, f"k{i}") for i in range(draws)])
+    return Counter(one.proposals[0].texts[1] for one in found)
+
+
+def slow_candidates(words: list[str], asked: Likelihoods) -> set[str]:
+    """Return all texts that one change gives, of words with a full stop behind them."""
+    filler, found = ContextFiller(), set()
+
+    def fill(before: list[str], after: list[str], stop: str, least: float, old: str) -> None:
+        """Fill a blank with a space on each side, but at the ends of the text."""
+        left = "".join(f"{word} " for word in before)
+        right = "".join(f" {word}" for word in after) + stop
+        for one in filler._fill(left, right)[: asked.guesses]:
+            if one.word not in (None, old) and one.probability >= least:
+                found.add(" ".join([*before, one.word, *after]) + ".")
+
+    tags = [UNIVERSAL.get(TAGS.get(w, "NN"), "VERB") for w in words]
+    tags = ["" if TAGS.get(w) == "IN" else tag for w, tag in zip(words, tags, strict=True)]
+    for i, word in enumerate(words):
+        if word not in STOP_WORDS:
+            fill(words[:i], words[i + 1 :], ".", asked.replace, word)
+        if i > 0:
+            fill(words[:i], words[i:], "", asked.insert, word)
+        if i < len(words) - 2 and tags[i + 1] in MERGED.get(tags[i], ()):
+            fill(words[:i], words[i + 2 :], "", asked.merge, word)
+    return found
+
+
+WORDS = st.lists(st.sampled_from(["a", "red", "dog", "is", "on", "runs", "sofa"]), min_size=1,
+                 max_size=6)  # fmt: skip
+
+
+@given(WORDS, st.integers(1, 6), st.floats(0, 0.02))
+def test_the_candidates_are_those_of_a_plain_transcription(
+    words: list[str], guesses: int, least: float
+) -> None:
+    asked = Likelihoods(replace=least, insert=0, merge=2 * least, guesses=guesses)
+    text = Words.read(" ".join(words) + ".")
+    (found,) = find_candidates([text], ContextFiller(), ListTagger(), asked)
+    assert set(found) == slow_candidates(words, asked)
+
+
+def test_each_text_is_as_likely_the_caption_itself_too() -> None:
+    words = ["a", "red", "dog", "runs"]
+    texts = sorted(slow_candidates(words, Likelihoods()) | {"a red dog runs."})
+    assert len(texts) > 20
+    counts = edited_texts("a red dog runs.", 1200)
+    assert set(counts) == set(texts)
+    assert stats.chisquare([counts[text] for text in texts]).pvalue > 1e-3
+
+
+def test_no_word_comes_first_and_the_last_two_are_not_merged() -> None:
+    """As in all 24,812 insertions and 2,280 merges of XMAI's released captions."""
+    every = Likelihoods(replace=1, insert=0, merge=0)
+    texts = edited_texts("sofa red dog", 400, likelihoods=every)
+    inserted = {text for text in texts if len(text.split()) == 4}
+    assert inserted
+    assert all(text.startswith("sofa ") for text in inserted)
+    merged = {text for text in texts if len(text.split()) == 2}
+    assert merged == set()
+    assert any(
+        len(text.split()) == 2 for text in edited_texts("red dog sofa", 400, likelihoods=every)
+    )
+
+
+def test_what_was_done_is_said() -> None:
+    seen = {}
+    for one in editor().edit([example("a red dog runs", f"k{i}") for i in range(300)]):
+        (proposal,) = one.proposals
+        about = proposal.details[1]
+        if proposal.edits[1] is None:
+            assert about == {"changes": [], "reason": CHOSEN_UNCHANGED}
+            continue
+        (change,) = about["changes"]
+        seen[change["operation"]] = change
+        assert change["before"] in {"", "red", "dog", "runs", "a red", "red dog"}
+        assert change["after"] in proposal.texts[1].split()
+    assert set(seen) == {"replace", "insert", "merge"}
+    assert seen["insert"]["before"] == ""
+    assert len(seen["merge"]["before"].split()) == 2
+
+
+def test_of_twenty_words_two_are_changed() -> None:
+    """Unless one was inserted, which counts as two, or a change was merged away."""
+    text = " ".join(["dog", "sofa"] * 10)
+    found = editor().edit([example(text, f"k{i}") for i in range(40)])
+    kinds = Counter(
+        tuple(change["operation"] for change in one.proposals[0].details[1]["changes"])
+        for one in found
+    )
+    first, second = ("replace", "merge"), ("replace", "insert", "merge")
+    assert set(kinds) <= {("insert",), ("replace",), ("merge",), *product(first, second)}
+    assert kinds["insert",] > 4
+    assert sum(count for kind, count in kinds.items() if len(kind) == 2) > 10
+
+
+def test_texts_to_which_nothing_can_be_done() -> None:
+    edits = editor(max_words=4)
+    signs, empty, word, long = edits.edit(
+        [example("?!"), example(" "), example("the"), example("a a a a a")]
+    )
+    assert signs.proposals[0].details[1]["reason"] == "no_words"
+    assert empty.proposals == ()
+    assert word.proposals[0].details[1]["reason"] == "no_candidate"
+    assert long.proposals[0].details[1]["reason"] == TOO_LONG
+
+
+def test_real_captions_by_the_shipped_model_alone_or_together() -> None:
+    texts = [text for scene in json.loads(REAL.read_text())["scenes"][:2] for text in scene]
+    some = [example(text, f"k{i}") for i, text in enumerate(texts)]
+    edits = ClareEdits(MaskedLM("zoo:language/masked"), TextBlobTagger())
+    assert isinstance(edits, Editor)
+    together = edits.edit(some)
+    assert [edits.edit([one])[0] for one in some[:3]] == together[:3]
+    by_chunks = ClareEdits(MaskedLM("zoo:language/masked"), TextBlobTagger(), chunk=7).edit(some)
+    assert by_chunks == together
+    assert sum(one.survivors["changed"] for one in together) >= len(some) - 2
+    assert together != ClareEdits(edits.filler, edits.tagger, seed=1).edit(some)
+
+
+class BySecondWord:
+    """A sentence encoder that hears whether "dog" is said."""
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        return np.array([[1.0, 0.0] if "dog" in text.split() else [0.0, 1.0] for text in texts])
+
+    def describe(self) -> dict[str, str]:
+        return {"sentence_encoder": "dog"}
+
+
+def test_candidates_of_long_texts_stay_near_the_original() -> None:
+    text = "one dog sits here"
+    short = edited_texts(text, 200)
+    assert any("dog" not in one.split() for one in short)
+    near = WindowSimilarity(BySecondWord(), window=3)
+    kept = edited_texts(text, 200, similarity=near)
+    around = [t for t in kept if t != text]
+    assert around
+    for one in around:
+        changed = next(
+            i for i, w in enumerate([*one.split(), ""]) if w != [*text.split(), "", ""][i]
+        )
+        windows = [text_window(Words.read(t), changed, 3).split() for t in (text, one)]
+        assert ("dog" in windows[0]) == ("dog" in windows[1])
+    wide = WindowSimilarity(BySecondWord(), window=15)
+    assert edited_texts(text, 200, similarity=wide) == short  # fewer than 15 words: not asked
+    assert "similarity sentence_encoder" in editor(similarity=near).describe()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 6, 15])
+def test_windows_are_textattacks(size: int) -> None:
+    words = Words.read("one, two three four five six seven.")
+    count, half = 7, (size - 1) / 2
+    for index in range(count):
+        start, end = index - half, index + half
+        if start < 0:
+            first, last = 0, min(size - 1, count - 1)
+        elif end >= count:
+            first, last = max(0, count - size), count - 1
+        else:
+            first, last = int(np.floor(start)), int(np.floor(end))
+        names = text_window(words, index, size).replace(",", "").split()
+        assert names == list(words.words[first : last + 1])
+
+
+@pytest.mark.parametrize(
+    ("make", "settings", "said"),
+    [
+        (Likelihoods, {"merge": 2}, "merge=2 should be a number from 0 to 1"),
+        (Likelihoods, {"guesses": 0}, "guesses=0 should be a whole number of at least 1"),
+        (
+            WindowSimilarity,
+            {"encoder": BySecondWord(), "least": 2},
+            "least=2 should be a number from -1 to 1",
+        ),
+        (
+            WindowSimilarity,
+            {"encoder": BySecondWord(), "window": 0},
+            "window=0 should be a whole number of at least 1",
+        ),
+        (editor, {"chunk": 0}, "chunk=0 should be a whole number of at least 1"),
+        (editor, {"share": 2}, "share=2 should be a number from 0 to 1"),
+    ],
+)
+def test_settings_are_checked(make: Callable[..., object], settings: dict, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        make(**settings)

@@ -1,0 +1,36 @@
+"""Examples and models of variations for tests of instructed edits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cfaug.core.types import Example
+from cfaug.editing.variations import CaptionEdit, Variations
+
+
+def photo_of(label, text, key="k"):
+    return Example(key, key, (text,), label=label)
+
+
+def edit_of(label, caption, text, kind="adjective", **notes):
+    return CaptionEdit(0, photo_of(label, caption), caption, text, kind, kind, notes)
+
+
+@dataclass
+class Said:
+    """Answers from a table by the prompt's name, and remembers what it was asked."""
+
+    answers: dict[str, tuple[str, ...]]
+    asked: list = field(default_factory=list)
+
+    def vary(self, requests):
+        self.asked += requests
+        return [
+            Variations(
+                tuple(t.replace("*", one.caption) for t in self.answers.get(one.prompt.name, ()))
+            )
+            for one in requests
+        ]
+
+    def describe(self):
+        return {"perturber": "said"}

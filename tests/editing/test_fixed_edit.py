@@ -1,0 +1,104 @@
+"""One intervention on all captions: what it changes, and what it leaves alone."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cfaug.core.errors import UserError
+from cfaug.core.protocols import Editor
+from cfaug.core.types import Edit, Example
+from cfaug.editing.fixed_edit import NOT_THERE, OTHER_CLASS, FixedEdit
+from cfaug.editing.reconstruction import AddReconstruction
+from cfaug.generate.job import Job
+from cfaug.generate.recipe import Recipe
+from cfaug.generate.run import generate
+from cfaug.generate.settings import RunSettings
+from tests.editing.perturbing import photo_of
+
+
+def edited(editor: FixedEdit, text: str, label: str | None = None):
+    return editor.edit([Example("k", "g", (text,), label=label)])[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "text", "wanted", "words"),
+    [
+        ({"after": "painting", "before": "photo"}, "a photo of a dog", "a painting of a dog",
+         ("photo", "painting")),
+        ({"after": "oil painting", "before": "photo"}, "A photo of a dog.",
+         "An oil painting of a dog.", ("photo", "oil painting")),
+        ({"after": "sketch", "before": "photo"}, "Photo of a photo", "Sketch of a photo",
+         ("Photo", "Sketch")),
+        ({"after": "in the snow", "before": "on the beach"}, "a ball on the Beach",
+         "a ball in the snow", ("on the Beach", "in the snow")),
+        ({"after": "at night"}, "a ball on the beach.", "a ball on the beach at night.",
+         ("", "at night")),
+        ({"after": "a sketch of", "where": "start"}, "a ball", "a sketch of a ball",
+         ("", "a sketch of")),
+    ],
+)  # fmt: skip
+def test_the_intervention_is_made(settings, text, wanted, words):
+    found = edited(FixedEdit("domain", **settings), text)
+    (proposal,) = found.proposals
+    assert proposal.texts == (text, wanted)
+    assert proposal.edits == (None, Edit("domain", *words))
+    assert proposal.details[1]["intervention"]
+
+
+def test_what_it_does_not_fit_is_counted_by_reason():
+    editor = FixedEdit("domain", "painting", "photo", labels=["dog"])
+    assert edited(editor, "a photo", "cat").rejected_by == OTHER_CLASS
+    assert edited(editor, "a photo", None).rejected_by == OTHER_CLASS
+    assert edited(editor, "a picture of photos", "dog").rejected_by == NOT_THERE
+    assert edited(editor, "a photo", "dog").proposals
+
+
+@given(st.text(alphabet="ab. ", max_size=20), st.sampled_from(["ab", "b", "a b"]))
+def test_everything_but_the_words_stays(text, before):
+    if not text.strip():
+        return
+    found = edited(FixedEdit("object", "zz", before), text)
+    if found.proposals:
+        old, new = found.proposals[0].texts
+        start = next(i for i in range(len(new)) if new[i : i + 2] == "zz")
+        gone = len(old) - len(new) + 2
+        assert old[:start] == new[:start]
+        assert old[start + gone :] == new[start + 2 :]
+        assert " ".join(old[start : start + gone].split()) == before
+    else:
+        assert found.rejected_by == NOT_THERE
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"after": " "}, "needs a kind and the new words"),
+        ({"after": "x", "where": "middle"}, r"where=middle: choose from end, start"),
+        ({"after": "Photo", "before": "photo"}, "is what recipe.editor.editor.before says"),
+    ],
+)
+def test_invalid_settings_are_named(settings, said):
+    with pytest.raises(UserError, match=said):
+        FixedEdit("domain", **settings)
+
+
+def test_it_is_an_editor_with_a_control():
+    editor = AddReconstruction(FixedEdit("domain", "painting", "photo"), always=False)
+    assert isinstance(editor, Editor)
+    (found,) = editor.edit([Example("k", "g", ("a photo",))])
+    assert [one.edits[1].kind for one in found.proposals] == ["reconstruction", "domain"]
+
+
+def test_a_class_that_no_photo_is_of_is_refused_before_anything_is_made(tmp_path):
+    photos = [photo_of(label, "a photo", label) for label in ("ball", "cube")]
+
+    def asked(*labels):
+        editor = AddReconstruction(FixedEdit("domain", "painting", labels=labels))
+        return Job(tmp_path, Recipe("fixed", editor), lambda: photos, RunSettings(stage="captions"))
+
+    with pytest.raises(UserError, match=r"is of the class 'bal'; among the 2 classes .* 'ball'"):
+        generate(asked("bal", "cube"))
+    assert not list(tmp_path.iterdir())
+    assert generate(asked("ball")).sets == 3

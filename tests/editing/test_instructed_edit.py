@@ -1,0 +1,174 @@
+"""Edits of named kinds: what is asked, what is kept, what is rejected and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from cfaug.core.errors import UserError
+from cfaug.core.protocols import Editor
+from cfaug.core.types import Edit, Example
+from cfaug.editing.instructed_edit import InstructedEdit
+from cfaug.editing.label_guard import LabelGuard
+from cfaug.editing.report import caption_report
+from cfaug.editing.variations import Variations, Verdict
+from tests.editing.perturbing import Said, photo_of
+
+ANSWERS = {
+    "adjective": ("a red *", "a blue *", "a green *", "*", "A RED *."),
+    "background-location": ("* on the beach", "* by the sea"),
+    "background-weather": ("* in the rain", "* on the beach"),
+    "domain": ("a sketch of *",),
+    "object": (),
+    "subject": ("a cat", "word " * 70),
+}
+
+
+def editor(model=None, **settings):
+    model = model or Said(ANSWERS)
+    settings = {"guards": {"label": LabelGuard()}, "per_kind": 2, **settings}
+    return InstructedEdit(model, **settings)
+
+
+def test_every_prompt_is_asked_for_every_caption_with_a_seed_of_its_own():
+    model = Said(ANSWERS)
+    examples = [photo_of("dog", "a  dog\n", "k"), photo_of("dog", "a dog", "l")]
+    editor(model, ask_for=3).edit(examples)
+    assert [one.prompt.name for one in model.asked[:6]] == sorted(ANSWERS)
+    assert len(model.asked) == 12
+    assert {(one.caption, one.count) for one in model.asked} == {("a dog", 3)}
+    assert len({one.seed for one in model.asked}) == 12
+    again = Said(ANSWERS)
+    editor(again).edit(examples[1:])
+    assert [one.seed for one in again.asked] == [one.seed for one in model.asked[6:]]
+
+
+def test_each_kind_gives_at_most_so_many_edits_and_everything_else_has_its_reason():
+    [edited] = editor().edit([photo_of("dog", "dog")])
+    kinds = Counter(one.edits[1].kind for one in edited.proposals)
+    assert kinds == {"adjective": 2, "background": 2, "domain": 1}
+    for one in edited.proposals:
+        assert one.texts[0] == "dog"
+        assert one.edits[0] is None
+        [known] = one.extra["edits"]
+        assert one.details == ({}, {name: known[name] for name in one.details[1]})
+        assert known["prompt"].startswith(one.edits[1].kind)
+        start, end = known["span_1"]
+        assert one.texts[1][start:end]
+    reasons = Counter((one.reason, one.edit.kind) for one in edited.rejected)
+    assert reasons == {
+        ("same caption", "adjective"): 1, ("duplicated", "adjective"): 1,
+        ("not drawn", "adjective"): 1, ("not drawn", "background"): 1,
+        ("duplicated", "background"): 1, ("no variations", "object"): 1,
+        ("changes the label", "subject"): 1, ("too long", "subject"): 1,
+    }  # fmt: skip
+    [lost] = [one for one in edited.rejected if one.reason == "changes the label"]
+    assert (lost.text, lost.edit) == ("a cat", Edit("subject", "dog", "a cat"))
+    assert lost.extra == {"prompt": "subject", "label_similarity": 1.0, "label_gone": True}
+    assert edited.survivors == {"words": 1, "variations": 12, "changed": 8, "label": 7}
+    found = sum(map(len, ANSWERS.values()))
+    assert len(edited.proposals) + len(edited.rejected) == found + 1
+
+
+def test_what_becomes_of_a_caption_does_not_depend_on_its_neighbours():
+    examples = [photo_of("dog", f"a dog {n}", f"k{n}") for n in range(6)]
+    together = editor(per_kind=1).edit(examples)
+    for one, edited in zip(reversed(examples), reversed(together), strict=True):
+        assert editor(per_kind=1).edit([one]) == [edited]
+    drawn = {tuple(p.texts[1][0:6] for p in one.proposals) for one in together}
+    assert len(drawn) > 1
+    other = editor(per_kind=1, seed=1).edit(examples)
+    assert [one.proposals for one in other] != [one.proposals for one in together]
+
+
+def test_a_silent_captioner_a_silent_model_and_a_caption_as_it_came():
+    class Broken(Said):
+        def vary(self, requests):
+            return [Variations(problem="no JSON", extra={"answer": "Sure!"}) for _ in requests]
+
+    silent, dog = Example("k", "k", (" \n",), label="dog"), photo_of("dog", " a  dog ", "l")
+    first, second = editor(Broken({}), kinds=["domain"]).edit([silent, dog])
+    assert (first.rejected_by, first.rejected) == ("words", ())
+    assert second.rejected_by == "variations"
+    [lost] = second.rejected
+    assert (lost.text, lost.edit, lost.reason) == ("", Edit("domain", "", ""), "no JSON")
+    assert lost.extra == {"prompt": "domain", "answer": "Sure!"}
+    [edited] = editor(kinds=["domain"]).edit([dog])
+    assert edited.proposals[0].extra["raw"] == " a  dog "
+    report = caption_report([first, second, edited])
+    assert "1 of 3 captions have an edit" in report
+    assert "| no JSON | 1 |" in report
+
+
+def test_a_caption_of_too_many_words_is_rejected_with_its_reason():
+    """Every variation is a copy of the whole: 10,000 words took a minute a photo."""
+    short, long = photo_of("dog", "a dog on a bed"), photo_of("dog", "a dog " * 1_000, "l")
+    said = Said(ANSWERS)
+    editor = InstructedEdit(said, kinds=["background"])
+    found = editor.edit([long, short])
+    assert [one.rejected_by for one in found] == ["max_words", None]
+    assert {request.caption for request in said.asked} == {"a dog on a bed"}
+    assert found[1] == editor.edit([short])[0]
+
+
+def test_kinds_and_their_numbers_are_chosen():
+    examples = [photo_of("dog", "a dog")]
+    [edited] = editor(kinds=["domain", "background"], per_kind={"background": 1, "domain": 1}).edit(
+        examples
+    )
+    assert [one.edits[1].kind for one in edited.proposals] == ["domain", "background"]
+    model = Said(ANSWERS)
+    editor(model, per_kind={"background": 1}).edit(examples)
+    assert [one.kind for one in model.asked] == ["background"] * 2
+
+
+def test_a_folder_of_prompts_gives_kinds_of_ones_own(tmp_path):
+    (tmp_path / "light.txt").write_text("Change the light: <caption>")
+    own = editor(Said({"light": ("* at dawn",)}), prompts=str(tmp_path))
+    assert isinstance(own, Editor)
+    [edited] = own.edit([photo_of("dog", "a dog")])
+    assert edited.proposals[0].edits[1] == Edit("light", "", "at dawn")
+    before = own.describe()
+    (tmp_path / "light.txt").write_text("Change the light of <caption>")
+    after = editor(Said({}), prompts=str(tmp_path)).describe()
+    assert before["prompts"] != after["prompts"]
+    assert before["perturber"] == "said"
+    assert before["label_guard"].startswith("fixed")
+
+
+def test_checks_note_and_reject_nothing():
+    class Doubt:
+        name = "doubt"
+
+        def judge(self, edits):
+            return [Verdict("doubtful", {"doubt": len(one.text)}) for one in edits]
+
+        def describe(self):
+            return {"doubt": "length"}
+
+    [edited] = editor(checks={"doubt": Doubt(), "none": None}).edit([photo_of("dog", "dog")])
+    assert edited.survivors["label"] == 7
+    for one in edited.proposals:
+        assert one.details[1]["doubt"] == len(one.texts[1])
+    early = ("same caption", "too long", "duplicated", "no variations")
+    assert all("doubt" in one.extra for one in edited.rejected if one.reason not in early)
+    [rejected] = editor(guards={"doubt": Doubt()}).edit([photo_of("dog", "dog")])
+    assert rejected.rejected_by == "doubt"
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"kinds": ["light"]}, "no prompt of the kind 'light'"),
+        ({"per_kind": {"light": 1}}, "per_kind names 'light'"),
+        ({"per_kind": 0}, "no edit of any kind is wanted"),
+        ({"per_kind": -1}, r"per_kind=-1 should be a whole number of at least 0 or"),
+        ({"ask_for": 0}, r"recipe\.editor\.ask_for=0 should be a whole number of at least 1"),
+        ({"guards": {"a": LabelGuard(), "b": LabelGuard()}}, "two guards have one name"),
+        ({"prompts": "/nowhere"}, "prompts=/nowhere is not a folder"),
+    ],
+)
+def test_invalid_settings_are_named(settings, said):
+    with pytest.raises(UserError, match=said):
+        editor(**settings)

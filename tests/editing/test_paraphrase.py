@@ -1,0 +1,141 @@
+"""Paraphrases: what is said stays; the world's oracle reads it, and words of real captions."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from cfaug.core.errors import UserError
+from cfaug.core.protocols import Editor
+from cfaug.core.types import Example
+from cfaug.editing.paraphrase import Paraphrase
+from cfaug.editing.synonyms import Senses, Synonyms
+from cfaug.editing.taggers import TextBlobTagger
+from cfaug.shapescapes.grammar import parse
+from cfaug.shapescapes.vocabulary import PLACES
+
+REAL = Path(__file__).parents[1] / "shapescapes" / "zoo" / "held_out_captions.json"
+
+
+def example(text, key="k"):
+    return Example(key, "g", (text,))
+
+
+def said(text, kind, **given):
+    """Every text that a rule makes of one, over many keys."""
+    editor = Paraphrase(TextBlobTagger(), kinds=[kind], **given)
+    found = editor.edit([example(text, f"k{i}") for i in range(60)])
+    return {p.texts[1] for one in found for p in one.proposals}
+
+
+@pytest.mark.parametrize(
+    ("text", "some", "none"),
+    [
+        ("a dog on the grass", {"a photo of a dog on the grass", "this is a dog on the grass"}, {}),
+        ("A photo of a cat.", {"This is a cat.", "A picture of a cat."}, {"A photo of a cat."}),
+        ("this is an apple", {"a photo of an apple", "here is an apple"}, {"this is an apple"}),
+    ],
+)
+def test_frames(text, some, none):
+    found = said(text, "frame")
+    assert some <= found
+    assert not set(none) & found
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["A dog is running.", "two dogs", "A sketch of a dog", "the dog sleeps", "People on a beach"],
+)
+def test_sentences_and_other_media_keep_their_frame(text):
+    assert said(text, "frame") == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a dog on the grass", "on the grass, a dog"),
+        ("A red bird in the snow.", "In the snow, a red bird."),
+        ("a dog and a cat", "a cat and a dog"),
+        ("An old man and a small child.", "A small child and an old man."),
+    ],
+)
+def test_orders(text, expected):
+    assert said(text, "order") == {expected}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a dog on the grass near a tree", "a man looking at a cat on a bench", "a truck on its tow",
+        "a dog, a cat and a bird", "on the grass", "a black and a white dog in the snow",
+    ],
+)  # fmt: skip
+def test_what_might_say_something_else_is_left_alone(text):
+    assert said(text, "order") == set()
+
+
+@pytest.mark.parametrize("subject", ["a cat", "an orange ball", "a photo of a blue star"])
+@pytest.mark.parametrize("place", PLACES.values())
+def test_of_the_world_nothing_but_the_words_changes(subject, place):
+    """A place first is put back; then the oracle reads the same statement."""
+    text = f"{subject} {place}"
+    whole = parse(text)
+    frames = said(text, "frame")
+    assert len(frames) >= 3
+    for one in frames | said(text, "order"):
+        back = re.sub(r"^(.*), (an? .*)$", r"\2 \1", one)
+        back = re.sub(r"^(?:an image of|here is) ", "", back)
+        read = parse(back)
+        assert read is not None, one
+        assert (read.subject, read.colour, read.background) == (
+            whole.subject, whole.colour, whole.background,
+        )  # fmt: skip
+
+
+def test_on_real_captions_content_words_stay():
+    texts = [text for scene in json.loads(REAL.read_text())["scenes"] for text in scene]
+    editor = Paraphrase(TextBlobTagger(), per="kind")
+    assert isinstance(editor, Editor)
+    edited = editor.edit([example(text, f"k{i}") for i, text in enumerate(texts)])
+    assert sum(bool(one.proposals) for one in edited) > 0.4 * len(texts)
+    added = {"photo", "picture", "image", "this", "here", "there", "is", "of", "a", "an"}
+    for one in edited:
+        for proposal in one.proposals:
+            before, after = (Counter(re.findall(r"[\w-]+", t.lower())) for t in proposal.texts)
+            assert set((before - after) | (after - before)) <= added, proposal.texts
+            assert proposal.edits[1].kind in ("frame", "order")
+
+
+class FewSynonyms(Synonyms):
+    """A word of one sense, and one of two."""
+
+    def senses(self, word: str) -> Senses:
+        few = {"sofa": (("sofa", "couch", "lounge_suite"),), "bank": (("bank",), ("bank", "depot"))}
+        return few.get(word, ())
+
+
+def test_synonyms_are_of_words_of_one_sense():
+    found = said("a dog on a sofa near a bank", "synonym", synonyms=FewSynonyms())
+    assert found == {"a dog on a couch near a bank"}
+
+
+def test_draws_depend_on_seed_and_key_alone():
+    examples = [example("a dog on the grass", f"k{i}") for i in range(20)]
+    editor = Paraphrase(TextBlobTagger())
+    whole = [one.proposals[0].texts for one in editor.edit(examples)]
+    assert whole == [editor.edit([one])[0].proposals[0].texts for one in examples]
+    assert len(set(whole)) > 2
+    other = Paraphrase(TextBlobTagger(), seed=1).edit(examples)
+    assert whole != [one.proposals[0].texts for one in other]
+
+
+@pytest.mark.parametrize("given", [{"kinds": ["tense"]}, {"kinds": []}, {"per": "word"}])
+def test_settings_are_checked(given):
+    with pytest.raises(
+        UserError, match=r"recipe\.editor\.\w+.*=.*(choose from|1 or more of these:) \w"
+    ):
+        Paraphrase(TextBlobTagger(), **given)

@@ -1,0 +1,111 @@
+"""Words and their places; edits on the string; articles and case."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cfaug.core.articles import indefinite_article
+from cfaug.editing.sentence import (
+    Slot,
+    copy_case,
+    normalise,
+    replace,
+    split,
+)
+from tests.editing import tiny
+
+CAPTION_TEXT = st.text(st.sampled_from("abzAZ09 .,'\"-()!éß\n\t—’"), max_size=40)
+
+
+@given(CAPTION_TEXT)
+def test_words_lie_where_their_spans_say_and_nothing_is_lost(text):
+    sentence = split(text)
+    assert [text[start:end] for start, end in sentence.spans] == list(sentence.words)
+    left = list(text)
+    for start, end in sentence.spans:
+        left[start:end] = " " * (end - start)
+    assert not "".join(left).strip()
+    assert all(a[1] <= b[0] for a, b in zip(sentence.spans, sentence.spans[1:], strict=False))
+
+
+@given(CAPTION_TEXT)
+def test_normalised_text_has_single_spaces_and_stays_as_it_is(text):
+    once = normalise(text)
+    assert once == normalise(once) == once.strip()
+    assert "  " not in once
+    assert not set("\n\t") & set(once)
+
+
+def test_ordinary_captions_are_split_as_nltk_s_treebank_tokeniser_does():
+    from nltk.tokenize.destructive import NLTKWordTokenizer
+
+    texts = [
+        *tiny.CAPTIONS,
+        "The man's dog doesn't sit on the children's well-made sofa, it's resting.",
+        "They're 2.5 miles away (about 1,000 people); I'll go!",
+    ]
+    for text in texts:
+        assert list(split(text).words) == NLTKWordTokenizer().tokenize(text)
+
+
+def test_a_full_stop_within_a_caption_ends_a_word():
+    assert split("a street. A man").words == ("a", "street", ".", "A", "man")
+
+
+@given(st.data())
+def test_an_edit_moves_what_follows_and_changes_nothing_else(data):
+    text = data.draw(st.sampled_from(tiny.CAPTIONS))
+    sentence = split(text)
+    first = data.draw(st.integers(0, len(sentence.words) - 1))
+    last = data.draw(st.integers(first, min(first + 1, len(sentence.words) - 1)))
+    word = data.draw(st.sampled_from(["cat", "umbrella", "x"]))
+    slot = Slot(first, last)
+    start, end = slot.span(sentence)
+    edited = replace(sentence, slot, word)
+    assert edited.text == text[:start] + word + text[end:]
+    # An independent look at the new text finds the same places.
+    assert [edited.text[a:b] for a, b in edited.spans] == list(edited.words)
+    assert edited.words == (*sentence.words[:first], word, *sentence.words[last + 1 :])
+    again = replace(sentence, slot, word, article=True)
+    assert [again.text[a:b] for a, b in again.spans] == list(again.words)
+    assert [w for w in again.words if w.lower() not in ("a", "an")] == [
+        w for w in edited.words if w.lower() not in ("a", "an")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "word", "expected"),
+    [
+        ("An orange ball", 1, "red", "A red ball"),
+        ("a red ball", 1, "orange", "an orange ball"),
+        ("An orange ball", 2, "cube", "An orange cube"),
+        ("holds an apple, a pear", 2, "kiwi", "holds a kiwi, a pear"),
+        ("the red ball", 1, "orange", "the orange ball"),
+        ("A DOG", 1, "APPLE", "An APPLE"),
+    ],
+)
+def test_the_article_before_the_edit_follows_the_new_word(text, place, word, expected):
+    assert replace(split(text), Slot(place, place), word, article=True).text == expected
+    kept = replace(split(text), Slot(place, place), word).text.split()
+    assert kept[:place] == text.split()[:place]
+
+
+@pytest.mark.parametrize(
+    ("an", "a"),
+    [
+        ("hour honest heir apple egg ice old umbrella uncle unusual urn", True),
+        ("unicorn uniform unit university user used european one once euro house cat", False),
+    ],
+)
+def test_articles_go_by_sound(an, a):
+    assert {indefinite_article(word) for word in an.split()} == {"an" if a else "a"}
+    assert {indefinite_article(word.upper()) for word in an.split()} == {"an" if a else "a"}
+
+
+def test_case_is_copied():
+    assert [copy_case("dog", like) for like in ("cat", "Cat", "CAT", "iPad")] == [
+        "dog", "Dog", "DOG", "dog",
+    ]  # fmt: skip
+    assert copy_case("McDonald", "Cat") == "McDonald"

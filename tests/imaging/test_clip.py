@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from cfaug.core.errors import UserError
+from cfaug.core.protocols import DualEncoder, Scorer
+from cfaug.core.types import Edit, Example, Images, Proposal
+from cfaug.imaging.clip import ClipScorer
+from cfaug.models.specs import HFClip, OpenClip
+from tests.models import tiny
+
+TEXTS = ["a red ball on the beach", "a blue cube", "a red ball on the beach"]
+
+
+@pytest.fixture(scope="module")
+def encoders(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("encoders")
+    tiny.save_open_clip(folder / "open")
+    return {
+        "clip": HFClip(str(tiny.save_clip(folder / "clip"))).load(),
+        "open_clip": OpenClip(f"local-dir:{folder / 'open'}").load(),
+    }
+
+
+@pytest.fixture(scope="module")
+def images():
+    torch.manual_seed(0)
+    smooth = torch.nn.functional.interpolate(torch.rand(5, 3, 6, 6), (48, 48), mode="bicubic")
+    return (smooth + 0.05 * torch.randn_like(smooth)).clamp(0, 1)
+
+
+def cubic(x, a=-0.75):
+    x = abs(x)
+    if x <= 1:
+        return (a + 2) * x**3 - (a + 3) * x**2 + 1
+    return a * x**3 - 5 * a * x**2 + 8 * a * x - 4 * a if x < 2 else 0.0
+
+
+def sampled(image, side):
+    """Bicubic interpolation written out: four neighbours each way, edges repeated, no filter."""
+    source = image.shape[-1]
+    weights = np.zeros((side, source))
+    for i in range(side):
+        at = (i + 0.5) * source / side - 0.5
+        for tap in range(int(np.floor(at)) - 1, int(np.floor(at)) + 3):
+            weights[i, min(max(tap, 0), source - 1)] += cubic(at - tap)
+    return np.einsum("ih,jw,chw->cij", weights, weights, image)
+
+
+@pytest.mark.parametrize("kind", ["clip", "open_clip"])
+def test_ip2p_sees_unrounded_pixels_without_antialiasing(encoders, images, kind) -> None:
+    encoder = encoders[kind]
+    scorer = ClipScorer(encoder, "ip2p", batch_size=2)
+    side, mean, std = (getattr(encoder.transform, n) for n in ("size", "mean", "std"))
+    expected = []
+    for image in images.double().numpy():
+        resized = (sampled(image, side) - np.reshape(mean, (3, 1, 1))) / np.reshape(std, (3, 1, 1))
+        with torch.no_grad():
+            features = encoder.encode_pixels(torch.from_numpy(resized).float()[None])[0]
+        expected.append(features / features.square().sum().sqrt())
+    found = scorer.images(images)
+    torch.testing.assert_close(found, torch.stack(expected), atol=2e-5, rtol=0)
+    assert found.dtype == torch.float32
+
+
+@pytest.mark.parametrize("kind", ["clip", "open_clip"])
+def test_standard_is_the_model_s_own_transform(encoders, images, kind) -> None:
+    encoder = encoders[kind]
+    pixels = [
+        encoder.transform(Image.fromarray(np.uint8(np.round(one.permute(1, 2, 0).numpy() * 255))))
+        for one in images
+    ]
+    with torch.no_grad():
+        features = encoder.encode_image(torch.from_numpy(np.stack(pixels)))
+    expected = torch.nn.functional.normalize(features, dim=-1)
+    found = ClipScorer(encoder, "standard", batch_size=3).images(images)
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+    ip2p = ClipScorer(encoder, "ip2p").images(images)
+    assert (found - ip2p).abs().max() > 1e-4  # the two are not the same question
+
+
+def test_at_its_own_size_an_image_is_only_normalised(encoders) -> None:
+    encoder = encoders["clip"]
+    pixels = torch.randint(0, 256, (2, 3, tiny.SIZE, tiny.SIZE), dtype=torch.uint8)
+    with torch.no_grad():
+        expected = torch.nn.functional.normalize(encoder.encode_image(pixels), dim=-1)
+    for preprocessing in ("ip2p", "standard"):
+        found = ClipScorer(encoder, preprocessing).images(pixels / 255)
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+
+
+def test_texts_are_of_unit_length_and_batches_change_nothing(encoders) -> None:
+    encoder = encoders["clip"]
+    found = ClipScorer(encoder, batch_size=1).texts(TEXTS)
+    torch.testing.assert_close(found.norm(dim=-1), torch.ones(3))
+    torch.testing.assert_close(found, ClipScorer(encoder).texts(TEXTS))
+    assert found[0].equal(found[2])
+
+
+def test_autocast_around_a_scorer_does_not_reach_it(encoders, images) -> None:
+    scorer = ClipScorer(encoders["clip"])
+    expected = scorer.images(images)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert scorer.images(images).equal(expected)
+
+
+def test_it_says_what_it_is(encoders) -> None:
+    scorer = ClipScorer(encoders["clip"], about={"clip": "tiny"})
+    assert isinstance(scorer, Scorer)
+    assert isinstance(encoders["clip"], DualEncoder)
+    assert scorer.describe() == {"clip": "tiny", "preprocessing": "ip2p"}
+
+
+def test_another_preprocessing_is_refused(encoders) -> None:
+    with pytest.raises(UserError, match="ip2p or standard"):
+        ClipScorer(encoders["clip"], "square")
+
+
+@pytest.mark.parametrize("unit", ["caption", "phrase"])
+def test_consistency_is_the_edited_text_less_the_original(encoders, images, unit):
+    """Whole captions (the paper) or only the words that differ (its code), one pair at a time."""
+    scorer = ClipScorer(encoders["clip"], "standard", consistency=unit)
+    edits = (None, Edit("subject", "ball", "blue cube"), Edit("weather", "", "in the snow"))
+    texts = ("a ball", "a blue cube", "a ball in the snow")
+    proposal = Proposal(Example("a", "a", texts[:1]), texts, edits)
+    pixels = tuple((one.permute(1, 2, 0) * 255).round().byte().numpy() for one in images[:3])
+    [found] = scorer.score([proposal], [Images(pixels)])
+    assert set(found) == set(scorer.names)
+    for place, edit in ((1, edits[1]), (2, edits[2])):
+        seen = scorer.images(torch.from_numpy(pixels[place]).permute(2, 0, 1)[None] / 255)[0]
+        pair = (texts[0], texts[place]) if unit == "caption" else (edit.before, edit.after)
+        before, after = scorer.texts(list(pair))
+        expected = float(seen @ after) - float(seen @ before)
+        assert found["consistency"][place - 1] == pytest.approx(expected, abs=1e-6)
+    plain = ClipScorer(encoders["clip"], "standard")
+    [without] = plain.score([proposal], [Images(pixels)])
+    assert set(found) - set(without) == {"consistency"}
+    assert all(found[name] == pytest.approx(value) for name, value in without.items())
+    assert "consistency" not in plain.names
+
+
+def test_an_unknown_consistency_is_refused(encoders):
+    with pytest.raises(UserError, match="caption, phrase or null"):
+        ClipScorer(encoders["clip"], consistency="word")

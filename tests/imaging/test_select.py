@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cfaug.core.errors import UserError
+from cfaug.imaging.cosines import REASONS, clip_selection
+from cfaug.imaging.select import Selection
+from tests.properties import examples
+
+COSINES = st.floats(-1, 1, width=32)
+
+
+def pair(sim_0=0.3, sim_1=0.3, image=0.8, direction=0.3):
+    return {"sim_0": sim_0, "sim_1": (sim_1,), "sim_image": (image,), "sim_direction": (direction,)}
+
+
+@st.composite
+def candidates(draw):
+    members = draw(st.integers(1, 3))
+    column = st.tuples(*[COSINES] * members)
+    scores = st.fixed_dictionaries(
+        {"sim_0": COSINES, "sim_1": column, "sim_image": column, "sim_direction": column}
+    )
+    return draw(st.lists(st.tuples(scores, st.integers(0, 3)), min_size=1, max_size=12))
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({}, ""),
+        ({"sim_0": 0.2, "sim_1": 0.2, "image": 0.7, "direction": 0.2}, ""),  # inclusive
+        ({"sim_0": 0.1999}, "caption_0"), ({"sim_1": 0.1999}, "caption_1"),
+        ({"image": 0.6999}, "image"), ({"direction": 0.1999}, "direction"),
+        ({"sim_0": 0, "direction": 0}, "caption_0"), ({"sim_1": 0, "image": 0}, "caption_1"),
+    ],
+)  # fmt: skip
+def test_a_pair_names_the_first_threshold_it_misses(changes, reason) -> None:
+    assert clip_selection().reject(pair(**changes)) == reason
+    assert reason in ("", *REASONS.values())
+
+
+def test_without_a_directional_threshold_any_direction_will_do() -> None:
+    assert clip_selection(min_clip_direction=None).reject(pair(direction=-0.9)) == ""
+
+
+def test_a_base_that_misses_its_caption_needs_no_other_score() -> None:
+    assert clip_selection().reject({"sim_0": 0.1}) == "caption_0"
+    assert clip_selection().find_miss({"sim_0": 0.5}) == ""
+    with pytest.raises(UserError, match="no score 'sim_1'"):
+        clip_selection().reject({"sim_0": 0.5})
+    with pytest.raises(UserError, match="no score 'sim_1'"):
+        clip_selection().reject({"sim_0": 0.5, "sim_1": ()})
+
+
+def test_a_set_passes_by_its_worst_edit_or_by_their_mean() -> None:
+    scores = {
+        "sim_0": 0.3, "sim_1": (0.1, 0.5), "sim_image": (0.9, 0.7), "sim_direction": (0.3, 0.3),
+    }  # fmt: skip
+    worst, mean = clip_selection(aggregate="min"), clip_selection(aggregate="mean")
+    assert worst.reject(scores) == "caption_1"
+    assert mean.reject(scores) == ""
+    assert mean.pool_all(scores) == pytest.approx(
+        {"sim_0": 0.3, "sim_1": 0.3, "sim_image": 0.8, "sim_direction": 0.3}
+    )
+
+
+def test_edits_pass_by_the_worst_and_sets_are_ranked_by_the_mean() -> None:
+    select = Selection({"sim": 0.2, "direction": None}, "direction", keep=2, rank_aggregate="mean")
+    uneven = {"sim": (0.2, 0.9), "direction": (0.0, 0.8)}
+    even = {"sim": (0.3, 0.3), "direction": (0.3, 0.3)}
+    assert select.reject(uneven) == select.reject(even) == ""
+    assert select.reject({**uneven, "sim": (0.1, 0.9)}) == "sim"
+    assert select.best([(0, 1, even), (1, 1, uneven)]) == [1, 0]
+    assert Selection({}, "direction").best([(0, 1, even), (1, 1, uneven)]) == [0]
+    # What is written is what decided.
+    assert select.pool_all(uneven) == {"sim": 0.2, "direction": 0.4}
+    with pytest.raises(UserError, match=r"rank_aggregate=max: choose from min, mean, null"):
+        Selection(rank_aggregate="max")
+
+
+def test_margins_are_of_the_thresholds_that_are_known() -> None:
+    select = Selection({"a": 0.5, "b": None, "c": 0.1}, "b", above={"d": 1.0})
+    scores = {"a": 0.75, "b": 2.0, "c": (0.6, 0.35), "d": 0.5}
+    assert select.find_margins(scores) == pytest.approx({"a": 0.25, "c": 0.25, "d": -0.5})
+    assert select.find_margins({"a": 0.25, "c": ()}) == {"a": -0.25}
+
+
+def test_scores_of_any_name_are_asked_in_their_order() -> None:
+    select = Selection({"fluency": -4.0, "clip": None, "truth": 0.5}, maximise="clip")
+    assert select.names == ("fluency", "truth", "clip")
+    assert select.reject({"truth": 0.1, "fluency": -5, "clip": 9}) == "fluency"
+    assert select.reject({"truth": 0.1, "fluency": -4, "clip": 9}) == "truth"
+    found = [(0, 5, {"truth": 1, "fluency": 0, "clip": 0.1}), (1, 5, {"clip": 0.3})]
+    assert select.rank(found) == [1, 0]
+    assert Selection(keep=2).best([(3, 9, {}), (1, 2, {}), (2, 7, {})]) == [1, 2]
+    with pytest.raises(UserError, match="no scorer gives the score 'truth'; there are clip, flu"):
+        select.check(["clip", "fluency"])
+    with pytest.raises(UserError, match="the recipe has no scorer"):
+        select.check([])
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(candidates(), st.sampled_from(["min", "mean"]), st.integers(1, 3))
+def test_the_best_are_those_of_a_plain_sort(found, aggregate, keep) -> None:
+    select = clip_selection(-0.5, -0.5, None, aggregate, keep)
+
+    def mean_or_min(values):
+        return min(values) if aggregate == "min" else sum(values) / len(values)
+
+    rows = []
+    for number, (scores, seed) in enumerate(found):
+        columns = (scores["sim_1"], scores["sim_image"])
+        passes = scores["sim_0"] >= -0.5 and all(mean_or_min(c) >= -0.5 for c in columns)
+        if all(abs(mean_or_min(column) + 0.5) > 1e-9 for column in columns):
+            assert (select.reject(scores) == "") == passes
+        if select.reject(scores) == "":
+            rows.append((number, seed, scores))
+    best = select.best(rows)
+    assert len(best) == min(keep, len(rows))
+    order = {n: (select.pool(s["sim_direction"]), seed, -n) for n, seed, s in rows}
+    assert [order[n] for n in best] == sorted(order.values(), reverse=True)[:keep]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"min_clip_text": 2}, "selection.min_clip_text=2"),
+        ({"aggregate": "max"}, r"aggregate=max: choose from min, mean"),
+        ({"keep": 0}, "keep"),
+    ],
+)  # fmt: skip
+def test_invalid_settings_of_clip_are_named(wrong, named) -> None:
+    with pytest.raises(UserError, match=named):
+        clip_selection(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"minimum": {"clip": math.nan}}, "selection.minimum.clip=nan"),
+        ({"minimum": {"clip": True}}, r"clip=true should be a number or null"),
+        ({"per": "shard"}, r"per=shard: choose from set, group"), ({"keep": 1.5}, "keep=1.5"),
+    ],
+)  # fmt: skip
+def test_invalid_settings_are_named(wrong, named) -> None:
+    with pytest.raises(UserError, match=named):
+        Selection(**wrong)

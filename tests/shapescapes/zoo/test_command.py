@@ -1,0 +1,115 @@
+"""Arguments, cards and exit codes of the zoo's commands."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from cfaug.core.errors import UserError
+from cfaug.shapescapes.zoo.clip import PretrainSettings
+from cfaug.shapescapes.zoo.command import fresh_folder, make_model, read, write_card
+from cfaug.shapescapes.zoo.diffusion.settings import DiffusionSettings
+from cfaug.shapescapes.zoo.factor_classifier import JudgeSettings
+from cfaug.shapescapes.zoo.language.settings import LanguageSettings
+
+KINDS = [PretrainSettings, JudgeSettings, LanguageSettings, DiffusionSettings]
+
+
+def test_settings_are_read_with_their_types() -> None:
+    assert read(PretrainSettings, ["out=x", "seed=3", "lr=2e-3"]) == PretrainSettings(
+        out="x", seed=3, lr=2e-3
+    )
+    assert read(LanguageSettings, ["captions=a=b", "out=x"]) == LanguageSettings(
+        out="x", captions="a=b"
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ("step=3", "unknown setting 'step'; choose from .*batch_size"),
+        ("seed=many", "'seed=many': seed takes a number"),
+        ("seed", "'seed': seed takes a number"),
+        ("out=", "say where to write: out=FOLDER"),
+    ],
+)
+def test_mistakes_are_named(kind, wrong: str, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        read(kind, ["out=x", wrong])
+
+
+def test_what_is_needed_is_asked_for() -> None:
+    with pytest.raises(UserError, match="out=FOLDER"):
+        read(LanguageSettings, ["captions=y"])
+    with pytest.raises(UserError, match="say what to read: captions=FILE"):
+        read(LanguageSettings, ["out=x"])
+
+
+def test_a_model_is_trained_saved_measured_and_has_a_card_unless_its_folder_exists(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = []
+
+    def train() -> torch.nn.Module:
+        done.append("train")
+        return torch.nn.Linear(2, 3)
+
+    def make() -> int:
+        return make_model(
+            "clip",
+            PretrainSettings(out=str(tmp_path / "x"), seed=3),
+            train,
+            lambda model, folder: folder.mkdir(),
+            lambda model, folder: {"wide": float(model.out_features), "there": folder.is_dir()},
+            leave_out=("held_out",),
+        )
+
+    assert make() == 0
+    card = json.loads((tmp_path / "x" / "card.json").read_text())
+    assert card["metrics"] == json.loads(capsys.readouterr().out) == {"wide": 3.0, "there": True}
+    assert card["parameters"] == 9
+    assert "seed=3" in card["command"]
+    assert "held_out" not in card["settings"]
+    with pytest.raises(UserError, match="exists already"):
+        make()
+    assert done == ["train"], "nothing was trained for a folder that exists"
+
+
+def test_a_folder_that_exists_is_kept(tmp_path: Path) -> None:
+    assert fresh_folder(str(tmp_path / "x")) == tmp_path / "x"
+    with pytest.raises(UserError, match="exists already"):
+        fresh_folder(str(tmp_path))
+
+
+def test_a_card_rebuilds_and_keeps_the_callers_paths_to_itself(tmp_path: Path, capsys) -> None:
+    settings = LanguageSettings(out="/home/me/out", captions="/home/me/captions", seed=3)
+    facts = {"credit": "someone", "metrics": {"acc1": 0.5}}
+    write_card(tmp_path, "language", settings, facts, leave_out=("held_out",))
+    card = json.loads((tmp_path / "card.json").read_text())
+    command = card["command"].split()
+    assert command[:5] == ["python", "-m", "cfaug", "zoo", "language"]
+    assert read(LanguageSettings, command[5:]) == LanguageSettings(
+        out="FOLDER", captions="FILE", seed=3
+    )
+    assert "held_out" not in card["settings"]
+    assert "/home/me" not in json.dumps(card)
+    assert card["credit"] == "someone"
+    assert card["threads"] == torch.get_num_threads()
+    assert card["versions"] == {"python": platform.python_version(), "torch": torch.__version__}
+    assert json.loads(capsys.readouterr().out) == {"acc1": 0.5}
+
+
+@pytest.mark.parametrize("module", ["clip", "factor_classifier", "language", "diffusion"])
+def test_a_mistake_ends_with_two(module: str) -> None:
+    command = [sys.executable, "-m", f"cfaug.shapescapes.zoo.{module}", "seed=1"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr == "error: say where to write: out=FOLDER\n"
+    assert ended.stdout == ""

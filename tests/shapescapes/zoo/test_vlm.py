@@ -1,0 +1,279 @@
+"""The tiny vision-language models: what they learn from, and that a command makes them."""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from cfaug.core.errors import UserError
+from cfaug.core.questions import Question
+from cfaug.core.weights import resolve
+from cfaug.models.prompts import Prompts
+from cfaug.models.vision_language_specs import VisionLanguage
+from cfaug.shapescapes.gathering import SIDE, gathering_of
+from cfaug.shapescapes.question_parts import SCENE, make_questions
+from cfaug.shapescapes.zoo.fast_vlm import IMAGE
+from cfaug.shapescapes.zoo.vlm import VlmSettings, evaluate, main
+from cfaug.shapescapes.zoo.vlm_model import (
+    CELLS,
+    build_model,
+    build_processor,
+    build_tokenizer,
+    load,
+)
+from cfaug.shapescapes.zoo.vlm_pictures import (
+    ATTRIBUTES,
+    EMPTY,
+    draw_images,
+    draw_pictures,
+    tokenize_questions,
+    world_of,
+)
+from cfaug.shapescapes.zoo.vlm_training import LanguageLoss, Lessons, _jitter, encode, encode_batch
+
+SMALL = ["pairs=12", "steps=3", "tower_steps=2", "tower_batch_size=4", "batch_size=8",
+         "held_out=6", "basic_steps=1", "seed=4"]  # fmt: skip
+
+
+NAMES = ("vlm-basic-0", "vlm-both-0")
+
+
+@pytest.fixture(scope="module")
+def lessons() -> Lessons:
+    pictures = draw_pictures(3, "test", 12)
+    torch.manual_seed(0)
+    features = encode(build_model().model.vision_tower.eval(), pictures.pixels)
+    questions = tokenize_questions(
+        draw_images(3, "test", 0, 12), build_tokenizer(), basic_alone=False
+    )
+    return Lessons(features, pictures.things, questions, seed=3, basic_steps=2)
+
+
+def test_every_word_of_the_questions_has_a_token_of_its_own() -> None:
+    tokenizer = build_tokenizer()
+    texts = [
+        text
+        for image in draw_images(1, "test-words", 0, 90)
+        for question in image.questions
+        for text in (question.text, *question.options)
+    ]
+    assert tokenizer.unk_token_id not in {one for own in tokenizer(texts).input_ids for one in own}
+    assert max(len(own) for own in tokenizer(texts).input_ids) < 40
+
+
+def test_questions_are_learnt_as_they_are_asked(tmp_path: Path) -> None:
+    prompts, tokenizer = Prompts(build_processor(), None, tmp_path), build_tokenizer()
+    images = draw_images(1, "test-prompts", 0, 6)
+    learnt = tokenize_questions(images, tokenizer, basic_alone=False)
+    for image, own in zip(images, learnt, strict=True):
+        for asked, one in zip(image.questions, own, strict=True):
+            text = prompts.text(Question(asked.text, asked.options), image=True)
+            ids = prompts.tokens(text)
+            assert ids == [tokenizer.convert_tokens_to_ids(IMAGE), *one.ids[: one.prompt]]
+            option = prompts.option(text, ids, str(asked.right))
+            assert option.ids[option.start :] == one.ids[one.prompt : -1]
+            assert one.ids[-1] == tokenizer.eos_token_id
+            words = (tokenizer.convert_ids_to_tokens(token) for token in (one.right, one.wrong))
+            right, wrong = words
+            [other] = [text for text in asked.options if text != asked.right]
+            assert right in str(asked.right).split()
+            assert right not in other.split()
+            assert wrong in other.split()
+            assert wrong not in str(asked.right).split()
+
+
+def test_the_cells_of_a_picture_hold_what_its_scene_says() -> None:
+    pictures, images = draw_pictures(1, "test-cells", 6), draw_images(1, "test-cells", 0, 6)
+    assert pictures.pixels.shape == (12, 3, 72, 72)
+    for image, things in zip(images, pictures.things, strict=True):
+        found = {
+            (row, column): tuple(
+                values[number]
+                for values, number in zip(
+                    ATTRIBUTES.values(), things[row * SIDE + column], strict=True
+                )
+            )
+            for row in range(SIDE)
+            for column in range(SIDE)
+            if things[row * SIDE + column][0] != EMPTY
+        }
+        assert found == {
+            (one.row, one.column): (one.shape, one.colour, one.size)
+            for one in gathering_of(image.extra[SCENE]).things
+        }
+
+
+def test_no_scene_is_in_a_part_of_the_world() -> None:
+    own = {json.dumps(one.extra[SCENE], sort_keys=True) for one in draw_images(0, "p", 0, 30)}
+    settings = world_of(0).settings
+    for part in ("train", "test"):
+        images = islice(make_questions(settings, part), 60)
+        assert not own & {json.dumps(one.extra[SCENE], sort_keys=True) for one in images}
+
+
+def test_more_pairs_begin_with_those_of_fewer() -> None:
+    few, more = (draw_pictures(2, "test-more", count) for count in (3, 5))
+    assert np.array_equal(more.pixels[:6], few.pixels)
+    assert np.array_equal(more.things[:6], few.things)
+
+
+@pytest.mark.slow
+def test_processes_change_no_picture() -> None:
+    one, two = (draw_pictures(2, "test-processes", 252, count) for count in (1, 2))
+    assert np.array_equal(one.pixels, two.pixels)
+    assert np.array_equal(one.things, two.things)
+
+
+def test_a_mirrored_picture_has_mirrored_cells() -> None:
+    pictures = draw_pictures(2, "test-mirror", 6)
+    seen, things = _jitter(pictures.pixels, pictures.things, np.random.default_rng(0), reach=0)
+    before = pictures.things.reshape(-1, SIDE, SIDE, 3)
+    turned = 0
+    for at in range(12):
+        mirrored = not np.array_equal(seen[at], pictures.pixels[at])
+        turned += mirrored
+        assert np.array_equal(seen[at], pictures.pixels[at][:, :, :: -1 if mirrored else 1])
+        after = things[at].reshape(SIDE, SIDE, 3)
+        assert np.array_equal(after, before[at][:, :: -1 if mirrored else 1])
+    assert 0 < turned < 12
+
+
+def test_a_batch_asks_both_pictures_of_a_pair_the_same(lessons: Lessons) -> None:
+    for step, basic in ((0, True), (2, False)):
+        drawn = lessons.draw(step, 8)
+        assert len(drawn) == 8
+        for (one, first), (other, second) in zip(drawn[::2], drawn[1::2], strict=True):
+            assert (one + 1, one % 2) == (other, 0)
+            assert first.ids[: first.prompt] == second.ids[: second.prompt]
+            assert (first.right, first.wrong) == (second.wrong, second.right)
+        first_words = {lessons.questions[image][0].ids[0] for image, _ in drawn}
+        kinds = {one.ids[0] for _, one in drawn} <= first_words
+        assert kinds or not basic
+    counts = {len(one.ids) for step in range(2, 30) for _, one in lessons.draw(step, 8)}
+    assert max(counts) > 20
+
+
+def test_the_loss_is_that_of_one_question_at_a_time(lessons: Lessons) -> None:
+    """Plainly: transformers' own loss of the answer, and the two options' logits."""
+    torch.manual_seed(1)
+    model = build_model().eval()
+    drawn = lessons.draw(5, 8)
+    rows = [image for image, _ in drawn]
+    things = torch.from_numpy(lessons.things)[rows]
+    found = LanguageLoss(model, alignment=0.0)(
+        lessons.features[rows], things, [one for _, one in drawn]
+    )
+    image = build_tokenizer().convert_tokens_to_ids(IMAGE)
+    told, pairs = [], []
+    for row, one in drawn:
+        cells = model.model.multi_modal_projector(lessons.features[row][None])
+        ids = torch.tensor([[image] * CELLS + one.ids])
+        words = model.get_input_embeddings()(ids)
+        words[:, :CELLS] = cells
+        logits = model(inputs_embeds=words).logits[0]
+        answer = range(CELLS + one.prompt, ids.shape[1])
+        told += [F.cross_entropy(logits[at - 1], ids[0, at]) for at in answer]
+        two = logits[CELLS + one.prompt + one.place - 1][[one.right, one.wrong]]
+        pairs.append(F.cross_entropy(two, torch.tensor(0)))
+    wanted = torch.stack(told).mean() + torch.stack(pairs).mean()
+    assert found.item() == pytest.approx(wanted.item(), abs=1e-4)
+    aligned = LanguageLoss(model, alignment=0.5)(
+        lessons.features[rows], things, [one for _, one in drawn]
+    )
+    assert aligned > found
+
+
+def test_the_model_reads_the_cells_row_by_row() -> None:
+    """What stands for a cell is the tower's map at that row and column."""
+    torch.manual_seed(2)
+    model = build_model().eval()
+    pixels = torch.randn(2, 3, 72, 72)
+    with torch.no_grad():
+        cells = encode_batch(model.model.vision_tower, pixels)
+        features = model.model.get_image_features(pixels).pooler_output
+        assert torch.allclose(model.model.multi_modal_projector(cells), features, atol=1e-5)
+        changed = pixels.clone()
+        changed[:, :, 24:48, 48:] = 0  # the middle row's right cell
+        moved = (encode_batch(model.model.vision_tower, changed) - cells).norm(dim=-1)
+    assert moved.argmax(dim=1).tolist() == [5, 5]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"questions": "counterfactual"}, "choose from basic, both"),
+        ({"batch_size": 10}, "a multiple of 4"),
+        ({"pairs": 10}, "20 pictures of pairs=10"),
+        ({"pairs": 70, "tower_batch_size": 200}, "140 pictures of pairs=70"),
+    ],
+)
+def test_settings_that_cannot_be_learnt_from_are_refused(given: dict, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        VlmSettings(out="x", **given)
+
+
+def card(name: str) -> dict:
+    return json.loads((resolve(f"zoo:{name}") / "card.json").read_text())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_shipped_weights_answer_scenes_they_have_not_seen(name: str) -> None:
+    told = card(name)["metrics"]
+    found = evaluate(resolve(f"zoo:{name}"), 5, 12, "test-shipped")
+    assert found["acc_b"] == pytest.approx(told["acc_b"], abs=0.15)
+    assert found["acc_c"] == pytest.approx(told["acc_c"], abs=0.15)
+    assert sum(file.stat().st_size for file in resolve(f"zoo:{name}").iterdir()) < 1_600_000
+
+
+def test_the_first_model_sees_and_the_second_reasons_as_well() -> None:
+    basic, both = (card(name)["metrics"] for name in NAMES)
+    assert min(basic["acc_b"], both["acc_b"]) > 0.95
+    assert abs(basic["acc_c"] - 0.5) < 0.05
+    assert abs(basic["phi"]) < 0.1
+    assert both["acc_c"] > 0.9
+
+
+def test_the_second_model_goes_on_from_the_first_with_its_tower() -> None:
+    basic, both = (load(f"zoo:{name}") for name in NAMES)
+    told = card("vlm-both-0")["settings"]
+    assert (told["start"], told["questions"]) == ("zoo:vlm-basic-0", "both")
+    for (name, first), second in zip(
+        basic.model.vision_tower.named_parameters(),
+        both.model.vision_tower.parameters(),
+        strict=True,
+    ):
+        assert torch.equal(first, second), name
+
+
+@pytest.mark.slow
+def test_the_card_is_recomputed_from_the_weights() -> None:
+    told = card("vlm-both-0")
+    settings = told["settings"]
+    found = evaluate(resolve("zoo:vlm-both-0"), settings["seed"], settings["held_out"])
+    for metric, value in told["metrics"].items():
+        assert found[metric] == pytest.approx(value, abs=0.02), metric
+
+
+@pytest.mark.slow
+def test_the_command_rebuilds_the_same_bytes_and_goes_on_with_its_tower(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        assert main([*SMALL, f"out={tmp_path / name}"]) == 0
+    assert main([*SMALL, "questions=both", f"start={tmp_path / 'a'}", f"out={tmp_path / 'c'}"]) == 0
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in "abc"]
+    assert weights[0] == weights[1] != weights[2]
+    one, other = (VisionLanguage(str(tmp_path / name)).load().model.model for name in ("a", "c"))
+    for (name, first), second in zip(
+        one.vision_tower.named_parameters(), other.vision_tower.parameters(), strict=True
+    ):
+        assert torch.equal(first, second), name
+    assert not torch.equal(*(own.get_input_embeddings().weight for own in (one, other)))
+    card = json.loads((tmp_path / "c" / "card.json").read_text())
+    assert card["metrics"]["n"] == 12
+    assert "questions=both" in card["command"]
+    assert {"acc_b", "acc_c", "acc_c_count"} <= set(card["metrics"])

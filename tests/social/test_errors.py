@@ -1,0 +1,160 @@
+"""Tables 1 to 3: what people said of hand-laid images, beside what the paper prints."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cfaug.annotation.answers import Answer
+from cfaug.annotation.assignment import items_of
+from cfaug.annotation.findings import Findings
+from cfaug.annotation.record import FILE, Sorting, record_of, write_record
+from cfaug.annotation.strata import ILLUSTRATIONS, STRATA, count_strata, illustrate
+from cfaug.core.errors import UserError
+from cfaug.data.index import open_index
+from cfaug.report.arm_results import MissingError, Runs
+from cfaug.report.latex import to_latex
+from cfaug.report.markdown import to_markdown
+from cfaug.report.numbers import DASH
+from cfaug.report.published import published
+from cfaug.report.spreadsheet import to_csv
+from cfaug.run.build import build
+from tests.annotation.making import WHY
+from tests.annotation.test_strata import ERRORS
+from tests.grid_sets import grid_set, lay_grid_sets
+
+CONF = Path(__file__).parents[2] / "conf/table"
+SAID = ("good", "not_female", "good", "good", "not_male", "good",
+        "good", "not_female", "unclear", "out_of_frame", "good", "good")  # fmt: skip
+"""Of two sets of three races and two genders."""
+
+
+def table(name: str, **changes):
+    return build(yaml.safe_load((CONF / f"{name}.yaml").read_text()) | changes)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory) -> Path:
+    """A folder of runs in which answers were read."""
+    root = tmp_path_factory.mktemp("runs")
+    sets = lay_grid_sets(root / "sets", [grid_set("doctor"), grid_set("nurse")])
+    index = open_index(sets, root / "index")
+    items = items_of(index, ERRORS)
+    answers = [Answer(i, "1", label) for i, label in enumerate(SAID)]
+    found = Findings(ERRORS, items, [*answers, Answer(0, "2", "unclear")])
+    sections = [count_strata(found, ERRORS.strata), illustrate(found, index.read_image)]
+    write_record(
+        record_of(found, Sorting(WHY), "sets", index.read_image, sections), root / "annotation"
+    )
+    return root
+
+
+def parts(root: Path, name: str):
+    document = table(name).build(Runs(root))
+    for write in (to_markdown, to_latex, to_csv):
+        assert write(document)
+    theirs, ours = document.parts
+    assert (theirs.ours, ours.ours) == (False, True)
+    return document, theirs, ours
+
+
+def test_table_1_counts_an_image_once(root):
+    document, theirs, ours = parts(root, "social_1")
+    assert [(labels[0], cells[0].text) for labels, cells in theirs.rows] == [
+        ("Good", "90.8%"), ("Cannot discern gender", "5.2%"),
+        ("Failure to generate female subject", "2.2%"),
+        ("Subject completely out of frame/focus", "1.0%"),
+        ("Failure to generate male subject", "0.8%"),
+    ]  # fmt: skip
+    counts = {labels[0]: cells[1].text for labels, cells in ours.rows}
+    assert counts == {
+        "Good": "6.5", "Cannot discern gender": "1.5", "Failure to generate female subject": "2",
+        "Subject completely out of frame/focus": "1", "Failure to generate male subject": "1",
+    }  # fmt: skip
+    assert ours.rows[0][1][0].text == f"{100 * 6.5 / 12:.1f}%"
+    assert "13 answers to 12 images" in ours.notes[0]
+    assert document.notes == ()
+
+
+def test_table_2_shows_an_image_of_every_failure(root):
+    document, theirs, ours = parts(root, "social_2")
+    assert [labels[0] for labels, _ in theirs.rows] == list(
+        dict.fromkeys(labels[0] for labels, _ in ours.rows)
+    )
+    assert [labels for labels, _ in ours.rows][1] in [
+        ("Failure to generate female subject", "A photo of a White female doctor",
+         "a_photo_of_race_gender_doctor-0"),
+        ("Failure to generate female subject", "A photo of a White female nurse",
+         "a_photo_of_race_gender_nurse-0"),
+    ]  # fmt: skip
+    assert len(document.pictures) == len(ours.rows) == 5
+    assert all(one.png for one in document.pictures)
+
+
+def test_table_3_is_of_the_images_that_can_fail_so(root):
+    _, theirs, ours = parts(root, "social_3")
+    assert theirs.columns == ("White", "Black", "Indian", "Asian", "Middle Eastern", "Latino")
+    assert [cell.text for cell in theirs.rows[0][1]] == ["3%", "4%", "1%", "2%", "12%", "5%"]
+    assert ours.columns == ("White", "Black", "Latino")
+    shares = {labels[0]: [c.text for c in cells] for labels, cells in ours.rows}
+    assert shares == {
+        "Failure to generate female subject": ["100.0%", "0.0%", "0.0%"],
+        "Failure to generate male subject": ["0.0%", "0.0%", "50.0%"],
+    }
+    assert ours.rows[1][1][2].numbers == {"value": 0.5, "n": 2}
+    by_gender = table("social_3", by="gender").build(Runs(root)).parts[1]
+    assert [cell.text for cell in by_gender.rows[0][1]] == [DASH, "33.3%"]
+    with pytest.raises(UserError, match=r"table.by=age: .*race, gender"):
+        table("social_3", by="age").build(Runs(root))
+
+
+def test_what_is_missing_is_said(root, tmp_path):
+    for name in ("social_1", "social_2", "social_3"):
+        with pytest.raises(MissingError, match="nobody was asked"):
+            table(name).build(Runs(tmp_path))
+        document = table(name, partial=True).build(Runs(tmp_path))
+        assert len(document.parts) == 1
+        assert "nobody was asked" in document.notes[-1]
+    with pytest.raises(UserError, match="choose from categories, examples, strata"):
+        table("social_1", shows="all")
+    content = json.loads((root / "annotation" / FILE).read_text())
+    own = tmp_path / "annotation"
+    own.mkdir()
+
+    def written(**changes):
+        (own / FILE).write_text(json.dumps({**content, **changes}))
+        return Runs(tmp_path)
+
+    other = replace_counts(content)
+    with pytest.raises(MissingError, match="answers to another question"):
+        table("social_1").build(written(tallies=other))
+    with pytest.raises(UserError, match="is not what annotate=read writes of this question"):
+        table("social_2").build(written(**{ILLUSTRATIONS: [{"key": 1}]}))
+    with pytest.raises(UserError, match="is not what annotate=read writes of this question"):
+        table("social_3").build(written(**{STRATA: {"offered": [], "tallies": [1]}}))
+
+
+def replace_counts(content):
+    return [{**tally, "counts": {"yes": 1.0}} for tally in content["tallies"]]
+
+
+def test_other_answers_have_rows_of_their_own(tmp_path):
+    sets = lay_grid_sets(tmp_path / "sets", [grid_set("doctor")])
+    index = open_index(sets, tmp_path / "index")
+    options = {**ERRORS.options, "not_race": "Another race"}
+    asked = replace(ERRORS, options=options, reported=(*ERRORS.reported, "not_race"))
+    found = Findings(asked, items_of(index, asked), [Answer(0, "1", "not_race")])
+    sections = [count_strata(found, asked.strata)]
+    write_record(
+        record_of(found, Sorting(WHY), "s", index.read_image, sections), tmp_path / "annotation"
+    )
+    ours = table("social_1").build(Runs(tmp_path)).parts[1]
+    assert (ours.rows[-1][0], ours.rows[-1][1][0].text) == (("not_race",), "100.0%")
+
+
+def test_the_categories_are_the_papers():
+    assert len(published("social_1")["rows"]) == len(ERRORS.options)

@@ -1,0 +1,449 @@
+"""The figures of the social bias paper, from items of made-up models."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import replace
+from functools import cache
+from itertools import product
+from pathlib import Path
+from statistics import mean
+
+import numpy as np
+import pytest
+import yaml
+
+from cfaug.core.errors import UserError
+from cfaug.report.arm_results import MissingError, Runs
+from cfaug.report.document import Document, Part, read_document
+from cfaug.report.item_tests import compare_items
+from cfaug.report.items import RANKINGS, Items, read_items, write_items
+from cfaug.report.latex import to_latex
+from cfaug.report.markdown import to_markdown
+from cfaug.report.numbers import Measure, p_text
+from cfaug.report.published import published
+from cfaug.report.spreadsheet import to_csv
+from cfaug.report.tables_page import write_tables_page
+from cfaug.run.build import build
+from cfaug.social.skew_chance import chance_skew
+from cfaug.social.skew_items import Question, SkewItems
+from cfaug.social.skew_rankings import compare_over_sets, read_rankings
+from cfaug.stats.significance import holm
+from tests.report.skew_example import GENDERS, OCCUPATIONS, RACES, skew_items
+
+CONF = Path(__file__).parents[2] / "conf/table"
+TABLES = ("social_figure_2", "social_figure_3", "social_figure_5", "social_models", "social_gaps")
+MODELS = {"alip": {}, "clip": {"male": 3.0}, "slip": {"White": 1.0, "male": 1.0}}
+GRID = "race_gender"
+
+
+def table(name: str, **changes):
+    return build(yaml.safe_load((CONF / f"{name}.yaml").read_text()) | changes)
+
+
+@cache
+def answers(name: str) -> SkewItems:
+    return skew_items(name, MODELS[name], ks=(None, 12))
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Runs:
+    """Three models that were asked, and a folder of something else."""
+    root = tmp_path_factory.mktemp("runs")
+    for name in MODELS:
+        write_items(root / "weights" / name / "seed=0", answers(name).items)
+    (root / "weights" / "vilt" / "seed=0" / "items").mkdir(parents=True)
+    return Runs(root)
+
+
+def rows_of(part: Part) -> dict[tuple[str, ...], dict[str, object]]:
+    return {labels: dict(zip(range(99), cells, strict=False)) for labels, cells in part.rows}
+
+
+def column(name: str, labelling: str, k: int, metric: str) -> dict[str, float]:
+    """Return a column by subject, looked up row by row."""
+    columns = answers(name).items.columns
+    return {
+        columns["subject"][i]: columns[metric][i]
+        for i in range(len(columns["item"]))
+        if (columns["labelling"][i], columns["k"][i]) == (labelling, k)
+    }
+
+
+def test_figure_2_prints_the_distribution_beside_chance(runs):
+    document = table("social_figure_2").build(runs)
+    part, conditional = document.parts
+    assert part.title == f"Ours: MaxSkew@12 over {len(OCCUPATIONS)} occupations, race_gender"
+    for (name,), cells in part.rows:
+        skew = column(name, GRID, 12, "max_skew")
+        chance = column(name, GRID, 12, "max_skew_chance")
+        said = [cells[n].text for n in range(5)]
+        values = list(skew.values())
+        assert said == [str(len(skew)), *(f"{f(values) + 0:.2f}" for f in (mean, min, max)),
+                        f"{mean(chance.values()):.2f}"]  # fmt: skip
+        beyond = mean(skew[one] - chance[one] for one in skew)
+        assert cells[5].text == f"{beyond:+.2f}"
+        p = column(name, GRID, 12, "p_permutation")
+        assert cells[6].text == str(sum(holm(list(p.values())) <= 0.05))
+        assert cells[7].text == str(sum(one <= 0.05 for one in p.values()))
+        alarms = column(name, GRID, 12, "p_level")
+        assert cells[8].text == f"{sum(alarms.values()):.1f}"
+    (box,) = document.boxes
+    assert set(box.rows) == set(MODELS)
+    assert box.rows["clip"] == pytest.approx(column("clip", GRID, 12, "max_skew"))
+    assert conditional.groups == tuple((name, 2) for name in MODELS)
+
+
+def test_a_band_of_chance_is_that_of_random_rankings(runs):
+    document = table("social_figure_2").build(runs)
+    low, expected, high = document.boxes[0].chance["clip"]
+    rng = np.random.default_rng(0)
+    drawn = []
+    for _ in range(4000):
+        top = rng.multivariate_hypergeometric([10] * 6, 12)
+        drawn.append(math.log(top.max() / 12 * 6))
+    assert expected == pytest.approx(np.mean(drawn), abs=0.02)
+    assert (low, high) == pytest.approx(np.quantile(drawn, [0.05, 0.95]), abs=0.05)
+    (bars,) = document.bars
+    low, expected, high = bars.chance["White"]
+    one = chance_skew([10, 10], 12)
+    means = rng.choice(one.values, (4000, len(OCCUPATIONS)), p=one.p).mean(axis=1)
+    assert expected == pytest.approx(one.mean)
+    assert (low, high) == pytest.approx(np.quantile(means, [0.05, 0.95]), abs=0.02)
+
+
+def test_figure_2_has_gender_by_race_on_its_right(runs):
+    document = table("social_figure_2").build(runs)
+    (bars,) = document.bars
+    assert bars.title == "Mean gender MaxSkew@12 by race"
+    assert list(bars.groups) == list(RACES)
+    for race in RACES:
+        for name, value, low, high in bars.groups[race]:
+            own = column(name, f"gender|race={race}", 12, "max_skew")
+            assert value == pytest.approx(mean(own.values()))
+            assert low <= value <= high
+    clip = [bars.groups[race][1][1] for race in RACES]
+    more = 100 * (max(clip) / min(clip) - 1)
+    assert f"clip {more:.0f} %" in document.parts[1].notes[0]
+    alone = table("social_figure_2", conditional=None).build(runs)
+    assert (len(alone.parts), alone.bars) == (1, ())
+    unasked = table("social_figure_2", conditional="age|race").build(runs)
+    assert len(unasked.parts) == 1
+
+
+def test_each_model_is_compared_with_the_first_over_subjects(runs):
+    part = table("social_figure_2").build(runs).parts[0]
+    rows = rows_of(part)
+    assert [cell.text for cell in list(rows["alip",].values())[-6:]] == ["–"] * 6
+    by = {"grid": GRID, "labelling": GRID, "k": "12"}
+    tests = {
+        name: compare_items([answers(name).items], [answers("alip").items], "max_skew",
+                            Measure("nats", "lower"), by)
+        for name in ("clip", "slip")
+    }  # fmt: skip
+    corrected = holm([one.p_two_sided for one in tests.values()])
+    for (name, test), p in zip(tests.items(), corrected, strict=True):
+        change, tested, p_holm = list(rows[name,].values())[-6:-3]
+        ours, theirs = (column(one, GRID, 12, "max_skew") for one in (name, "alip"))
+        assert change.text == f"{mean(ours[s] - theirs[s] for s in ours):+.2f}"
+        assert (tested.text, p_holm.text) == (p_text(test.p_two_sided), p_text(p))
+        low, high = test.interval(Measure("nats", "lower"))
+        assert change.small == f"[{low:+.2f}, {high:+.2f}]"
+    assert test.clusters == len(OCCUPATIONS)
+    single = table("social_figure_2", models={"clip": "weights/clip"}).build(runs).parts[0]
+    assert len(single.columns) == 9
+
+
+def test_models_of_other_test_data_are_not_compared(runs, tmp_path):
+    for name in ("alip", "clip"):
+        one = answers(name).items
+        write_items(tmp_path / "weights" / name / "seed=0", replace(one, data=f"data of {name}"))
+    rows = rows_of(table("social_figure_2").build(Runs(tmp_path)).parts[0])
+    assert [cell.text for cell in list(rows["clip",].values())[-6:]] == ["–"] * 6
+
+
+def test_who_stands_out_is_said_with_what_chance_gives(runs):
+    notes = table("social_figure_2", k=None).build(runs).parts[0].notes
+    found = column("clip", GRID, 6, "p_holm")
+    skewed = [name for name, p in found.items() if p <= 0.05]
+    (said,) = [note for note in notes if note.startswith("clip: ")]
+    assert said.startswith(f"clip: {len(skewed)} of {len(found)} subjects stand out")
+    assert all(name in said for name in skewed)
+    alarms = sum(column("clip", GRID, 6, "p_level").values())
+    assert f"; {alarms:.1f} are expected by chance." in said
+
+
+def test_checkpoints_of_one_model_are_averaged(runs):
+    both = {"both": ["weights/alip", "weights/clip"]}
+    document = table("social_figure_2", models=both).build(runs)
+    values = [column(name, GRID, 12, "max_skew") for name in ("alip", "clip")]
+    assert document.boxes[0].rows["both"] == pytest.approx(
+        {subject: mean(one[subject] for one in values) for subject in values[0]}
+    )
+    assert any("checkpoint by checkpoint" in note for note in document.parts[0].notes)
+
+
+def test_a_k_that_was_not_asked_is_the_number_of_labels(runs):
+    document = table("social_figure_2", k=7, conditional_k=None).build(runs)
+    assert document.parts[0].title.startswith("Ours: MaxSkew@6 ")
+    assert document.bars[0].title == "Mean gender MaxSkew@2 by race"
+
+
+def test_figure_3_shows_what_is_retrieved(runs):
+    document = table("social_figure_3", subject="Doctor").build(runs)
+    assert [plot.title for plot in document.bars] == [
+        "Doctor, race", "Doctor, gender", "Doctor, race_gender"
+    ]  # fmt: skip
+    columns = answers("clip").items.columns
+    for plot, labelling in zip(document.bars, ("race", "gender", GRID), strict=True):
+        (row,) = [i for i in range(len(columns["item"])) if columns["item"][i]
+                  == f"{GRID}/{labelling}/doctor@12"]  # fmt: skip
+        top = json.loads(columns["top_counts"][row])
+        assert [plot.groups[label][1][1] for label in plot.groups] == [n / 12 for n in top]
+        assert sum(bars[1][1] for bars in plot.groups.values()) == pytest.approx(1)
+        assert list(plot.groups) == json.loads(columns["labels"][row])
+    low, share, high = document.bars[1].chance["male"]
+    draws = np.random.default_rng(1).hypergeometric(30, 30, 12, 20_000) / 12
+    assert share == 0.5
+    assert (low, high) == pytest.approx(np.quantile(draws, [0.05, 0.95]), abs=0.01)
+    part = document.parts[1]
+    assert [labels for labels, _ in part.rows] == [(one,) for one in GENDERS]
+    assert part.columns == (*MODELS, "by chance")
+
+
+def test_another_subject_is_named(runs):
+    with pytest.raises(UserError, match=r"table\.subject=doctr is not one of the 8.*as doctor"):
+        table("social_figure_3", subject="doctr").build(runs)
+    with pytest.raises(MissingError, match="about the grid shapes"):
+        table("social_figure_3", grid="shapes").build(runs)
+
+
+def test_figure_5_has_a_panel_a_grid_and_type(tmp_path):
+    grids = {
+        "race_gender": {"race": RACES, "gender": GENDERS},
+        "colour_background": {"colour": ("red", "blue"), "background": ("sea", "snow")},
+    }
+    one = skew_items("clip", grids=grids)
+    types = ["trait" if name in ("poet", "cook") else "occupation"
+             for name in one.items.columns["subject"]]  # fmt: skip
+    columns = dict(one.items.columns) | {"subject_type": np.array(types, object)}
+    write_items(tmp_path / "weights/clip/seed=0", replace(one.items, columns=columns))
+    document = table("social_figure_5").build(Runs(tmp_path))
+    assert [box.title for box in document.boxes] == [
+        "MaxSkew@6 over 6 occupations, race_gender", "MaxSkew@6 over 2 traits, race_gender",
+        "MaxSkew@4 over 6 occupations, colour_background",
+        "MaxSkew@4 over 2 traits, colour_background",
+    ]  # fmt: skip
+    assert len(document.parts) == 4
+    one_panel = table("social_figure_5", grid="colour_background", subject_type="trait")
+    assert len(one_panel.build(Runs(tmp_path)).boxes) == 1
+    with pytest.raises(MissingError, match="about the grid x"):
+        table("social_figure_5", grid="x").build(Runs(tmp_path))
+
+
+def test_models_stand_side_by_side_on_every_labelling(runs):
+    document = table("social_models").build(runs)
+    part, gaps = document.parts
+    assert [labels for labels, _ in gaps.rows] == [
+        (labelling, name) for labelling in ("race", "gender", GRID) for name in MODELS
+    ]
+    values = [column(name, "gender", 2, "rank_gap") for name in ("alip", "clip")]
+    clip = dict(gaps.rows)["gender", "clip"]
+    assert clip[1].text == f"{mean(values[1].values()):.3f}"
+    assert clip[2].text == f"{0.1 * mean(values[1].values()):.3f}"
+    assert clip[3].text == str(sum(one > 0.5 for one in values[1].values()))
+    assert clip[4].text == f"{mean(values[1][s] - values[0][s] for s in values[0]):+.2f}"
+    asked = [(labelling, k) for labelling, labels in (("race", 3), ("gender", 2), (GRID, 6))
+             for k in (labels, 12)]  # fmt: skip
+    wanted = [(labelling, str(k), name) for labelling, k in asked for name in MODELS]
+    assert [labels for labels, _ in part.rows] == wanted
+    tested = [cells[-4].text for labels, cells in part.rows if labels[2] != "alip"]
+    assert "–" not in tested
+    assert [curve.title for curve in document.curves] == [
+        f"MaxSkew@K by K: race_gender, {one}" for one in ("race", "gender", GRID)
+    ]
+    series = document.curves[0].series
+    assert set(series) == {*MODELS, "by chance"}
+    assert series["clip"][12.0][0] == pytest.approx(
+        mean(column("clip", "race", 12, "max_skew").values())
+    )
+    more = table("social_models", conditional=True).build(runs)
+    assert len(more.parts[0].rows) > len(part.rows)
+
+
+def test_places_within_sets_say_which_labels_are_preferred(runs):
+    document = table("social_gaps").build(runs)
+    assert [plot.title for plot in document.bars] == [
+        f"race_gender, {one}" for one in ("race", "gender", GRID)
+    ]
+    part = document.parts[1]
+    assert part.columns == tuple(MODELS)
+    columns = answers("clip").items.columns
+    gaps = [json.loads(columns["rank_gaps"][i]) for i in range(len(columns["item"]))
+            if (columns["labelling"][i], columns["k"][i]) == ("gender", 2)]  # fmt: skip
+    for n, (labels, cells) in enumerate(part.rows):
+        assert labels == (GENDERS[n],)
+        assert cells[1].text == f"{mean(one[n] for one in gaps):+.3f}"
+        assert cells[1].bold, "clip ranks by gender"
+        assert not cells[0].bold, "alip does not"
+    (male, female) = (document.bars[1].groups[label][1] for label in GENDERS)
+    assert male[1] == pytest.approx(-female[1])
+    assert male[2] <= male[1] <= male[3]
+    p = [one.bold for part in document.parts for _, cells in part.rows for one in cells]
+    assert 0 < sum(p) < len(p)
+    one = table("social_gaps", labellings=["gender|race=White"]).build(runs)
+    assert len(one.parts) == 1
+    both = table("social_gaps", models={"both": ["weights/alip", "weights/clip"]}).build(runs)
+    averaged = both.bars[1].groups["male"][0][1]
+    assert averaged == pytest.approx((document.bars[1].groups["male"][0][1] + male[1]) / 2)
+
+
+def test_what_was_left_out_does_not_count(tmp_path):
+    write_items(tmp_path / "weights/clip/seed=0", skew_items(left_out=["doctor"]).items)
+    document = table("social_figure_2").build(Runs(tmp_path))
+    assert document.parts[0].rows[0][1][0].text == str(len(OCCUPATIONS) - 1)
+    assert "doctor" not in document.boxes[0].rows["clip"]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_without_answers_the_paper_alone_or_what_makes_them(name, tmp_path):
+    with pytest.raises(MissingError, match=rf"table={name} lacks(.|\n)*benchmark=skew"):
+        table(name).build(Runs(tmp_path))
+    document: Document = replace(table(name), partial=True).build(Runs(tmp_path))
+    assert not document.parts
+    assert ("The paper" in to_markdown(document)) == ("figure" in name)
+
+
+def test_every_figure_is_written_in_every_form_and_read_back(runs, tmp_path):
+    for name in TABLES:
+        document = table(name).build(runs)
+        assert to_latex(document)
+        assert to_csv(document)
+        assert to_markdown(document)
+        (tmp_path / f"{name}.json").write_text(document.to_json())
+        back = json.loads(read_document(tmp_path / f"{name}.json").to_json())
+        assert back == json.loads(document.to_json())
+    text = write_tables_page(tmp_path).read_text()
+    assert "<b>clerk" not in text
+    assert len(re.findall(r"<title>by chance [\d.]+ \(", text)) == 2 * 3 + 3 + 3 + 2 + 6
+
+
+def test_other_items_are_refused(runs, tmp_path):
+    one = answers("clip").items
+    columns = {k: v for k, v in one.columns.items() if k not in ("labels", "k")}
+    with pytest.raises(UserError, match=r"lack k, labels: .*=skew.*; remove items/\S+t in"):
+        SkewItems("clip", replace(one, columns=columns))
+    for name, text, said in (
+        ("labels", "[1", "Expecting"), ("labels", "[" * 100_000, "recursion"),
+        ("labels", '["a", "a", "b"]', "a label twice"), ("labels", '["a"]', "different lengths"),
+        ("top_counts", "[1, 1, 0]", "do not add up"), ("top_counts", "[-1, 2, 2]", "below 0"),
+        ("pool_counts", "[0, 0, 0]", "do not add up"), ("top_counts", "null", "not iterable"),
+    ):  # fmt: skip
+        broken = dict(one.columns) | {name: np.array([text] * len(one), object)}
+        with pytest.raises(UserError, match=f"'race_gender/race/doctor@3' are invalid.*{said}"):
+            SkewItems("clip", replace(one, columns=broken)).retrieved(0)
+
+
+def test_models_that_were_asked_about_other_labels_stand_beside_each_other(tmp_path):
+    few = {"race_gender": {"race": RACES[:2], "gender": GENDERS}}
+    for name, grids in (("alip", None), ("clip", few)):
+        one = skew_items(name, ks=(12,), **({} if grids is None else {"grids": grids})).items
+        write_items(tmp_path / "weights" / name / "seed=0", replace(one, data=name))
+    part = table("social_figure_3").build(Runs(tmp_path)).parts[0]
+    assert [cell.text for cell in dict(part.rows)["Indian",]][1] == "–"
+    assert table("social_figure_3").build(Runs(tmp_path)).bars[0].groups["Indian"][1][1] is None
+
+
+def test_a_model_that_was_asked_about_other_images_has_no_change_and_the_table_says_why(tmp_path):
+    for name in ("alip", "clip"):
+        one = skew_items(name, ks=(12,)).items
+        write_items(tmp_path / "weights" / name / "seed=0", replace(one, data=name))
+    found = table("social_models").build(Runs(tmp_path))
+    assert {tuple(cell.text for cell in cells[-3:]) for _, cells in found.parts[0].rows} == {
+        ("–", "–", "–")
+    }
+    assert "A model with other images or another K than the first has no change" in " ".join(
+        found.notes
+    )
+
+
+def test_the_papers_table_5_is_transcribed():
+    found = published("social_5")
+    for row in found["rows"]:
+        sets, images, whole = row["values"]
+        assert sets == 4 * (261 if row["subject"] == "Occupation" else 63)
+        assert whole == sets * images * 100
+    captions = sum(row["values"][0] * row["values"][1] for row in found["rows"])
+    assert captions == 232_416, "printed as 232k in section 2.1"
+
+
+def test_table_5_is_what_the_grids_give(tmp_path):
+    theirs, every, used = table("social_5").build(Runs(tmp_path)).parts
+    assert every.rows == theirs.rows
+    assert [cell.text for cell in every.rows[-1][1]] == ["7,020", "", "23,241,600"]
+    for (labels, cells), (_, printed) in zip(used.rows[:-1], theirs.rows, strict=False):
+        grew = labels[0] == "Occupation"
+        assert (cells[0].numbers["value"] < printed[0].numbers["value"]) == grew
+        assert cells[1].text == printed[1].text
+        sets, members, images = (cell.numbers["value"] for cell in cells)
+        assert images == sets * members * 100
+    assert "entries are duplicated in the lists" in used.notes[0]
+    own = tmp_path / "own.yaml"
+    own.write_text('subject_type: job\nsubjects: [cook, poet]\ntemplate: "a {age} {subject}"\n'
+                   "attributes: {age: [young, old]}\n")  # fmt: skip
+    *_, used = table("social_5", grids={str(own): ["Job", "(Age)"]}).build(Runs(tmp_path)).parts
+    assert [cell.text for cell in used.rows[0][1]] == ["2", "2", "400"]
+    assert used.notes == ("No entry is duplicated.",)
+
+
+def rankings_of(one: SkewItems) -> Items:
+    """Return the rankings that made-up items are of: with K = 60 they name every image."""
+    found: dict[str, list] = {n: [] for n in ("item", "cluster", "grid", "subject", "attributes")}
+    places: list[int] = []
+    every = list(product(RACES, GENDERS))
+    columns = one.items.columns
+    for row in range(len(columns["item"])):
+        if (columns["labelling"][row], columns["k"][row]) != (GRID, 60):
+            continue
+        for place, key in enumerate(json.loads(columns["top"][row])):
+            subject, _, number = key.rpartition("_")
+            values = json.dumps(dict(zip(("race", "gender"), every[int(number)], strict=True)))
+            said = (key, subject, GRID, columns["subject"][row], values)
+            for column, value in zip(found.values(), said, strict=True):
+                column.append(value)
+            places.append(place)
+    asked = (one.items.benchmark, one.items.weights, one.items.data)
+    return Items(*asked, {**found, "place": places, "score": -np.array(places, float)})
+
+
+def test_models_are_compared_over_subjects_and_sets_where_rankings_are_kept(tmp_path):
+    """A test of the cells; ``tests/report/test_skew_rankings.py`` is one of the numbers."""
+    read = {}
+    for name in MODELS:
+        folder = tmp_path / "weights" / name / "seed=0"
+        one = skew_items(name, MODELS[name], ks=(None, 60))
+        write_items(folder, one.items)
+        if name != "slip":
+            write_items(folder, rankings_of(one), RANKINGS)
+        read[name] = SkewItems(name, read_items(folder, one.items.benchmark))
+    document = table("social_models").build(Runs(tmp_path))
+    part, gaps = document.parts
+    ranked = {name: [(read[name], read_rankings(read[name]))] for name in ("alip", "clip")}
+    compared = 0
+    for metric, rows in (("max_skew", part.rows), ("rank_gap", gaps.rows)):
+        for labels, cells in rows:
+            last = [cell.text for cell in cells[-3:]]
+            if labels[-1] != "clip":
+                assert last == ["–"] * 3
+                continue
+            k = int(labels[1]) if metric == "max_skew" else read["clip"].choose(GRID, labels[0]).k
+            question = Question(GRID, labels[0], k)
+            found = compare_over_sets(ranked["clip"], ranked["alip"], question, metric)
+            assert last[:2] == [f"[{found.low:+.2f}, {found.high:+.2f}]", p_text(found.p)]
+            compared += 1
+    assert compared == 6 + 3
+    (said,) = [note for note in document.notes if note.startswith("No rankings")]
+    assert "No rankings of slip were saved, so" in said
+    assert str(tmp_path / "weights" / "slip" / "seed=0") in said

@@ -1,0 +1,162 @@
+"""Choosing among captions, against the definitions in plain loops and published arithmetic."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cfaug.stats.caption_choice import (
+    ABSENT,
+    FALSE,
+    TRUE,
+    brittle,
+    categories_that_count,
+    choice_hits,
+    group_means,
+    mean_by,
+    original_hits,
+    text_only_hits,
+)
+from tests.properties import examples
+
+WORTH = {"miss": 0.0, "half": 0.5, "hit": 1.0}
+
+
+def draw_items(seed, count=12):
+    """Items of two to four captions, with many ties; absent captions hold what nobody may read."""
+    rng = np.random.default_rng(seed)
+    scores = rng.integers(0, 4, (count, 4)).astype(float)
+    truth = rng.choice([TRUE, FALSE, ABSENT], (count, 4))
+    truth[:, 0], truth[:, 3] = TRUE, FALSE
+    scores[truth == ABSENT] = np.nan
+    return scores, truth
+
+
+def decide(pairs, ties):
+    """What an item is worth whose (true, false) pairs of scores these are."""
+    if all(true > false for true, false in pairs):
+        return 1.0
+    return WORTH[ties] if all(true >= false for true, false in pairs) else 0.0
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from(list(WORTH)))
+def test_hits_equal_their_definitions(seed, ties):
+    scores, truth = draw_items(seed)
+    hits, originals = choice_hits(scores, truth, ties), original_hits(scores, truth, ties)
+    found = zip(hits, originals, brittle(scores, truth), strict=True)
+    for own, what, (hit, original, is_brittle) in zip(scores, truth, found, strict=True):
+        true = [s for s, t in zip(own, what, strict=True) if t == TRUE]
+        false = [s for s, t in zip(own, what, strict=True) if t == FALSE]
+        assert hit == decide([(a, b) for a in true for b in false], ties)
+        assert original == decide([(true[0], b) for b in false], ties)
+        best = max(false)
+        assert is_brittle == (any(a > best for a in true) and any(a < best for a in true))
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from(list(WORTH)))
+def test_text_only_equals_its_definition(seed, ties):
+    """SugarCrepe++: s(P1, P2) > s(P1, N) and s(P1, P2) > s(P2, N); more captions likewise."""
+    rng = np.random.default_rng(seed)
+    _, truth = draw_items(seed)
+    truth[:, 1] = TRUE
+    similar = rng.integers(0, 4, (len(truth), 4, 4)).astype(float)
+    similar = np.triu(similar, 1) + np.swapaxes(np.triu(similar, 1), 1, 2)
+    found = text_only_hits(similar, truth, ties)
+    for own, what, hit in zip(similar, truth, found, strict=True):
+        pairs = [(a, b) for a in range(4) for b in range(a) if what[a] == what[b] == TRUE]
+        mixed = [(a, b) for a in range(4) for b in range(4) if what[a] == TRUE and what[b] == FALSE]
+        assert hit == decide([(own[p], own[m]) for p in pairs for m in mixed], ties)
+
+
+@given(st.integers(0, 10**6))
+def test_the_rules_for_ties_are_ordered(seed):
+    scores, truth = draw_items(seed)
+    miss, half, hit = (choice_hits(scores, truth, ties) for ties in ("miss", "half", "hit"))
+    assert (miss <= half).all()
+    assert (half <= hit).all()
+    np.testing.assert_array_equal(half, (miss + hit) / 2)
+
+
+def test_argmax_of_other_libraries_is_one_of_the_rules():
+    """ARO's argmax has the false caption first, CLIP_benchmark's the true one."""
+    scores, truth = draw_items(4, count=200)
+    scores, truth = scores[:, [0, 3]], truth[:, [0, 3]]
+    aro = np.argmax(scores[:, ::-1], axis=1) == 1
+    clip_benchmark = np.argmax(scores, axis=1) == 0
+    np.testing.assert_array_equal(choice_hits(scores, truth, "miss"), aro)
+    np.testing.assert_array_equal(choice_hits(scores, truth, "hit"), clip_benchmark)
+    assert aro.sum() < clip_benchmark.sum()
+
+
+def test_an_untrained_model_is_at_chance():
+    """One of two captions: a half; of two true ones and a false one: a third both are above it."""
+    scores = np.random.default_rng(0).normal(size=(100_000, 3))
+    two = choice_hits(scores[:, :2], [[TRUE, FALSE]] * len(scores))
+    three = choice_hits(scores, [[TRUE, TRUE, FALSE]] * len(scores))
+    assert two.mean() == pytest.approx(1 / 2, abs=0.01)
+    assert three.mean() == pytest.approx(1 / 3, abs=0.01)
+    assert brittle(scores, [[TRUE, TRUE, FALSE]] * len(scores)).mean() == pytest.approx(
+        1 / 3, abs=0.01
+    )
+
+
+PRINTED = {
+    "replace_obj": 90.92, "replace_att": 80.08, "replace_rel": 69.20, "swap_obj": 61.38,
+    "swap_att": 63.96, "add_obj": 77.20, "add_att": 68.79,
+}  # fmt: skip
+"""Of openai's ViT-B/32 (SugarCrepe's issue 3)."""
+
+GROUPS = {
+    "replace": ["replace_obj", "replace_att", "replace_rel"], "swap": ["swap_obj", "swap_att"],
+    "add": ["add_obj", "add_att"],
+}  # fmt: skip
+
+
+def test_sugarcrepes_arithmetic():
+    """151 of 246 items, 150 of the 245 of the released file; the mean of seven splits."""
+    for right, count, printed in ((151, 246, 61.38), (150, 245, 61.22)):
+        hits = np.arange(count) < right
+        means = mean_by(hits, ["swap_obj"] * count)
+        assert round(100 * means["swap_obj"], 2) == printed
+    assert round(float(np.mean(list(PRINTED.values()))), 2) == 73.08
+    groups = group_means(PRINTED, GROUPS)
+    assert {name: round(value, 2) for name, value in groups.items()} == {
+        "replace": 80.07, "swap": 62.67, "add": 73.0,
+    }  # fmt: skip
+
+
+def test_means_by_category_pass_over_what_does_not_count():
+    found = mean_by([1.0, np.nan, 0.0, 1.0, np.nan], ["a", "a", "a", None, "b"])
+    assert found == {"a": 0.5}
+    assert group_means({"a": 0.5}, {"first": ["a", "absent"], "second": ["b"]}) == {"first": 0.5}
+
+
+def test_categories_that_are_small_or_dropped_do_not_count():
+    given = ["red_small"] * 25 + ["blue_big"] * 24 + ["near"] * 30 + [None] * 40
+    assert categories_that_count(given, at_least=25, drop=["near", "absent"]) == ["red_small"]
+    assert categories_that_count([None]) == []
+
+
+@pytest.mark.parametrize(
+    ("scores", "truth", "message"),
+    [
+        ([[0.1, np.nan]], [[1, 0]], "NaN"),
+        ([[0.1, 0.2]], [[1, 1]], "item 0 has no false"),
+        ([[0.1, 0.2]], [[-1, 0]], "item 0 has no true"),
+        ([[0.1, 0.2]], [[1, 2]], "true, false or absent"),
+        ([[0.1, 0.2]], [[1, 0, 0]], "items x captions"),
+        (np.zeros((0, 2)), np.zeros((0, 2)), "items x captions"),
+    ],
+)
+def test_what_is_no_item_is_refused(scores, truth, message):
+    with pytest.raises(ValueError, match=message):
+        choice_hits(scores, truth)
+
+
+def test_an_unknown_rule_is_refused():
+    with pytest.raises(ValueError, match="miss, half, hit"):
+        choice_hits([[0.1, 0.2]], [[1, 0]], "lose")

@@ -1,0 +1,95 @@
+"""How far groups of edits move a classifier, against a slow twin; few photos prove little."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cfaug.lance.edit_effects import group_effects
+from cfaug.stats.significance import holm
+
+
+def slow_p(excess: list[float], photos: list[str]) -> float:
+    """Exchange every photo's edit and reconstruction in every way."""
+    means = [
+        sum(e for e, p in zip(excess, photos, strict=True) if p == photo) / photos.count(photo)
+        for photo in dict.fromkeys(photos)
+    ]
+    sums = [sum(s * m for s, m in zip(signs, means, strict=True))
+            for signs in product((1, -1), repeat=len(means))]  # fmt: skip
+    return sum(total >= sum(means) - 1e-9 for total in sums) / len(sums)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_effects_are_those_of_a_slow_twin(data):
+    n = data.draw(st.integers(1, 12))
+    share = st.integers(0, 100).map(lambda x: x / 100)
+    delta = data.draw(st.lists(share, min_size=n, max_size=n))
+    control = data.draw(st.lists(st.one_of(share, st.just(math.nan)), min_size=n, max_size=n))
+    photos = data.draw(st.lists(st.sampled_from("pqrs"), min_size=n, max_size=n))
+    groups = data.draw(st.lists(st.sampled_from(["hue", "snow"]), min_size=n, max_size=n))
+    found = {one.group: one for one in group_effects(delta, control, photos, groups, resamples=50)}
+    assert list(found) == sorted(dict.fromkeys(groups), key=lambda g: -found[g].mean)
+    for group, one in found.items():
+        rows = [i for i in range(n) if groups[i] == group]
+        assert sorted(one.rows.tolist()) == rows
+        assert [delta[i] for i in one.rows] == sorted((delta[i] for i in rows), reverse=True)
+        assert one.mean == pytest.approx(sum(delta[i] for i in rows) / len(rows))
+        assert one.photos == len({photos[i] for i in rows})
+        known = [i for i in rows if not math.isnan(control[i])]
+        if not known:
+            assert math.isnan(one.excess)
+            assert math.isnan(one.p)
+            continue
+        excess = [delta[i] - control[i] for i in known]
+        assert one.excess == pytest.approx(sum(excess) / len(excess))
+        assert one.p == pytest.approx(slow_p(excess, [photos[i] for i in known]))
+    p = [one.p for one in found.values()]
+    assert [one.p_holm for one in found.values()] == pytest.approx(holm(p).tolist(), nan_ok=True)
+
+
+def test_many_edits_of_two_photos_prove_nothing():
+    """Each photo was edited twenty times, always with a large effect."""
+    delta, photos = [0.9] * 40, ["a"] * 20 + ["b"] * 20
+    (one,) = group_effects(delta, [0.0] * 40, photos, ["snow"] * 40)
+    assert (one.p, one.photos, len(one)) == (0.25, 2, 40)
+    (many,) = group_effects(delta, [0.0] * 40, range(40), ["snow"] * 40)
+    assert many.p < 0.001
+
+
+def test_one_photo_has_no_interval():
+    (one,) = group_effects([0.4], [0.1], ["a"], ["x"])
+    assert math.isnan(one.low)
+    assert one.p == 0.5
+
+
+def test_intervals_cover_the_mean_and_repeat():
+    rng = np.random.default_rng(1)
+    delta = rng.random(60)
+    photos = np.repeat(np.arange(20), 3)
+    first, again = (
+        group_effects(delta, np.zeros(60), photos, np.arange(60) % 2, seed=3) for _ in range(2)
+    )
+    assert [(o.low, o.high) for o in first] == [(o.low, o.high) for o in again]
+    for one in first:
+        assert one.low < one.mean < one.high
+
+
+@pytest.mark.parametrize(
+    ("delta", "control", "said"),
+    [
+        ([], [], "row of finite values"),
+        ([math.nan], [0.0], "row of finite values"),
+        ([0.1], [], "lengths must be equal"),
+        ([0.1], [math.inf], "infinite"),
+    ],
+)
+def test_what_cannot_be_measured(delta, control, said):
+    with pytest.raises(ValueError, match=said):
+        group_effects(delta, control, ["a"] * len(delta), ["x"] * len(delta))

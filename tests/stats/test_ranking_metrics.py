@@ -1,0 +1,364 @@
+"""Retrieval, classification and pair scores against CLIP_benchmark and slow obvious twins."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cfaug.stats.classification import (
+    class_vectors,
+    fill_templates,
+    hits_at,
+    mean_per_class_recall,
+    zero_shot_scores,
+)
+from cfaug.stats.pairs import pair_similarities, winoground
+from cfaug.stats.ranking import Candidates, Standing, as_array, first_equal, standing
+from cfaug.stats.retrieval import hits_at as recall_hits
+from cfaug.stats.retrieval import standings, text_standing
+from tests.properties import examples
+
+TIES = ("min", "mean", "max")
+
+
+def accuracy(sim_NC, labels, **settings):
+    """Return the mean over images of each cut-off."""
+    return {name: hits.mean() for name, hits in hits_at(sim_NC, labels, **settings).items()}
+
+
+def recall(sim_TI, image_of_text, **settings):
+    """Return recall both ways from a whole matrix of scores, texts x images."""
+    sim, own = as_array(sim_TI), np.asarray(image_of_text)
+    images = np.arange(sim.shape[1])
+    found = {
+        "image_to_text": standing(sim.T, images, own),
+        "text_to_image": standing(sim, own, images),
+    }
+    return {name: hits.mean() for name, hits in recall_hits(found, **settings).items()}
+
+
+def recall_from_embeddings(texts, images, image_of_text, **settings):
+    """Return recall both ways as evaluations measure it, in pieces."""
+    found = standings(texts, images, image_of_text)
+    return {name: hits.mean() for name, hits in recall_hits(found, **settings).items()}
+
+
+def captions_of(n_images: int, rng: np.random.Generator) -> np.ndarray:
+    """One to five captions per image, in mixed order."""
+    return rng.permutation(np.repeat(np.arange(n_images), rng.integers(1, 6, n_images)))
+
+
+def slow_recall(sim_TI: np.ndarray, image_of_text: np.ndarray, k: int) -> tuple[float, float]:
+    n_texts, n_images = sim_TI.shape
+    image_hits = 0
+    for image in range(n_images):
+        best = sorted(range(n_texts), key=lambda t: -sim_TI[t, image])[:k]
+        image_hits += any(image_of_text[t] == image for t in best)
+    text_hits = 0
+    for text in range(n_texts):
+        best = sorted(range(n_images), key=lambda i: -sim_TI[text, i])[:k]
+        text_hits += image_of_text[text] in best
+    return image_hits / n_images, text_hits / n_texts
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 9), st.integers(1, 6))
+def test_recall_equals_a_slow_twin_without_ties(seed, n_images, k):
+    rng = np.random.default_rng(seed)
+    images = captions_of(n_images, rng)
+    sim = rng.normal(size=(len(images), n_images))
+    for ties in TIES:
+        found = recall(sim, images, ks=[k], ties=ties)
+        assert tuple(found.values()) == pytest.approx(slow_recall(sim, images, k))
+
+
+@settings(max_examples=examples(80), deadline=None)
+@given(
+    st.lists(st.integers(0, 2), min_size=1, max_size=5),
+    st.lists(st.booleans(), min_size=5, max_size=5),
+    st.integers(1, 6),
+)
+def test_tie_policies_are_best_mean_and_worst_over_all_orders(scores, right, k):
+    own = right[: len(scores)]
+    if not any(own):
+        own[0] = True
+    hits = [
+        any(own[i] for i in sorted(order, key=lambda i: -scores[i])[:k])
+        for order in permutations(range(len(scores)))  # a stable sort keeps each order among ties
+    ]
+    found = standing(np.array([scores], float), np.array([1]), np.array(own, int))
+    assert found.hits(k, "min")[0] == max(hits)
+    assert found.hits(k, "max")[0] == min(hits)
+    assert found.hits(k, "mean")[0] == pytest.approx(np.mean(hits))
+
+
+@settings(max_examples=examples(80), deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 7), st.integers(1, 7), st.integers(1, 4))
+def test_standing_counts_what_a_slow_twin_counts(seed, queries, candidates, groups):
+    rng = np.random.default_rng(seed)
+    scores = rng.integers(0, 3, (queries, candidates)).astype(np.float32)  # many ties
+    of_candidate = rng.integers(0, groups, candidates)
+    of_query = rng.choice(of_candidate, queries)
+    found = standing(scores, of_query, of_candidate)
+    for q in range(queries):
+        own = [s for s, g in zip(scores[q], of_candidate, strict=True) if g == of_query[q]]
+        wrong = [s for s, g in zip(scores[q], of_candidate, strict=True) if g != of_query[q]]
+        best = max(own)
+        expected = (sum(s > best for s in wrong), sum(s == best for s in wrong), own.count(best))
+        assert (found.above[q], found.tied[q], found.best[q]) == expected
+
+
+def test_no_full_matrix_is_ever_held(monkeypatch):
+    import tracemalloc
+
+    from cfaug.stats import retrieval
+
+    monkeypatch.setattr(retrieval, "SCORES_AT_ONCE", 2**18)
+    rng = np.random.default_rng(0)
+    n = 2_500
+    texts = rng.standard_normal((n, 8), np.float32)
+    images = texts + rng.standard_normal((n, 8), np.float32)
+    tracemalloc.start()
+    found = recall_from_embeddings(texts, images, np.arange(n), ks=[1])
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4 * n * n / 5  # bytes: a fifth of the matrix in float32
+    whole = recall(as_array(texts / np.linalg.norm(texts, axis=1, keepdims=True))
+                   @ (images / np.linalg.norm(images, axis=1, keepdims=True)).T,
+                   np.arange(n), ks=[1])  # fmt: skip
+    assert found == pytest.approx(whole)
+
+
+def test_a_collapsed_model_is_at_chance_not_perfect():
+    sim = np.zeros((50, 50))
+    found = recall(sim, np.arange(50))
+    assert found["text_to_image_R@10"] == pytest.approx(0.2)
+    assert recall(sim, np.arange(50), ties="min")["text_to_image_R@1"] == 1.0
+    assert recall(sim, np.arange(50), ties="max")["text_to_image_R@10"] == 0.0
+
+
+def test_recall_equals_clip_benchmark():
+    import torch
+    from clip_benchmark.metrics import zeroshot_retrieval as theirs
+
+    rng = np.random.default_rng(0)
+    images = captions_of(60, rng)
+    random = torch.Generator().manual_seed(0)
+    texts_emb = torch.nn.functional.normalize(torch.randn(len(images), 16, generator=random), dim=1)
+    images_emb = torch.nn.functional.normalize(torch.randn(60, 16, generator=random), dim=1)
+    scores = texts_emb @ images_emb.T
+    positive = torch.zeros_like(scores, dtype=torch.bool)
+    positive[torch.arange(len(images)), torch.from_numpy(images)] = True
+    ours = recall(scores, images)
+    from_embeddings = recall_from_embeddings(3 * texts_emb, images_emb / 7, images)
+    for k in (1, 5, 10):
+        for name, s, p in (
+            ("text_to_image", scores, positive),
+            ("image_to_text", scores.T, positive.T),
+        ):
+            hit = theirs.batchify(theirs.recall_at_k, s, p, 32, "cpu", k=k) > 0
+            assert ours[f"{name}_R@{k}"] == pytest.approx(hit.float().mean().item())
+            assert from_embeddings[f"{name}_R@{k}"] == pytest.approx(hit.float().mean().item())
+
+
+def test_chunks_change_nothing():
+    rng = np.random.default_rng(3)
+    images = captions_of(900, rng)
+    texts = rng.normal(size=(len(images), 8))
+    pictures = rng.normal(size=(900, 8))
+    whole = texts / np.linalg.norm(texts, axis=1, keepdims=True)
+    whole = whole @ (pictures / np.linalg.norm(pictures, axis=1, keepdims=True)).T
+    assert len(images) > 2048, "more than two chunks"
+    ours = recall_from_embeddings(texts, pictures, images)
+    for k in (1, 5):
+        # A second, independent way: rank by double argsort.
+        rank = np.argsort(np.argsort(-whole, axis=1), axis=1)[np.arange(len(images)), images]
+        assert ours[f"text_to_image_R@{k}"] == pytest.approx((rank < k).mean())
+
+
+@pytest.mark.parametrize(
+    ("texts", "images", "of_text", "message"),
+    [
+        (1, 2, [0], "no caption"),
+        (1, 2, [0, 1], "there are 1 texts"),
+        (2, 1, [0, 3], "outside"),
+    ],
+)
+def test_recall_refuses_what_has_no_answer(texts, images, of_text, message):
+    with pytest.raises(ValueError, match=message):
+        standings(np.ones((texts, 3)), np.ones((images, 3)), of_text)
+
+
+def test_scores_that_are_not_finite_are_refused():
+    with pytest.raises(ValueError, match="NaN"):
+        standing(np.array([[0.1, np.nan], [0.1, 0.2]]), np.arange(2), np.arange(2))
+
+
+def test_unknown_policy_and_k_are_refused():
+    with pytest.raises(ValueError, match="min, mean, max"):
+        recall([[1.0]], [0], ties="best")
+    with pytest.raises(ValueError, match="at least 1"):
+        recall([[1.0]], [0], ks=[0])
+
+
+class _Encoder:
+    """What clip_benchmark asks of a model: texts are rows of a fixed table."""
+
+    def __init__(self, table):
+        self.table = table
+
+    def encode_text(self, tokens):
+        return self.table[tokens]
+
+
+def test_classification_equals_clip_benchmark(monkeypatch):
+    import torch
+    from clip_benchmark.metrics import zeroshot_classification as theirs
+
+    # NumPy 2.4 no longer makes a float of a one-element array, which clip_benchmark 1.6.2 asks for.
+    monkeypatch.setattr(theirs, "float", lambda array: array.item(), raising=False)
+    random = torch.Generator().manual_seed(0)
+    names, templates = [f"class{i}" for i in range(7)], ["a {c}", "the {c}.", "my {c}"]
+    prompts = fill_templates(templates, names)
+    table = torch.randn(len(prompts), 12, generator=random)
+    images = torch.randn(200, 12, generator=random)
+    labels = torch.randint(0, 6, (200,), generator=random)  # the last class has no image
+
+    def tokenize(texts):
+        return torch.tensor([prompts.index(text) for text in texts])
+
+    classifier = theirs.zero_shot_classifier(
+        _Encoder(table), tokenize, names, templates, "cpu", amp=False
+    )
+    vectors = class_vectors(table.reshape(7, 3, 12))
+    np.testing.assert_allclose(vectors, classifier.T.numpy(), atol=1e-6)
+    scores = zero_shot_scores(images, vectors)
+    logits = torch.from_numpy(scores)
+    acc1, acc5 = theirs.accuracy(logits, labels, topk=(1, 5))
+    assert accuracy(scores, labels) == pytest.approx({"acc1": acc1, "acc5": acc5})
+    balanced = theirs.balanced_accuracy_score(labels.numpy(), logits.argmax(1).numpy())
+    assert mean_per_class_recall(logits, labels) == pytest.approx(balanced)
+
+
+def test_classification_states_its_limits():
+    assert accuracy(np.eye(3), [0, 1, 2]) == {"acc1": 1.0}, "acc5 of three classes says nothing"
+    assert accuracy(np.zeros((4, 10)), [0, 1, 2, 3])["acc5"] == pytest.approx(0.5)
+    with pytest.raises(ValueError, match=r"\{c\}"):
+        fill_templates(["a photo"], ["cat"])
+    with pytest.raises(ValueError, match="zero vector"):
+        class_vectors(np.zeros((1, 1, 4)))
+    with pytest.raises(ValueError, match="no right answer"):
+        accuracy(np.eye(3), [0, 1, 5])
+    assert fill_templates(["{c} {0} {c.__class__}"], ["a"]) == ["a {0} {c.__class__}"]
+
+
+def test_half_precision_tensors_are_widened():
+    import torch
+
+    assert as_array(torch.ones(2, dtype=torch.bfloat16, requires_grad=True)).dtype == np.float32
+    assert as_array(np.ones(2, np.float16)).dtype == np.float32
+    assert as_array(torch.tensor([1, 2])).dtype == np.int64
+
+
+@settings(max_examples=examples(50), deadline=None)
+@given(st.integers(0, 10**6))
+def test_winoground_equals_its_definition(seed):
+    sim = np.random.default_rng(seed).integers(0, 4, (20, 2, 2)).astype(float)
+    text = image = group = 0
+    for c0_i0, c0_i1, c1_i0, c1_i1 in sim.reshape(20, 4):
+        t = c0_i0 > c1_i0 and c1_i1 > c0_i1
+        i = c0_i0 > c0_i1 and c1_i1 > c1_i0
+        text, image, group = text + t, image + i, group + (t and i)
+    expected = {"text_score": text / 20, "image_score": image / 20, "group_score": group / 20}
+    assert winoground(sim) == expected
+
+
+def test_winoground_chance_is_a_quarter_and_a_sixth():
+    sim = np.random.default_rng(0).normal(size=(200_000, 2, 2))
+    found = winoground(sim)
+    assert found["text_score"] == pytest.approx(1 / 4, abs=0.005)
+    assert found["image_score"] == pytest.approx(1 / 4, abs=0.005)
+    assert found["group_score"] == pytest.approx(1 / 6, abs=0.005)
+
+
+def test_pair_similarities_put_captions_first():
+    texts = np.array([[[1.0, 0.0], [0.0, 1.0]]])
+    images = np.array([[[2.0, 0.0], [1.0, 0.0]]])
+    np.testing.assert_allclose(pair_similarities(texts, images), [[[1, 1], [0, 0]]])
+    with pytest.raises(ValueError, match="2 captions"):
+        winoground(np.zeros((3, 2, 3)))
+
+
+def test_equal_candidates_tie_exactly_wherever_they_stand():
+    """The last digits of a product depend on the place in the kernel's blocks."""
+    rng = np.random.default_rng(0)
+    for count in range(2, 70):
+        for dim in (16, 33, 64):
+            rows = rng.standard_normal((count, dim), np.float32)
+            rows[rng.permutation(count)[: count // 2 + 1]] = rows[0]
+            queries = rng.standard_normal((3, dim), np.float32)
+            same = (rows == rows[0]).all(axis=1)
+            scores = Candidates(rows, first_equal(rows)).score(queries)
+            assert (scores[:, same] == scores[:, same][:, :1]).all()
+            np.testing.assert_allclose(scores, queries @ rows.T, rtol=1e-5, atol=1e-5)
+
+
+def test_equal_captions_and_images_are_ties_of_every_metric():
+    rng = np.random.default_rng(1)
+    for count in (5, 23, 67):
+        one = rng.standard_normal((1, 48), np.float32)
+        same = np.repeat(one, count, axis=0)
+        apart = rng.standard_normal((count, 48), np.float32)
+        own = np.arange(count)
+        for found in (standings(same, apart, own), standings(apart, same, own)):
+            (tied,) = (way for way in found.values() if way.tied.any())
+            assert (tied.tied == count - 1).all()
+            assert (tied.above == 0).all()
+        assert accuracy(zero_shot_scores(apart, same), own, ks=[1])["acc1"] == pytest.approx(
+            1 / count
+        )
+        pairs = np.stack([apart, apart], axis=1)
+        others = rng.standard_normal((count, 2, 48), np.float32)
+        assert winoground(pair_similarities(pairs, others))["text_score"] == 0
+        assert winoground(pair_similarities(others, pairs))["image_score"] == 0
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=12))
+def test_the_first_equal_row_is_found(numbers):
+    rows = np.array(numbers, np.float32)[:, None] * np.ones(3, np.float32)
+    assert first_equal(rows).tolist() == [numbers.index(number) for number in numbers]
+
+
+def test_rows_whose_hashes_collide_are_told_apart(monkeypatch):
+    import builtins
+
+    monkeypatch.setattr(builtins, "hash", lambda _: 7)
+    assert first_equal(np.array([[1.0], [2.0], [1.0]])).tolist() == [0, 1, 0]
+
+
+@settings(max_examples=examples(40))
+@given(above=st.integers(0, 4), tied=st.integers(0, 3), best=st.integers(1, 3))
+def test_reciprocal_ranks_are_those_of_every_order_of_the_tied(above, tied, best):
+    one = Standing(*(np.array([count]) for count in (above, tied, best)))
+    orders = set(permutations([0] * tied + [1] * best))
+    every = [1 / (above + order.index(1) + 1) for order in orders]
+    assert one.reciprocal_ranks()[0] == pytest.approx(sum(every) / len(every))
+    assert one.reciprocal_ranks("min")[0] == max(every)
+    assert one.reciprocal_ranks("max")[0] == min(every)
+    with pytest.raises(ValueError, match="ties='best' is not one of min, mean, max"):
+        one.reciprocal_ranks("best")
+
+
+def test_one_way_is_what_both_ways_have():
+    rng = np.random.default_rng(4)
+    texts, images, own = rng.normal(size=(9, 5)), rng.normal(size=(4, 5)), np.arange(9) % 4
+    images[3] = images[0]
+    both, one = standings(texts, images, own)["text_to_image"], text_standing(texts, images, own)
+    for name in ("above", "tied", "best"):
+        assert getattr(one, name).tolist() == getattr(both, name).tolist()
+    with pytest.raises(ValueError, match="1 of 5 images have no caption"):
+        text_standing(texts, rng.normal(size=(5, 5)), own)

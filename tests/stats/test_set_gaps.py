@@ -1,0 +1,198 @@
+"""Paired gaps within sets: against scipy, and against every permutation of labels."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from cfaug.social.within_set_gap import (
+    _normal_range,
+    chance_range,
+    friedman,
+    gaps_by_set,
+    label_gaps,
+    rank_within,
+    resample_range,
+)
+from cfaug.stats.effects import t_interval
+from cfaug.stats.significance import paired_t
+
+
+def grid(sets, labels, seed=0, bonus=0.0, ties=False):
+    """Scores, labels and sets of whole sets in mixed order; label 0 scores ``bonus`` more."""
+    rng = np.random.default_rng(seed)
+    scores = rng.normal(size=(sets, labels)) + 3 * rng.normal(size=(sets, 1))
+    scores[:, 0] += bonus
+    scores = np.round(scores) if ties else scores
+    label, own = np.tile(np.arange(labels), sets), np.repeat(np.arange(sets), labels)
+    order = rng.permutation(len(own))
+    return scores, scores.reshape(-1)[order], label[order], own[order]
+
+
+def test_gaps_are_paired_t_tests_over_sets():
+    scores, values, labels, sets = grid(7, 4, bonus=1.0)
+    found = label_gaps(values, labels, sets, 0.95)
+    for label in range(4):
+        own = scores[:, label] - scores.mean(axis=1)
+        assert found.mean[label] == pytest.approx(own.mean())
+        assert found.p[label] == pytest.approx(paired_t(own, "two-sided"))
+        assert (found.low[label], found.high[label]) == pytest.approx(t_interval(own))
+    assert found.range == pytest.approx(found.mean.max() - found.mean.min())
+    assert found.mean.sum() == pytest.approx(0, abs=1e-12)
+
+
+def test_gaps_are_those_of_scipy_where_sets_lack_labels():
+    _, values, labels, sets = grid(12, 4, seed=2)
+    kept = np.random.default_rng(0).random(len(values)) < 0.8
+    found = label_gaps(values[kept], labels[kept], sets[kept])
+    gaps = gaps_by_set(values[kept], labels[kept], sets[kept])
+    assert np.isnan(gaps).any()
+    expected = stats.ttest_1samp(gaps, 0, nan_policy="omit")
+    assert found.p == pytest.approx(expected.pvalue)
+    interval = expected.confidence_interval(0.95)
+    assert found.low == pytest.approx(interval.low)
+    assert found.high == pytest.approx(interval.high)
+
+
+def test_a_marginal_label_counts_with_its_mean_in_the_set():
+    scores, values, labels, sets = grid(6, 4)
+    found = label_gaps(values, labels % 2, sets)
+    own = scores[:, ::2].mean(axis=1) - scores.mean(axis=1)
+    assert found.mean.tolist() == pytest.approx([own.mean(), -own.mean()])
+    assert found.p.tolist() == pytest.approx([paired_t(own, "two-sided")] * 2)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_places_within_sets_are_scipys_and_the_test_of_them_is_friedmans(ties):
+    scores, values, labels, sets = grid(15, 5, seed=4, bonus=0.8, ties=ties)
+    places = rank_within(values, sets)
+    ranks = np.array([stats.rankdata(one) for one in scores])
+    for at, place in enumerate(places):
+        assert place == pytest.approx((ranks[sets[at], labels[at]] - 1) / 4)
+    assert friedman(places, labels, sets) == pytest.approx(
+        stats.friedmanchisquare(*scores.T).pvalue
+    )
+
+
+def test_the_covariance_is_that_of_every_permutation():
+    """Two small sets of labels that occur several times: moments over all ways to deal them."""
+    values = np.array([0.1, 0.9, 0.4, 0.3, 0.7, 0.2])
+    labels, sets = np.array([0, 0, 1, 2, 1, 0]), np.array([0, 0, 0, 0, 1, 1])
+    sums = []
+    for one in itertools.permutations([0, 0, 1, 2]):
+        for other in itertools.permutations([1, 0]):
+            dealt = np.array([*one, *other])
+            sums.append(np.bincount(dealt, values, 3))
+    sums = np.array(sums)
+    observed = np.bincount(labels, values, 3) - sums.mean(axis=0)
+    covariance = np.cov(sums.T, bias=True)
+    statistic = observed @ np.linalg.pinv(covariance, rcond=1e-9) @ observed
+    assert friedman(values, labels, sets) == pytest.approx(stats.chi2.sf(statistic, 2))
+
+
+def test_a_preference_is_found_that_the_first_places_do_not_show():
+    """Sets differ far more than labels do, so hardly any K best images show the preference."""
+    _, values, labels, sets = grid(40, 12, seed=1, bonus=1.2)
+    assert friedman(values, labels, sets) < 1e-4
+    _, values, labels, sets = grid(40, 12, seed=2)
+    assert friedman(values, labels, sets) > 0.05
+
+
+def test_false_alarms_are_as_often_as_stated():
+    p = [friedman(*grid(20, 6, seed)[1:]) for seed in range(200)]
+    assert 2 <= sum(one <= 0.05 for one in p) <= 19
+
+
+def test_what_does_not_differ_has_p_1_and_one_set_no_test():
+    same = label_gaps([0.5] * 6, np.tile([0, 1, 2], 2), np.repeat([0, 1], 3))
+    assert same.mean.tolist() == [0, 0, 0]
+    assert same.p.tolist() == [1, 1, 1]
+    assert friedman([0.5] * 6, np.tile([0, 1, 2], 2), np.repeat([0, 1], 3)) == 1
+    one = label_gaps([0.1, 0.4], np.array([0, 1]), np.array([0, 0]))
+    assert np.isnan([*one.p, *one.low, *one.high]).all()
+    assert one.mean.tolist() == pytest.approx([-0.15, 0.15])
+    constant = label_gaps([1.0, 0.0, 2.0, 1.0], np.array([0, 1, 0, 1]), np.array([0, 0, 1, 1]))
+    assert np.isnan(constant.p).all(), "without spread a t-test has no yardstick"
+    assert friedman([0.3, 0.1], np.array([0, 0]), np.array([0, 0])) == 1
+
+
+def test_a_label_that_sets_lack_counts_where_it_is():
+    values, labels, sets = [0.4, 0.2, 0.9, 0.1, 0.5], np.array([0, 1, 0, 1, 2]), [0, 0, 1, 1, 1]
+    found = label_gaps(values, labels, np.array(sets))
+    assert found.mean.tolist() == pytest.approx([(0.1 + 0.4) / 2, (-0.1 - 0.4) / 2, 0])
+    assert np.isnan(found.p[2])
+
+
+@pytest.mark.parametrize(
+    ("values", "labels", "said"),
+    [
+        ([], [], "above 0"),
+        ([0.1, np.nan], [0, 1], "NaN"),
+        ([0.1], [0, 1], "lengths should be equal"),
+    ],
+)
+def test_what_is_no_grid_is_refused(values, labels, said):
+    with pytest.raises(ValueError, match=said):
+        label_gaps(values, np.array(labels, int), np.zeros(len(labels), int))
+
+
+@pytest.mark.parametrize(("sets", "labels", "merged"), [(40, 6, 6), (15, 12, 12), (30, 6, 2)])
+def test_the_expected_range_is_that_of_shuffled_labels(sets, labels, merged):
+    _, values, label, own = grid(sets, labels, seed=3)
+    rng = np.random.default_rng(0)
+    drawn = []
+    for _ in range(300):
+        order = np.lexsort((rng.random(len(own)), own))  # images shuffled within sets
+        drawn.append(label_gaps(values[order], label[np.argsort(own)] % merged, own[order]).range)
+    assert chance_range(values, label % merged, own) == pytest.approx(np.mean(drawn), rel=0.1)
+
+
+def test_the_range_of_normal_values_is_the_known_one():
+    """Tippett's d2 of control charts, over the spread of one value in one set of two."""
+    for many, d2 in ((2, 1.128), (6, 2.534), (12, 3.258)):
+        assert _normal_range(many) == pytest.approx(d2, abs=5e-4)
+    assert chance_range([0.2, 0.4], np.array([0, 0]), np.array([0, 0])) == 0
+
+
+def test_pairs_are_tested_exactly():
+    """Of two labels and four pairs the chi-squared approximation has p = 0.046 in 1 of 8 draws."""
+    places, labels, sets = np.tile([1.0, 0.0], 4), np.tile([0, 1], 4), np.repeat(range(4), 2)
+    assert friedman(places, labels, sets) == 2 / 2**4
+    assert friedman(places[::-1], labels, sets) == 2 / 2**4
+    rng = np.random.default_rng(0)
+    places = np.concatenate([rng.permutation([1.0, 0.0]) for _ in range(40)])
+    wins = int(places[::2].sum())
+    expected = stats.binomtest(wins, 40).pvalue
+    assert friedman(places, np.tile([0, 1], 40), np.repeat(range(40), 2)) == pytest.approx(expected)
+    order = rng.permutation(80)
+    mixed = [np.tile([0, 1], 40)[order], np.repeat(range(40), 2)[order]]
+    assert friedman(places[order], *mixed) == pytest.approx(expected)
+    scores = rng.normal(size=12)
+    differences = scores[::2] - scores[1::2]
+    signs = np.array(list(itertools.product([-1, 1], repeat=6)))
+    expected = (np.abs(signs @ differences) >= abs(differences.sum()) - 1e-12).mean()
+    found = friedman(scores, np.tile([0, 1], 6), np.repeat(range(6), 2))
+    assert found == pytest.approx(expected)
+    assert friedman(np.ones(4), np.array([0, 1, 0, 1]), np.array([0, 0, 1, 1])) == 1
+    assert friedman([0.5, 0.1, 0.3], np.array([0, 1, 1]), np.array([0, 0, 1])) > 0.1
+
+
+def test_the_range_of_resamples_is_that_of_sets_laid_out_as_often_as_they_were_drawn():
+    """Sets of different labels among them, one label twice, and a label that a draw lacks."""
+    rng = np.random.default_rng(4)
+    labels = np.array([0, 1, 2, 0, 1, 2, 0, 0, 1, 3, 1, 2])
+    sets = np.array([0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3])
+    values = rng.normal(size=12)
+    drawn = rng.multinomial(4, [0.25] * 4, size=30)
+    found = resample_range(gaps_by_set(values, labels, sets), drawn)
+    for counts, one in zip(drawn, found, strict=True):
+        rows = [np.flatnonzero(sets == s) for s, n in enumerate(counts) for _ in range(n)]
+        laid = np.repeat(np.arange(4), [len(own) for own in rows])
+        places = np.concatenate(rows)
+        there, own = np.unique(labels[places], return_inverse=True)
+        expected = label_gaps(values[places], own, laid)
+        assert len(expected.mean) == len(there)
+        assert one == pytest.approx(expected.range)

@@ -1,0 +1,190 @@
+"""Skew@K and its kin against the formulas written down, one image at a time."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cfaug.core.rng import derive
+from cfaug.social.released_skew import released_bias, released_ndkl
+from cfaug.social.skew_metrics import (
+    bias,
+    count_top,
+    max_skew,
+    min_skew,
+    ndkl,
+    rank_images,
+    relative_share,
+    skew,
+)
+from tests.properties import examples
+
+RANKINGS = st.lists(st.integers(0, 3), min_size=1, max_size=24).map(
+    lambda labels: [sorted(set(labels)).index(label) for label in labels]
+)
+"""Rankings in which every label from 0 to the largest occurs."""
+
+
+def slow_skew(ranking, k, label):
+    """Skew@K as the paper writes it (equation 1)."""
+    in_top = sum(1 for one in ranking[:k] if one == label) / k
+    desired = sum(1 for one in ranking if one == label) / len(ranking)
+    return math.log(in_top / desired) if in_top else -math.inf
+
+
+def slow_ndkl(ranking, longest):
+    """NDKL as Geyik et al. write it: one prefix, one label at a time."""
+    desired = {label: n / len(ranking) for label, n in Counter(ranking).items()}
+    total, weights = 0.0, 0.0
+    for i in range(1, longest + 1):
+        weight = 1 / math.log2(i + 1)
+        weights += weight
+        top = Counter(ranking[:i])
+        total += weight * sum((n / i) * math.log((n / i) / desired[a]) for a, n in top.items())
+    return total / weights
+
+
+@given(RANKINGS, st.data())
+@settings(max_examples=examples(100))
+def test_every_metric_is_its_formula(ranking, data):
+    k = data.draw(st.integers(1, len(ranking)))
+    labels = max(ranking) + 1
+    pool = np.bincount(ranking)
+    [counts] = count_top(np.array(ranking), labels, [k])
+    own = [slow_skew(ranking, k, label) for label in range(labels)]
+    assert skew(counts, pool).tolist() == pytest.approx(own)
+    assert skew(counts, pool / pool.sum()).tolist() == pytest.approx(own), "shares or counts"
+    assert float(max_skew(counts, pool)) == pytest.approx(max(own), abs=1e-12)
+    there = [one for one in own if one > -math.inf]
+    assert float(min_skew(counts, pool, "neg_inf")) == pytest.approx(min(own))
+    assert float(min_skew(counts, pool, "drop")) == pytest.approx(min(there), abs=1e-12)
+    released = [one if one > -math.inf else 0.0 for one in own]
+    assert float(min_skew(counts, pool, "ref0")) == pytest.approx(min(released), abs=1e-12)
+    smooth = [
+        math.log((ranking[:k].count(a) + 0.25) / (k + 0.25 * labels) * len(ranking) / n)
+        for a, n in enumerate(pool.tolist())
+    ]
+    assert float(min_skew(counts, pool, "smooth", 0.25)) == pytest.approx(min(smooth), abs=1e-12)
+    assert ndkl(np.array(ranking), pool) == pytest.approx(slow_ndkl(ranking, len(ranking)))
+    assert ndkl(np.array(ranking), pool, k) == pytest.approx(slow_ndkl(ranking, k), abs=1e-12)
+
+
+@given(RANKINGS, st.data())
+@settings(max_examples=examples(100))
+def test_ranges_and_what_does_not_matter(ranking, data):
+    k = data.draw(st.integers(1, len(ranking)))
+    labels = np.array(ranking)
+    pool = np.bincount(labels)
+    [counts] = count_top(labels, len(pool), [k])
+    found = float(max_skew(counts, pool))
+    assert 0 <= found <= math.log(len(ranking) / pool.min()) + 1e-12
+    assert float(min_skew(counts, pool, "neg_inf")) <= 0
+    assert ndkl(labels, pool) >= 0
+    names = np.array(data.draw(st.permutations(range(len(pool)))))
+    renamed = names[labels]
+    [other] = count_top(renamed, len(pool), [k])
+    assert float(max_skew(other, np.bincount(renamed))) == found
+    assert ndkl(renamed, np.bincount(renamed)) == pytest.approx(ndkl(labels, pool), abs=1e-12)
+    [whole] = count_top(labels, len(pool), [len(labels)])
+    assert float(max_skew(whole, pool)) == 0.0, "all images are retrieved"
+    assert (found == 0) == (counts * len(ranking) == k * pool).all()
+
+
+@given(st.integers(2, 6), st.integers(1, 4), st.randoms(use_true_random=False))
+def test_it_is_zero_iff_each_label_is_there_once_and_else_the_log_of_the_largest(n, sets, random):
+    ranking = [label for _ in range(sets) for label in range(n)]
+    random.shuffle(ranking)
+    [counts] = count_top(np.array(ranking), n, [n])
+    found = float(max_skew(counts, [sets] * n))
+    assert found == math.log(counts.max())
+    assert (found == 0) == (sorted(ranking[:n]) == list(range(n)))
+    assert found <= math.log(n)
+
+
+def test_all_ks_at_once_are_each_k():
+    labels = np.random.default_rng(0).integers(0, 5, 40)
+    ks = [7, 40, 1, 7, 12]
+    found = count_top(labels, 6, ks)
+    assert found.tolist() == [np.bincount(labels[:k], minlength=6).tolist() for k in ks]
+    assert max_skew(found[:, :5], np.bincount(labels)).shape == (5,)
+
+
+def test_equal_scores_are_ordered_by_a_hash_of_the_id_whatever_the_order_of_reading():
+    ids = [f"image-{n}" for n in range(12)]
+    scores = np.array([0.5, 0.25, 0.5, 0.0] * 3, np.float32)
+    ranked = [ids[at] for at in rank_images(scores, ids)]
+    expected = sorted(ids, key=lambda one: (-scores[ids.index(one)], derive(0, "rank", one)))
+    assert ranked == expected
+    shuffled = np.random.default_rng(1).permutation(12)
+    other = [ids[at] for at in shuffled]
+    assert [other[at] for at in rank_images(scores[shuffled], other)] == ranked
+    assert ranked != sorted(ranked, key=lambda one: (-scores[ids.index(one)], ids.index(one)))
+
+
+def test_bias_at_k_is_of_labels_not_of_places():
+    assert bias([[6, 0], [3, 3], [0, 6], [2, 4]]).tolist() == pytest.approx([1, 0, -1, -1 / 3])
+    assert bias([5, 1, 3], first=2, second=1) == 0.5
+    assert math.isnan(float(bias([0, 0, 4])))
+
+
+def slow_released(labels_in_order, pool, k):
+    """The released arithmetic, step by step."""
+    weights = [1.0 / math.log2(i + 1) for i in range(1, k + 1)]
+    total = 0.0
+    for i, weight in enumerate(weights, 1):
+        counts = [labels_in_order[:i].count(label) for label in range(len(pool))]
+        values = [
+            math.log((count / n) / (i / sum(pool))) if count else 0
+            for count, n in zip(counts, pool, strict=True)
+        ]
+        total += weight * sum(v * n for v, n in zip(values, pool, strict=True)) / sum(pool)
+    return total / sum(weights)
+
+
+@given(RANKINGS, st.data())
+def test_the_released_arithmetic_is_reproduced(ranking, data):
+    k = data.draw(st.integers(1, len(ranking)))
+    pool = np.bincount(ranking).tolist()
+    assert released_ndkl(np.array(ranking), pool, k) == pytest.approx(
+        slow_released(ranking, pool, k), abs=1e-12
+    )
+    order = data.draw(st.permutations(range(len(ranking))))
+    men = sum(1 for at in order[:k] if at == 0)
+    assert released_bias(np.array(order), k) == (men - (k - men)) / k
+
+
+def test_the_released_ndkl_differs_from_the_divergence_and_may_be_negative():
+    ranking = np.array([0, 1, *[0] * 8])
+    assert released_ndkl(ranking, [9, 1], 2) < 0 < ndkl(ranking, [9, 1], 2)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: rank_images([0.1, math.nan], ["set-1_0", "set-1_1"]), "such as that of set-1_1"),
+        (lambda: rank_images([math.inf], ["set-1_0"]), "NaN or infinite"),
+        (lambda: rank_images([0.1], []), "lengths must be equal"),
+        (lambda: count_top(np.array([0, 1]), 2, [3]), "k=3 should be 1 to 2"),
+        (lambda: count_top(np.array([], int), 2, [1]), "k=1 should be 1 to 0"),
+        (lambda: count_top(np.array([0, 2]), 2, [1]), "outside 0 to 1"),
+        (lambda: relative_share([0, 0], [1, 1]), "not all counts 0"),
+        (lambda: relative_share([1, 1], [1, 0]), "no desired share"),
+        (lambda: skew([1, 0], [1, 0]), "desired share above 0"),
+        (lambda: skew([1, 0], [1, 1], "zero"), "choose from smooth, neg_inf, drop, ref0"),
+        (lambda: min_skew([1, 0], [1, 1], "smooth", 0), "alpha=0 should be above 0"),
+        (lambda: ndkl(np.array([], int), [1, 1]), "at=None should be 1 to 0"),
+        (lambda: ndkl(np.array([0, 1]), [1, 1], 3), "at=3 should be 1 to 2"),
+        (lambda: ndkl(np.array([0, 2]), [1, 1]), "outside 0 to 1"),
+        (lambda: ndkl(np.array([0]), [1, math.nan]), "NaN or infinite"),
+        (lambda: ndkl(np.array([0]), [1, 0]), "desired share above 0"),
+        (lambda: released_bias(np.array([0]), 2), "k=2 should be 1 to 1"),
+    ],
+)
+def test_what_has_no_answer_is_refused(call, said):
+    with pytest.raises(ValueError, match=said):
+        call()

@@ -1,0 +1,142 @@
+"""Permutations and bootstrap of MaxSkew@K, against sets shuffled one by one."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from cfaug.social.skew_chance import chance_skew
+from cfaug.social.skew_metrics import count_top, max_skew
+from cfaug.social.skew_tests import (
+    RankedPool,
+    bootstrap_max_skew,
+    draw_sets,
+    permutation_test,
+    permute_within_sets,
+)
+
+
+def ranked_pool(sets, labels, effect=0.0, seed=0, bonus=0.0):
+    """Images of whole sets by score: sets differ by ``effect``, label 0 scores ``bonus`` more."""
+    rng = np.random.default_rng(seed)
+    label, own = np.tile(np.arange(labels), sets), np.repeat(np.arange(sets), labels)
+    scores = rng.normal(size=len(own)) + effect * rng.normal(size=sets)[own] + bonus * (label == 0)
+    order = np.argsort(-scores)
+    return RankedPool(label[order], own[order])
+
+
+def every_permutation(ranked, k):
+    """Return MaxSkew@K of every way to deal each set's labels to its images."""
+    places = [np.flatnonzero(ranked.sets == one) for one in range(ranked.sets.max() + 1)]
+    dealt = [list(itertools.permutations(ranked.labels[own].tolist())) for own in places]
+    found = []
+    for chosen in itertools.product(*dealt):
+        labels = ranked.labels.copy()
+        for own, some in zip(places, chosen, strict=True):
+            labels[own] = some
+        found.append(float(max_skew(count_top(labels, len(ranked.pool), [k])[0], ranked.pool)))
+    return np.array(found)
+
+
+SMALL = [
+    RankedPool(np.array(labels), np.array(sets))
+    for labels, sets in (
+        ([0, 1, 2, 0, 1, 2], [0, 0, 1, 1, 0, 1]),
+        ([0, 0, 1, 1, 1, 0, 1, 0], [0, 0, 0, 0, 1, 1, 1, 1]),  # a marginal label
+        ([2, 0, 1, 1, 0, 1, 2, 0], [0, 1, 0, 0, 1, 2, 2, 2]),  # sets of different size
+    )
+]
+
+
+@pytest.mark.parametrize("ranked", SMALL)
+@pytest.mark.parametrize("k", [1, 3, 5])
+def test_permutations_are_those_of_every_way_to_deal_labels(ranked, k):
+    every = every_permutation(ranked, k)
+    found = permutation_test(ranked, k, np.random.default_rng(0), 20_000)
+    observed = float(max_skew(ranked.top(k), ranked.pool))
+    assert found.p == pytest.approx(float((every >= observed - 1e-9).mean()), abs=0.015)
+    assert found.expected == pytest.approx(float(every.mean()), abs=0.01)
+    p = np.array([(every >= value - 1e-9).mean() for value in every])
+    assert found.level == pytest.approx(float((p <= 0.05).mean()), abs=0.01)
+    assert found.high == pytest.approx(np.quantile(every, 0.95, method="inverted_cdf"))
+
+
+@pytest.mark.parametrize(("effect", "k"), [(0, 12), (4, 12), (4, 30), (0.5, 50), (9, 11)])
+def test_every_set_deals_each_of_its_labels_at_most_once(effect, k):
+    ranked = ranked_pool(8, 12, effect)
+    found = permute_within_sets(ranked, k, np.random.default_rng(1), 500)
+    assert found.shape == (500, 12)
+    assert (found.sum(axis=1) == k).all()
+    in_top = np.bincount(ranked.sets[:k], minlength=8)
+    assert found.max() <= (in_top > 0).sum()
+    assert found.min() >= (in_top == 12).sum()
+    # Every label is expected as often as any other, with a variance that sets add up to.
+    share = in_top / 12
+    assert found.mean() == pytest.approx(k / 12)
+    assert found.var(axis=0).mean() == pytest.approx((share * (1 - share)).sum(), rel=0.15)
+
+
+def test_whole_sets_at_the_top_are_no_skew_within_sets_though_they_are_rare_over_the_pool():
+    ranked = ranked_pool(8, 12, effect=99)
+    found = permutation_test(ranked, 12, np.random.default_rng(0), 200)
+    assert (found.p, found.expected, found.high, found.level) == (1.0, 0.0, 0.0, 0.0)
+    assert chance_skew(ranked.pool.tolist(), 12).mean > 0.9
+
+
+def test_a_planted_label_is_found_and_p_is_never_zero():
+    found = permutation_test(ranked_pool(20, 6, bonus=3.0), 12, np.random.default_rng(0), 999)
+    assert found.p == 1 / 1000
+    assert found.permutations == 999
+
+
+@pytest.mark.parametrize("effect", [0.0, 2.0])
+def test_false_alarms_are_as_often_as_stated(effect):
+    """100 rankings that know nothing of labels, of sets that differ and sets that do not."""
+    tests = [
+        permutation_test(ranked_pool(12, 6, effect, seed), 18, np.random.default_rng(seed), 199)
+        for seed in range(100)
+    ]
+    alarms = sum(one.p <= 0.05 for one in tests)
+    assert alarms <= 11, "binomial of 100 and 0.05: 1 in 200 draws is above"
+    assert sum(one.level for one in tests) <= 5
+
+
+def slow_bootstrap(ranked, k, drawn):
+    """Return MaxSkew@K of a pool in which sets stand as often as they were drawn."""
+    labels = np.repeat(ranked.labels, drawn[ranked.sets].astype(int))
+    pool = np.bincount(labels, minlength=len(ranked.pool))
+    there = np.flatnonzero(pool)
+    new = np.searchsorted(there, labels)
+    return float(max_skew(count_top(new, len(there), [min(k, len(new))])[0], pool[there]))
+
+
+@pytest.mark.parametrize(
+    "ranked", [*SMALL, ranked_pool(9, 4, 2.0), ranked_pool(3, 12, 9.0), ranked_pool(30, 2)]
+)
+def test_the_bootstrap_draws_whole_sets(ranked):
+    ks = [5, 1, len(ranked.labels) // 2]
+    drawn = draw_sets(int(ranked.sets.max()) + 1, 64, np.random.default_rng(3))
+    assert (drawn.sum(axis=1) == drawn.shape[1]).all()
+    found = bootstrap_max_skew(ranked, ks, drawn, 0.9)
+    for k, interval in zip(ks, found, strict=True):
+        slow = [slow_bootstrap(ranked, k, one) for one in drawn]
+        assert interval == pytest.approx(np.quantile(slow, [0.05, 0.95]).tolist(), abs=1e-6)
+
+
+def test_a_single_set_has_no_interval():
+    ranked = ranked_pool(1, 4)
+    drawn = draw_sets(1, 10, np.random.default_rng(0))
+    assert [math.isnan(end) for end in bootstrap_max_skew(ranked, [2], drawn)[0]] == [True, True]
+
+
+def test_the_same_stream_gives_the_same_answer_and_what_is_invalid_is_refused():
+    ranked = ranked_pool(6, 4)
+    first, second = (permutation_test(ranked, 4, np.random.default_rng(5), 50) for _ in range(2))
+    assert first == second
+    with pytest.raises(ValueError, match="k=25 should be 1 to 24"):
+        permutation_test(ranked, 25, np.random.default_rng(0))
+    with pytest.raises(ValueError, match="permutations=0"):
+        permutation_test(ranked, 4, np.random.default_rng(0), 0)

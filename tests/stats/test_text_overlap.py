@@ -1,0 +1,160 @@
+"""BLEU, METEOR and inserted words against NLTK's own functions, and against numbers by hand."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nltk.tokenize import word_tokenize
+from nltk.translate.bleu_score import SmoothingFunction, sentence_bleu
+from nltk.translate.meteor_score import single_meteor_score
+
+from cfaug.xmai.text_overlap_metrics import (
+    OverlapSettings,
+    bleu4,
+    inserted_words,
+    measure_overlap,
+    meteor,
+    split_words,
+)
+
+MEANINGS = [{"dog", "hound", "domestic_dog"}, {"sit", "pose"}, {"dog", "frank"}, {"red", "scarlet"}]
+WORDS = ["A", "a", "dog", "dogs", "hound", "sits", "sitting", "sit", "pose", "red", "Scarlet",
+         "mat", "man's", "mat.", ",", "don't", "frank", "10"]  # fmt: skip
+
+texts = st.lists(st.sampled_from(WORDS), max_size=9).map(" ".join)
+
+
+def synonyms(word):
+    return {one for sense in MEANINGS if word in sense for one in sense if "_" not in one}
+
+
+class FakeWordNet:
+    """What NLTK's METEOR asks of a WordNet."""
+
+    def synsets(self, word):
+        def lemma(name):
+            return SimpleNamespace(name=lambda: name)
+
+        def sense(one):
+            return SimpleNamespace(lemmas=lambda: [lemma(name) for name in sorted(one)])
+
+        return [sense(one) for one in MEANINGS if word in one]
+
+
+def nltk_bleu(original, changed, settings):
+    def words(text):
+        found = text.split() if settings.tokens == "spaces" else word_tokenize(
+            text, preserve_line=True
+        )  # fmt: skip
+        return [word.lower() if settings.lower else word for word in found]
+
+    smooth = getattr(SmoothingFunction(), settings.smoothing)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of method0, about zeros
+        return sentence_bleu(
+            [words(original)], words(changed), smoothing_function=smooth,
+            auto_reweigh=settings.reweigh,
+        )  # fmt: skip
+
+
+settings = st.builds(
+    OverlapSettings,
+    tokens=st.sampled_from(["treebank", "spaces"]),
+    lower=st.booleans(),
+    smoothing=st.sampled_from(["method0", "method1", "method4"]),
+    reweigh=st.booleans(),
+)
+
+
+@given(texts, texts, settings)
+def test_bleu_is_nltk_s(original, changed, settings):
+    words = [split_words(text, settings.tokens) for text in (original, changed)]
+    if not all(words):  # NLTK divides by zero
+        assert bleu4(original, changed, settings) == 0.0
+        return
+    if words[0] == words[1]:  # NLTK judges orders that a text has not, without reweighing
+        assert bleu4(original, changed, settings) == 1.0
+        return
+    expected = nltk_bleu(original, changed, settings)
+    assert bleu4(original, changed, settings) == pytest.approx(expected, abs=1e-12)
+
+
+@given(texts, texts, st.sampled_from([(0.9, 3.0, 0.5), (0.5, 1.0, 0.2)]))
+def test_meteor_is_nltk_s(original, changed, numbers):
+    alpha, beta, gamma = numbers
+    expected = single_meteor_score(
+        word_tokenize(original, preserve_line=True), word_tokenize(changed, preserve_line=True),
+        wordnet=FakeWordNet(), alpha=alpha, beta=beta, gamma=gamma,
+    )  # fmt: skip
+    how = OverlapSettings(alpha=alpha, beta=beta, gamma=gamma)
+    assert meteor(original, changed, synonyms, how) == pytest.approx(expected, abs=1e-12)
+
+
+def test_numbers_by_hand():
+    original, changed = "A dog sits on a mat.", "A small dog sits on a mat."
+    # Of 8 words, 7 pairs, 6 triples and 5 fours of the second that many stand in the first.
+    assert bleu4(original, changed) == pytest.approx((7 / 8 * 5 / 7 * 4 / 6 * 3 / 5) ** 0.25)
+    # 7 of 8 words matched with all 7 of the original, in two runs.
+    mean = (7 / 8) / (0.9 * 7 / 8 + 0.1)
+    assert meteor(original, changed) == pytest.approx(mean * (1 - 0.5 * (2 / 7) ** 3))
+    assert bleu4("cat", "the dog") == 0.0
+    assert bleu4("the dog", "the dog") == 1.0
+    assert bleu4("the", "") == meteor("the", "") == meteor("", "the") == 0.0
+    assert meteor("the dog", "the dog") == 1 - 0.5 / 2**3  # one chunk of two words
+
+
+def test_short_texts_count_the_orders_they_have():
+    # One of two words stands there, no pair does: log(2) / (2 * 5) counts for it.
+    assert bleu4("a dog", "a cat") == pytest.approx((1 / 2 * math.log(2) / 10) ** 0.5)
+    four = OverlapSettings(reweigh=False)
+    orders = [1 / 2, math.log(2) / 10, math.log(2) / 20, math.log(2) / 40]
+    assert bleu4("a dog", "a cat", four) == pytest.approx(math.prod(orders) ** 0.25)
+
+
+def test_the_original_is_the_reference():
+    assert meteor("a dog", "a small brown dog") > meteor("a small brown dog", "a dog")
+
+
+@pytest.mark.parametrize(
+    ("original", "changed", "words"),
+    [
+        ("A dog sits.", "A small dog, sits", ["small"]),
+        ("A dog", "A dog dog", []),
+        ("A dog", "a dog", ["a"]),
+        ("a well-known dog", "a wellknown dog", []),
+        ("a dog", "red a red dog, big!", ["red", "big"]),
+        ("a dog", "", []),
+    ],
+)
+def test_inserted_words(original, changed, words):
+    assert inserted_words(original, changed) == words
+
+
+def test_many_texts_are_measured_row_by_row():
+    originals = ["A dog sits", "A dog sits", "red"]
+    changed = ["A hound sits", "A dog sits", "red hound"]
+    found = measure_overlap(originals, changed, synonyms)
+    assert {name: values.dtype for name, values in found.items()} == dict.fromkeys(
+        ["bleu", "meteor", "inserted_words", "novel", "changed"], np.dtype(float)
+    )
+    for row, (before, after) in enumerate(zip(originals, changed, strict=True)):
+        assert found["bleu"][row] == bleu4(before, after)
+        assert found["meteor"][row] == meteor(before, after, synonyms)
+    assert found["inserted_words"].tolist() == [1, 0, 1]
+    assert found["changed"].tolist() == found["novel"].tolist() == [1, 0, 1]
+    assert "meteor" not in measure_overlap(originals, changed)
+    with pytest.raises(ValueError, match="zip"):
+        measure_overlap(originals, changed[:2])
+
+
+def test_choices_are_checked():
+    with pytest.raises(ValueError, match=r"smoothing='method9' is invalid: choose from method0"):
+        OverlapSettings(smoothing="method9")
+    with pytest.raises(ValueError, match=r"tokens='letters' is invalid: choose from treebank"):
+        OverlapSettings(tokens="letters")
