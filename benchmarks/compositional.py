@@ -175,7 +175,7 @@ class Loops:
 
 def forget() -> None:
     """Discard decoded pixels of earlier rounds."""
-    from cfaug.evaluate import embed
+    from cfaug.evaluation import embed
 
     embed._KEPT = embed._Kept()
 
@@ -245,7 +245,7 @@ def measure(laid: Laid, indexes: Sequence[Index], model: Any, rounds: int) -> di
 
 def measure_shared(index: Index, model: Any, folder: Path) -> tuple[float, float]:
     """Return the seconds of a set, and of a second one on the same photos with kept embeddings."""
-    from cfaug.evaluate.cached_model import CachedEncoder
+    from cfaug.evaluation.cached_model import CachedEncoder
 
     forget()
     cached = CachedEncoder(lambda: model, "weights", "settings", folder, 2**30)

@@ -45,7 +45,7 @@ SMALL = {
 """The arguments of a quick run, and what its output has. A new script needs an entry here."""
 
 ELSEWHERE = {
-    "inversion": "tests/image/test_inversion_benchmark.py",
+    "inversion": "tests/imaging/test_inversion_benchmark.py",
     "rivals": "benchmarks/training.py",
 }
 """Scripts with a quick run in a file of their own, or in another script."""

@@ -142,20 +142,20 @@ def test_a_replaced_folder_holds_the_new_files_only(tmp_path):
         # The head of files.py says why the others rename.
         (
             r"\bos\.(?:replace|rename)\(|\.rename\(|\bfsync\(|\bmkdtemp\(",
-            {"files.py", "data/exporters/hub.py", "run/extending.py", "run/run_folder.py"},
+            {"core/files.py", "data/export/hub.py", "run/extending.py", "run/run_folder.py"},
         ),
-        (r"\bfcntl\b", {"locks.py"}),
-        (r"\bfrom rich\.progress\b|\bfrom rich import progress\b|\btqdm\(", {"progress.py"}),
+        (r"\bfcntl\b", {"core/locks.py"}),
+        (r"\bfrom rich\.progress\b|\bfrom rich import progress\b|\btqdm\(", {"core/progress.py"}),
         # The head of signals.py says why.
         (
             r"\bsignal\.signal\(|\bsigwait|\bpthread_sigmask",
-            {"signals.py", "run/ranks.py", "chat_renderer.py"},
+            {"core/signals.py", "run/ranks.py", "core/safety/chat_renderer.py"},
         ),
     ],
     ids=["atomic writes", "locks", "progress", "signals"],
 )
 def test_each_mechanism_has_one_module(pattern, modules):
-    root = Path(files.__file__).parent
+    root = Path(files.__file__).parents[1]
     found = {
         file.relative_to(root).as_posix()
         for file in root.rglob("*.py")

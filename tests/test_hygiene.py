@@ -10,7 +10,7 @@ LIGHT = (
     "cfaug.data.index",
     "cfaug.data.mixture.mixture", "cfaug.data.mixture.settings",
     "cfaug.models.specs", "cfaug.train.settings",
-    "cfaug.evaluate.suites", "cfaug.report.results", "cfaug.shapescapes",
+    "cfaug.evaluation.suites", "cfaug.report.results", "cfaug.shapescapes",
 )  # fmt: skip
 HEAVY = (
     "torch",

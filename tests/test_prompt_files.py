@@ -9,7 +9,7 @@ from cfaug.core.prompt_files import MOST_BYTES, find_prompt_file, read_keys
 
 
 def test_a_shipped_prompt_is_found_by_its_name():
-    place = ("text/question_wordings", "benchmark.wording", "the same keys")
+    place = ("editing/question_wordings", "benchmark.wording", "the same keys")
     assert find_prompt_file("plain", ("plain",), *place).is_file()
     with pytest.raises(UserError, match=r"benchmark\.wording=plian: there is no such file; choose"):
         find_prompt_file("plian", ("plain",), *place)

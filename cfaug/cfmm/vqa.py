@@ -64,17 +64,17 @@ from cfaug.core.read_with import LEARNT, TRAINED, ReadWith
 from cfaug.core.types import Evaluation
 from cfaug.core.validation import Count, Positive, Seed, check_fields
 from cfaug.editing.question_wording import OPTIONS, read_wording
-from cfaug.evaluate.fingerprint import fingerprint
-from cfaug.evaluate.model_page import WritesModelPage
-from cfaug.evaluate.vqa_inference import Asker
+from cfaug.evaluation.fingerprint import fingerprint
+from cfaug.evaluation.model_page import WritesModelPage
+from cfaug.evaluation.vqa_inference import Asker
 from cfaug.stats.option_choice import Reduction
 
 if TYPE_CHECKING:
     from cfaug.cfmm.question_page import ShownAnswers
     from cfaug.core.protocols import Benchmark
     from cfaug.data.mixture.leakage import Leaks
-    from cfaug.evaluate.cached_model import CachedAnswerer
-    from cfaug.evaluate.context import EvaluationContext
+    from cfaug.evaluation.cached_model import CachedAnswerer
+    from cfaug.evaluation.context import EvaluationContext
     from cfaug.report.model_pages import ImageSource, ModelPage
 
 SAID = ("acc_b", "acc_c", "acc_plus", "strict", "phi", "right", "q_acc", "f_acc", "g_acc")

@@ -12,7 +12,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.questions import Answered, Demonstration, Question
 from cfaug.core.rng import generator
 from cfaug.editing.question_wording import OPTIONS, Wording, fill
-from cfaug.evaluate.vqa_inference import Ask, Asker
+from cfaug.evaluation.vqa_inference import Ask, Asker
 from cfaug.stats.option_choice import Reduction, parse_answer
 
 Protocol = Literal["rank", "write"]

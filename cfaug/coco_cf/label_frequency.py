@@ -16,7 +16,7 @@ from cfaug.coco_cf.label_frequency_metrics import label_frequency
 from cfaug.core import caption_difference
 from cfaug.core.files import write_json
 from cfaug.core.validation import check
-from cfaug.evaluate.benchmark_protocols import HasClasses
+from cfaug.evaluation.benchmark_protocols import HasClasses
 from cfaug.report.results import read_record
 
 if TYPE_CHECKING:

@@ -42,8 +42,8 @@ from cfaug.core.protocols import Answerer, Matcher
 from cfaug.core.read_with import MODEL, ReadWith
 from cfaug.core.types import CLUSTER, ITEM, Better, Column, Evaluation, Outcome
 from cfaug.core.validation import Positive
-from cfaug.evaluate.fingerprint import fingerprint
-from cfaug.evaluate.item_names import cluster_rows, name_rows
+from cfaug.evaluation.fingerprint import fingerprint
+from cfaug.evaluation.item_names import cluster_rows, name_rows
 from cfaug.stats.caption_choice import (
     ABSENT,
     TRUE,
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
     from cfaug.compositional.caption_scores import Scored
     from cfaug.data.index import Index
-    from cfaug.evaluate.context import EvaluationContext
+    from cfaug.evaluation.context import EvaluationContext
 
 METRICS = ("accuracy", "ties", "original_accuracy", "brittleness", "text_only",
            "blind_language_sum", "blind_language_mean", "blind_model")  # fmt: skip

@@ -17,11 +17,11 @@ from cfaug.core.errors import UserError
 from cfaug.core.protocols import Answerer, DualEncoder, Matcher
 from cfaug.core.questions import Answered, Question
 from cfaug.data.index.examples import IndexedImage
-from cfaug.evaluate.cached_model import CachedAnswerer, CachedEncoder, CachedMatcher
-from cfaug.evaluate.embed import Pixels, embed_images, embed_texts
-from cfaug.evaluate.feature_cache import image_keys
-from cfaug.evaluate.matcher_scores import Asked, match_pairs
-from cfaug.evaluate.vqa_inference import Ask, Asker
+from cfaug.evaluation.cached_model import CachedAnswerer, CachedEncoder, CachedMatcher
+from cfaug.evaluation.embed import Pixels, embed_images, embed_texts
+from cfaug.evaluation.feature_cache import image_keys
+from cfaug.evaluation.matcher_scores import Asked, match_pairs
+from cfaug.evaluation.vqa_inference import Ask, Asker
 from cfaug.stats.pairs import pair_similarities
 
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ from cfaug.core.world_source import is_world
 from cfaug.data.sources import detect, importer_of, item_list
 from cfaug.data.sources.captioned_parquet import split_home
 from cfaug.data.sources.compositional import FORMS, ITEM_LISTS, ItemList
-from cfaug.evaluate.source import SourceBenchmark
+from cfaug.evaluation.source import SourceBenchmark
 
 if TYPE_CHECKING:
     from cfaug.core.protocols import Benchmark
     from cfaug.data.index import Index
-    from cfaug.evaluate.context import EvaluationContext
+    from cfaug.evaluation.context import EvaluationContext
 
 Missing = Literal["refuse", "skip"]
 

@@ -27,15 +27,15 @@ from cfaug.core.errors import UserError
 from cfaug.core.protocols import Answerer, Matcher
 from cfaug.core.read_with import MODEL, ReadWith
 from cfaug.core.types import CLUSTER, ITEM, Column, Evaluation, Outcome
-from cfaug.evaluate.fingerprint import fingerprint
-from cfaug.evaluate.item_names import cluster_rows, name_pairs
-from cfaug.evaluate.source import paired_rows
+from cfaug.evaluation.fingerprint import fingerprint
+from cfaug.evaluation.item_names import cluster_rows, name_pairs
+from cfaug.evaluation.source import paired_rows
 from cfaug.stats.pairs import pair_hits, winoground_hits
 
 if TYPE_CHECKING:
     from cfaug.compositional.caption_scores import Scored
     from cfaug.data.index import Index
-    from cfaug.evaluate.context import EvaluationContext
+    from cfaug.evaluation.context import EvaluationContext
 
 KIND = "image_kind"
 """The column with the kind of a member's image, such as real or synthetic."""

@@ -74,13 +74,13 @@ value, in commands and in configuration files but not in the files of runs."""
 TARGETS: Mapping[str, str] = MappingProxyType(
     {
         **{
-            f"cfaug.evaluate.{module}.{old}": f"cfaug.evaluate.{new}"
+            f"cfaug.bench.{module}.{old}": f"cfaug.{new}"
             for module in ("members", "configs")
             for old, new in (
-                ("RetrievalOn", "retrieval.Retrieval"),
-                ("ClassificationOn", "classification.Classification"),
-                ("PairsOn", "pairs.PairMatching"),
-                ("MatchingOn", "matching.Matching"),
+                ("RetrievalOn", "evaluation.retrieval.Retrieval"),
+                ("ClassificationOn", "evaluation.classification.Classification"),
+                ("PairsOn", "compositional.pairs.PairMatching"),
+                ("MatchingOn", "evaluation.image_text_matching.Matching"),
             )
         },
         "cfaug.data.settings": "cfaug.data.mixture.settings",

@@ -16,7 +16,6 @@ from cfaug.core.files import require_regular, write_json
 from cfaug.core.locks import acquire, hold_lock
 from cfaug.data.shards import edits
 from cfaug.data.shards.shards import CARD
-from cfaug.generate.old_records import update_settings
 from cfaug.generate.settings import RunSettings
 
 RECORD = "run.json"
@@ -55,8 +54,7 @@ def read_record(folder: Path) -> Record | None:
     file = folder / RECORD
     try:
         about = json.loads(require_regular(file).read_text(encoding="utf-8"))
-        captions, images = update_settings(about["captions"], about["images"], settings_hash)
-        return Record(captions, images, about["shards"])
+        return Record(about["captions"], about["images"], about["shards"])
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

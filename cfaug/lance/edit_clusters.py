@@ -13,7 +13,7 @@ from cfaug.core.protocols import DualEncoder
 from cfaug.core.types import ORIGINAL, RECONSTRUCTION
 from cfaug.core.validation import Positive, Seed, check_fields
 from cfaug.editing.protocols import SentenceEmbedder
-from cfaug.evaluate.embed import embed_texts
+from cfaug.evaluation.embed import embed_texts
 from cfaug.lance.edit_groups import (
     CLUSTERS,
     Feature,

@@ -11,9 +11,9 @@ import numpy as np
 
 from cfaug.core.errors import UserError
 from cfaug.core.types import CLUSTER, ITEM, ORIGINAL, RECONSTRUCTION
-from cfaug.evaluate.fingerprint import fingerprint
-from cfaug.evaluate.item_names import cluster_rows
-from cfaug.evaluate.source import SourceBenchmark
+from cfaug.evaluation.fingerprint import fingerprint
+from cfaug.evaluation.item_names import cluster_rows
+from cfaug.evaluation.source import SourceBenchmark
 from cfaug.lance.stress_columns import choose, concatenate_columns, item_names
 from cfaug.lance.stress_sets import (
     EDITED,
@@ -25,7 +25,7 @@ from cfaug.lance.stress_sets import (
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
-    from cfaug.evaluate.context import EvaluationContext
+    from cfaug.evaluation.context import EvaluationContext
 
 IDENTIFYING = ("edit_kind", "edit_before", "edit_after")
 """Columns of a source that change the test or the content of its items."""

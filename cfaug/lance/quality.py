@@ -20,8 +20,8 @@ from cfaug.core.read_with import ReadWith
 from cfaug.core.rng import generator
 from cfaug.core.types import ORIGINAL, RECONSTRUCTION, Evaluation, Outcome
 from cfaug.core.validation import Seed
-from cfaug.evaluate.embed import Pixels, check_outputs, compute_distinct
-from cfaug.evaluate.feature_cache import image_keys
+from cfaug.evaluation.embed import Pixels, check_outputs, compute_distinct
+from cfaug.evaluation.feature_cache import image_keys
 from cfaug.lance.edited_photos import JoinedBenchmark
 from cfaug.lance.stress_sets import JoinedSets
 from cfaug.stats.fidelity import frechet_distance, kernel_distance

@@ -49,11 +49,11 @@ from cfaug.data.sources.class_names import (
     make_distinct,
     prompt_names,
 )
-from cfaug.evaluate.classes import prompt_templates
-from cfaug.evaluate.classification import PAPER_TEMPLATE, Classes
-from cfaug.evaluate.classifier_outputs import classify_images
-from cfaug.evaluate.embed import Pixels
-from cfaug.evaluate.feature_cache import image_keys
+from cfaug.evaluation.classes import prompt_templates
+from cfaug.evaluation.classification import PAPER_TEMPLATE, Classes
+from cfaug.evaluation.classifier_outputs import classify_images
+from cfaug.evaluation.embed import Pixels
+from cfaug.evaluation.feature_cache import image_keys
 from cfaug.lance.class_mapping import match_classes
 from cfaug.lance.classifier_answers import Answers, judge
 from cfaug.lance.edited_photos import JoinedBenchmark
@@ -62,8 +62,8 @@ from cfaug.lance.stress_outcomes import Part, outcomes
 from cfaug.lance.stress_sets import JoinedSets
 
 if TYPE_CHECKING:
-    from cfaug.evaluate.cached_model import CachedClassifier
-    from cfaug.evaluate.zero_shot import ZeroShotClassifier
+    from cfaug.evaluation.cached_model import CachedClassifier
+    from cfaug.evaluation.zero_shot import ZeroShotClassifier
     from cfaug.lance.edit_clusters import EditClusters
 
 Compat = Literal["released"]

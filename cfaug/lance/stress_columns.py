@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cfaug.core.types import CLUSTER, ITEM, ORIGINAL
-from cfaug.evaluate.feature_cache import image_keys
-from cfaug.evaluate.item_names import cluster_rows
+from cfaug.evaluation.feature_cache import image_keys
+from cfaug.evaluation.item_names import cluster_rows
 from cfaug.lance.classifier_answers import SHOWN
 from cfaug.lance.stress_sets import JoinedSets
 

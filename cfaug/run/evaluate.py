@@ -14,8 +14,8 @@ from cfaug.core.errors import USERS_MISTAKE, UserError
 from cfaug.core.messages import say
 from cfaug.core.protocols import NoModel
 from cfaug.data.mixture.settings import DataSettings
-from cfaug.evaluate.benchmark_protocols import ChecksData, HasPrimaryMetrics
-from cfaug.evaluate.suite_loading import check_member, open_member
+from cfaug.evaluation.benchmark_protocols import ChecksData, HasPrimaryMetrics
+from cfaug.evaluation.suite_loading import check_member, open_member
 from cfaug.report.records import Run, experiment_folder, read_config, read_run, setting_node
 from cfaug.run.build import build
 from cfaug.run.checkpoints import (

@@ -14,7 +14,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.messages import say
 from cfaug.core.protocols import NoModel
 from cfaug.core.validation import Means, Weight, check
-from cfaug.evaluate.benchmark_protocols import (
+from cfaug.evaluation.benchmark_protocols import (
     AlsoAsks,
     HasPage,
     HasSummary,
@@ -22,7 +22,7 @@ from cfaug.evaluate.benchmark_protocols import (
     KeepsRankings,
     LeakAware,
 )
-from cfaug.evaluate.model_adapters import adapt, loadable_as
+from cfaug.evaluation.model_adapters import adapt, loadable_as
 from cfaug.report.items import FOLDER, RANKINGS, Items, has_items, write_items
 from cfaug.report.leaks import write_leaks
 from cfaug.report.result_row import Result, name_part
@@ -223,7 +223,7 @@ def _name_needs(benchmark: Benchmark) -> str:
 
 def _load(model: ModelSpec, protocol: type, how: Asking) -> Any:
     """Return the model as a protocol, with a cache of its answers if the protocol has one."""
-    from cfaug.evaluate.cached_model import CACHED
+    from cfaug.evaluation.cached_model import CACHED
 
     if protocol is NoModel:
         return NoModel()

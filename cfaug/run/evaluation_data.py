@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cfaug.data.mixture.records import Mixture
     from cfaug.data.mixture.settings import DataSettings, QuestionData
     from cfaug.data.sources.row import Reader
-    from cfaug.evaluate.context import EvaluationContext
+    from cfaug.evaluation.context import EvaluationContext
 
 
 class Opener:
@@ -109,7 +109,7 @@ def describe_data(one: Tested, opener: Opener) -> EvaluationContext:
         opener: the opener of its sources.
     """
     from cfaug.data.mixture.settings import QuestionData
-    from cfaug.evaluate.context import EvaluationContext
+    from cfaug.evaluation.context import EvaluationContext
 
     if isinstance(one.data, QuestionData):
         return _describe_questions(one, one.data, opener)

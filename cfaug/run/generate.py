@@ -22,7 +22,7 @@ from cfaug.run.arguments import flatten
 from cfaug.run.build import build
 from cfaug.run.compose import Config
 from cfaug.run.examples import ExampleSettings, find_examples
-from cfaug.run.identity import NEUTRAL
+from cfaug.run.identity import NEUTRAL, without_module
 from cfaug.run.launch import DONE, FAILED, Jobs, report
 from cfaug.run.pages import write_exports, write_pages
 from cfaug.run.parallel import run_at_once
@@ -282,7 +282,7 @@ def _result_settings(recipe: Mapping[str, Any], parts: Sequence[str]) -> dict[st
     """Return all settings of some parts of a recipe that decide the result."""
     flat = flatten({"recipe": {name: recipe[name] for name in parts if name in recipe}})
     return {
-        k: v
+        k: without_module(v) if k.endswith("_target_") else v
         for k, v in flat.items()
         if k.rsplit(".", 1)[-1] not in WHERE_IT_RUNS and not _is_as_ever(k, v)
     }

@@ -138,11 +138,20 @@ def identity(config: Mapping[str, Any], content: Mapping[str, str]) -> dict[str,
     """
     left_out = (*NOT_A_RESULT, *REPLACED_BY_CONTENT)
     settings = {
-        k: v
+        k: without_module(v) if k.rpartition(".")[2] == "_target_" else v
         for k, v in flatten(config).items()
         if not _is_under(k, left_out) and not (k in NEUTRAL and v == NEUTRAL[k])
     }
     return {**settings, **_content(content)}
+
+
+def without_module(target: str) -> str:
+    """Return a class of ours without its module, so that a run is the same after a class moved.
+
+    >>> without_module("cfaug.train.settings.LossSettings"), without_module("mine.losses.Loss")
+    ('cfaug.LossSettings', 'mine.losses.Loss')
+    """
+    return f"cfaug.{target.rpartition('.')[2]}" if target.startswith("cfaug.") else target
 
 
 def _content(hashes: Mapping[str, str]) -> dict[str, str]:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from cfaug.core.errors import UserError
-from cfaug.evaluate.classification import Classes, ZeroShot
+from cfaug.evaluation.classification import Classes, ZeroShot
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
-    from cfaug.evaluate.context import EvaluationContext
+    from cfaug.evaluation.context import EvaluationContext
 
 Factor = Literal["subject", "colour", "background"]
 

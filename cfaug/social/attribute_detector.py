@@ -29,10 +29,10 @@ from cfaug.core.messages import say
 from cfaug.core.read_with import GIVEN, ReadWith
 from cfaug.core.types import CLUSTER, ITEM, Evaluation, Outcome
 from cfaug.editing.templates import right_articles
-from cfaug.evaluate.embed import Pixels, embed_images, embed_texts
-from cfaug.evaluate.feature_cache import image_keys
-from cfaug.evaluate.fingerprint import fingerprint
-from cfaug.evaluate.source import SourceBenchmark
+from cfaug.evaluation.embed import Pixels, embed_images, embed_texts
+from cfaug.evaluation.feature_cache import image_keys
+from cfaug.evaluation.fingerprint import fingerprint
+from cfaug.evaluation.source import SourceBenchmark
 from cfaug.social.grid_sets import GridImages, GridSets, Invalid, read_grid_sets
 from cfaug.stats.confusion import class_scores, confusion_matrix
 from cfaug.stats.ranking import Candidates, first_equal
@@ -40,8 +40,8 @@ from cfaug.stats.ranking import Candidates, first_equal
 if TYPE_CHECKING:
     from cfaug.core.protocols import DualEncoder
     from cfaug.data.index import Index
-    from cfaug.evaluate.cached_model import CachedEncoder
-    from cfaug.evaluate.context import EvaluationContext
+    from cfaug.evaluation.cached_model import CachedEncoder
+    from cfaug.evaluation.context import EvaluationContext
 
 VALUE, SUBJECT = "{value}", "{subject}"
 TIE = "its prompts are equally similar, as when a model knows no word of them"

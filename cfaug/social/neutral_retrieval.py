@@ -23,7 +23,7 @@ import numpy as np
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import DualEncoder
 from cfaug.core.types import CLUSTER, ITEM, Evaluation, Outcome
-from cfaug.evaluate.embed import Pixels, embed_images, embed_texts
+from cfaug.evaluation.embed import Pixels, embed_images, embed_texts
 from cfaug.social.pronouns import GENDERS, NEUTRAL, PRONOUNS, PhotoQuestion, fill_template
 from cfaug.social.skew_chance import chance_ndkl, chance_skew
 from cfaug.social.skew_metrics import (
@@ -38,7 +38,7 @@ from cfaug.social.skew_metrics import (
 )
 
 if TYPE_CHECKING:
-    from cfaug.evaluate.cached_model import CachedEncoder
+    from cfaug.evaluation.cached_model import CachedEncoder
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,15 +26,15 @@ import numpy as np
 from cfaug.core.protocols import DualEncoder
 from cfaug.core.types import CLUSTER, ITEM, Evaluation, Outcome
 from cfaug.data.sources.visogender import FEMININE, MASCULINE, TWO
-from cfaug.evaluate.embed import Pixels, embed_images, embed_texts
-from cfaug.evaluate.feature_cache import image_keys
-from cfaug.evaluate.fingerprint import fingerprint
+from cfaug.evaluation.embed import Pixels, embed_images, embed_texts
+from cfaug.evaluation.feature_cache import image_keys
+from cfaug.evaluation.fingerprint import fingerprint
 from cfaug.stats.classification import hits_at
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
     from cfaug.data.mixture.leakage import Leaks
-    from cfaug.evaluate.cached_model import CachedEncoder
+    from cfaug.evaluation.cached_model import CachedEncoder
 
 OCCUPATION, PARTICIPANT = "occupation", "participant"
 ASKED = (OCCUPATION, PARTICIPANT)

@@ -50,10 +50,10 @@ from cfaug.core.read_with import ReadWith
 from cfaug.core.types import Evaluation
 from cfaug.core.validation import Count, Seed
 from cfaug.editing.templates import placeholders, right_articles
-from cfaug.evaluate.embed import Pixels, embed_images, embed_texts
-from cfaug.evaluate.fingerprint import fingerprint
-from cfaug.evaluate.model_page import WritesModelPage
-from cfaug.evaluate.source import SourceBenchmark
+from cfaug.evaluation.embed import Pixels, embed_images, embed_texts
+from cfaug.evaluation.fingerprint import fingerprint
+from cfaug.evaluation.model_page import WritesModelPage
+from cfaug.evaluation.source import SourceBenchmark
 from cfaug.social.grid_sets import GridImages, GridSets, Invalid, read_grid_sets
 from cfaug.social.skew_judging import Compat, Judging, Permute
 from cfaug.social.skew_metrics import ALPHA, Zeros
@@ -65,8 +65,8 @@ from cfaug.social.skew_summary import summarise
 if TYPE_CHECKING:
     from cfaug.core.protocols import DualEncoder
     from cfaug.data.index import Index
-    from cfaug.evaluate.cached_model import CachedEncoder
-    from cfaug.evaluate.context import EvaluationContext
+    from cfaug.evaluation.cached_model import CachedEncoder
+    from cfaug.evaluation.context import EvaluationContext
     from cfaug.report.model_pages import ImageSource, ModelPage
     from cfaug.social.skew_items import SkewItems
 

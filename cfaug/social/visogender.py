@@ -27,7 +27,7 @@ from cfaug.social.skew_metrics import Zeros
 
 if TYPE_CHECKING:
     from cfaug.core.protocols import Benchmark
-    from cfaug.evaluate.context import EvaluationContext
+    from cfaug.evaluation.context import EvaluationContext
 
 FIELDS = ("{person}", "{pronoun}", "{other}")
 

@@ -33,10 +33,10 @@ from cfaug.core.read_with import FOLDER, GIVEN, TRAINED, ReadWith
 from cfaug.core.types import ENTAILMENT, Evaluation, Outcome
 from cfaug.core.validation import Positive
 from cfaug.data.sources.lists import LISTS
-from cfaug.evaluate.cached_model import CachedEntailer
-from cfaug.evaluate.embed import Pixels
-from cfaug.evaluate.feature_cache import image_keys
-from cfaug.evaluate.fingerprint import fingerprint
+from cfaug.evaluation.cached_model import CachedEntailer
+from cfaug.evaluation.embed import Pixels
+from cfaug.evaluation.feature_cache import image_keys
+from cfaug.evaluation.fingerprint import fingerprint
 from cfaug.report.items import Items, read_items
 from cfaug.stats.confusion import MacroScores, confusion_matrix, macro_scores
 from cfaug.xmai.entailment_inference import Claims, entail
@@ -60,7 +60,7 @@ from cfaug.xmai.text_pairs import TextPairs, read_text_pairs
 if TYPE_CHECKING:
     from cfaug.core.protocols import Benchmark
     from cfaug.data.index import Index
-    from cfaug.evaluate.context import EvaluationContext
+    from cfaug.evaluation.context import EvaluationContext
 
 METRICS: Mapping[str, Metric] = {
     "accuracy_original": Metric(),

@@ -11,9 +11,9 @@ import numpy as np
 from cfaug.core.progress import watch
 from cfaug.core.protocols import EncodesImages
 from cfaug.data.sources.image_check import content_digest
-from cfaug.evaluate.cached_model import CachedEntailer
-from cfaug.evaluate.embed import Pixels, check_outputs, compute_distinct, evaluating
-from cfaug.evaluate.feature_cache import image_keys, recall_or_compute, text_keys
+from cfaug.evaluation.cached_model import CachedEntailer
+from cfaug.evaluation.embed import Pixels, check_outputs, compute_distinct, evaluating
+from cfaug.evaluation.feature_cache import image_keys, recall_or_compute, text_keys
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -12,9 +12,9 @@ from cfaug.core.messages import say
 from cfaug.core.types import ENTAILMENT
 from cfaug.data.sources.modified_captions import read_modified_captions
 from cfaug.data.sources.snli_ve import PREMISE
-from cfaug.evaluate.feature_cache import image_keys
-from cfaug.evaluate.fingerprint import fingerprint
-from cfaug.evaluate.item_names import cluster_rows, name_rows
+from cfaug.evaluation.feature_cache import image_keys
+from cfaug.evaluation.fingerprint import fingerprint
+from cfaug.evaluation.item_names import cluster_rows, name_rows
 from cfaug.xmai.text_pairs import EDIT, TextPairs, read_caption_list
 
 if TYPE_CHECKING:

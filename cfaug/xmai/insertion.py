@@ -31,9 +31,9 @@ from cfaug.core.errors import UserError
 from cfaug.core.protocols import DualEncoder
 from cfaug.core.types import Evaluation
 from cfaug.core.validation import Positive, Seed
-from cfaug.evaluate.embed import Pixels, compute_distinct, embed_images, embed_texts
-from cfaug.evaluate.feature_cache import image_keys
-from cfaug.evaluate.model_page import WritesModelPage
+from cfaug.evaluation.embed import Pixels, compute_distinct, embed_images, embed_texts
+from cfaug.evaluation.feature_cache import image_keys
+from cfaug.evaluation.model_page import WritesModelPage
 from cfaug.report.items import Items
 from cfaug.xmai.insertion_ranks import (
     Batches,
@@ -50,7 +50,7 @@ from cfaug.xmai.text_pairs import TextPairs
 
 if TYPE_CHECKING:
     from cfaug.editing.protocols import SentenceEmbedder
-    from cfaug.evaluate.cached_model import CachedEncoder
+    from cfaug.evaluation.cached_model import CachedEncoder
     from cfaug.report.model_pages import ImageSource, ModelPage
     from cfaug.xmai.text_pair_items import InsertionItems
 

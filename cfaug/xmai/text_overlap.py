@@ -36,7 +36,7 @@ from cfaug.xmai.text_pairs import (
 )
 
 if TYPE_CHECKING:
-    from cfaug.evaluate.context import EvaluationContext
+    from cfaug.evaluation.context import EvaluationContext
 
 WORDNET = "wordnet"
 """Value of ``benchmark.synonyms`` for the WordNet found on this machine."""

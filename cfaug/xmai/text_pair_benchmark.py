@@ -16,8 +16,8 @@ from cfaug.annotation.human_answers import HumanAnswers
 from cfaug.core.errors import UserError
 from cfaug.core.types import CLUSTER, ITEM, Better, Outcome
 from cfaug.data.sources.lists import LISTS
-from cfaug.evaluate.fingerprint import fingerprint
-from cfaug.evaluate.source import SourceBenchmark
+from cfaug.evaluation.fingerprint import fingerprint
+from cfaug.evaluation.source import SourceBenchmark
 from cfaug.xmai.label_check import Question, check_labels, read_right_answers
 from cfaug.xmai.text_pair_items import CHANGED, KEPT, UNKNOWN
 from cfaug.xmai.text_pairs import (
@@ -30,7 +30,7 @@ from cfaug.xmai.text_pairs import (
 if TYPE_CHECKING:
     from cfaug.core.protocols import Benchmark
     from cfaug.data.index import Index
-    from cfaug.evaluate.context import EvaluationContext
+    from cfaug.evaluation.context import EvaluationContext
 
 METHOD, LABEL_KEPT = "method", "label_kept"
 """Columns of the items by which outcomes are reported."""

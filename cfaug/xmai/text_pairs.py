@@ -25,8 +25,8 @@ from cfaug.data.index.text_pairs import pair_rows, refuse_duplicated_keys
 from cfaug.data.shards.edits import committed_captions, read_all_edits
 from cfaug.data.shards.shards import list_committed, read_scores
 from cfaug.data.sources.modified_captions import read_modified_captions
-from cfaug.evaluate.fingerprint import fingerprint
-from cfaug.evaluate.item_names import cluster_rows
+from cfaug.evaluation.fingerprint import fingerprint
+from cfaug.evaluation.item_names import cluster_rows
 
 EDIT = ("edit_kind", "edit_before", "edit_after")
 

@@ -9,7 +9,7 @@ import pytest
 
 from cfaug.cfmm.answering import accuracies, total
 from cfaug.cfmm.tables.claims import cells, derived_part, drop, mean_phi, text_part, totals
-from cfaug.report.published import FOLDER, published
+from cfaug.report.published import PACKAGE, published
 
 NAMES = {"cfmm_2": "CFMM, Table 2:", "cfmm_3": "CFMM, Table 3:",
          "cfmm_figure_4": "CFMM, Figure 4", "cfmm_text": "CFMM, sections"}  # fmt: skip
@@ -46,7 +46,7 @@ def test_every_table_is_there_rectangular_and_says_where_it_stands(name):
 
 
 def test_no_other_file_lies_there():
-    assert {path.stem for path in (FOLDER / "cfmm").glob("*.json")} == set(NAMES)
+    assert {path.stem for path in (PACKAGE / "cfmm/published").glob("*.json")} == set(NAMES)
 
 
 def test_seven_models_with_three_prompts_in_the_same_order():

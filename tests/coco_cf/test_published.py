@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-import cfaug.coco_cf.tables
 from cfaug.coco_cf.tables.published import mean_sd
-from cfaug.report.published import published
+from cfaug.report.published import PACKAGE, published
 
-FOLDER = Path(cfaug.coco_cf.tables.__file__).parent
+FOLDER = PACKAGE / "coco_cf" / "published"
 TABLES = range(1, 14)
 
 

@@ -15,13 +15,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from cfaug.data.exporters import About, export_clip_benchmark, export_hub
 from PIL import Image
 
 from cfaug.core import cards
 from cfaug.core.errors import UserError
 from cfaug.core.types import CounterfactualSet, Edit, Member
-from cfaug.data.export import hub
+from cfaug.data.export import About, export_clip_benchmark, export_hub, hub
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import write_shards
 from cfaug.data.sources.importing import import_sets

@@ -8,8 +8,8 @@ import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
-from cfaug.evaluate.classification import Classification
-from cfaug.evaluate.context import EvaluationContext
+from cfaug.evaluation.classification import Classification
+from cfaug.evaluation.context import EvaluationContext
 from tests.data.making import noise_image
 
 

@@ -13,9 +13,9 @@ from cfaug.core.question_sets import AskedQuestion
 from cfaug.data.mixture.question_leaks import find_question_leaks
 from cfaug.data.sources.question_sets import read_questions
 from cfaug.data.sources.question_sets.images import EmbeddedImage, FileImage
-from cfaug.evaluate.benchmark_protocols import LeakAware
+from cfaug.evaluation.benchmark_protocols import LeakAware
 from tests.data.question_files import own_record, write_own
-from tests.evaluate.questions import Drawn, Picture, context, image, opened
+from tests.evaluation.questions import Drawn, Picture, context, image, opened
 
 IMAGES = [image(n) for n in range(8)]
 

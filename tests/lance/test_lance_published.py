@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cfaug.core.errors import UserError
-from cfaug.report.published import FOLDER, published
+from cfaug.report.published import PACKAGE, published
 
 NAMES = ("lance_1", "lance_2", "lance_3", "lance_4", "lance_6", "lance_figure_4")
 
@@ -24,11 +24,11 @@ def test_every_table_is_there_rectangular_and_says_where_it_stands(name):
 
 
 def test_no_other_file_lies_there():
-    files = {path.stem for path in (FOLDER / "lance").glob("*.json")}
+    files = {path.stem for path in (PACKAGE / "lance/published").glob("*.json")}
     assert files == set(NAMES)
     with pytest.raises(UserError, match=r"no numbers of lance_9; there are .*coco_cf_1, .*lance_2"):
         published("lance_9")
-    names = [path.stem for path in FOLDER.glob("*/*.json")]
+    names = [path.stem for path in PACKAGE.glob("*/published/*.json")]
     assert len(names) == len(set(names)), "a name is one paper's"
 
 
@@ -71,5 +71,5 @@ def test_sums_and_means_of_the_other_tables():
 
 
 def test_files_are_json_objects():
-    for path in (FOLDER / "lance").glob("*.json"):
+    for path in (PACKAGE / "lance/published").glob("*.json"):
         assert isinstance(json.loads(path.read_text()), dict)

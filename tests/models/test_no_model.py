@@ -8,7 +8,7 @@ import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import Classifier, DualEncoder, NoModel
-from cfaug.evaluate.model_adapters import loadable_as
+from cfaug.evaluation.model_adapters import loadable_as
 from cfaug.models.no_model import NoModelSpec
 
 

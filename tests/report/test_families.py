@@ -9,8 +9,8 @@ import pytest
 from cfaug.cfmm.vqa import VisualQuestions
 from cfaug.compositional.caption_choice import CaptionChoice
 from cfaug.compositional.pairs import PairMatching
-from cfaug.evaluate.benchmark_protocols import HasPrimaryMetrics
-from cfaug.evaluate.retrieval import Retrieval
+from cfaug.evaluation.benchmark_protocols import HasPrimaryMetrics
+from cfaug.evaluation.retrieval import Retrieval
 from cfaug.report.families import describe_family, family_of
 from cfaug.report.layout import comparisons_csv
 from cfaug.report.results import Result

@@ -21,7 +21,7 @@ from cfaug.xmai.insertion_page import (
     verdicts,
 )
 from cfaug.xmai.text_pair_items import InsertionItems
-from tests.evaluate.joined import picture
+from tests.evaluation.joined import picture
 from tests.report.insertion_example import METHODS, insertion_items
 from tests.report.page_reader import PageReader
 

@@ -16,10 +16,10 @@ from benchmarks.browser import Browser
 from cfaug.cfmm.question_page import ShownAnswers, question_page, verdict
 from cfaug.core.errors import UserError
 from cfaug.core.question_sets import AskedQuestion
-from cfaug.evaluate.benchmark_protocols import KeepsPages
+from cfaug.evaluation.benchmark_protocols import KeepsPages
 from cfaug.report.items import Items, write_items
 from cfaug.report.model_pages import ImageSource
-from tests.evaluate.questions import Drawn, Picture, Writer, image, opened
+from tests.evaluation.questions import Drawn, Picture, Writer, image, opened
 from tests.report.page_reader import PageReader
 
 IMAGES = [image(n) for n in range(8)]

@@ -13,13 +13,13 @@ from typing import Any
 from cfaug.core.types import ENTAILMENT
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import write_shards
-from cfaug.evaluate.context import EvaluationContext
+from cfaug.evaluation.context import EvaluationContext
 from cfaug.shapescapes import WorldSettings
 from cfaug.shapescapes.parts import make_part
 from tests.data.compositional import sugarcrepe, winoground
-from tests.evaluate.joined import joined_sets, picture, random_sets
-from tests.evaluate.questions import image
-from tests.evaluate.text_sets import text_set
+from tests.evaluation.joined import joined_sets, picture, random_sets
+from tests.evaluation.questions import image
+from tests.evaluation.text_sets import text_set
 from tests.grid_sets import every_grid_set, lay_grid_sets
 from tests.visogender import lay_photos, oo_rows, op_rows, write_tsv
 

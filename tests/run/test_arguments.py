@@ -88,7 +88,7 @@ def test_bind_looks_into_targets():
 
 
 def test_bind_names_a_target_that_is_not_there():
-    with pytest.raises(UserError, match=r"cfaug\.types\.Absent"):
+    with pytest.raises(UserError, match=r"cfaug\.core\.types\.Absent"):
         bind({"data": {"_target_": "cfaug.core.types.Absent"}}, lambda data: None)
 
 

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from cfaug.evaluate.suites import _say_what_validation_is
+from cfaug.evaluation.suites import _say_what_validation_is
 from cfaug.report.results import read_results
 from tests.data.making import noise_image
 

@@ -10,7 +10,7 @@ import pytest
 from cfaug.data.shards.shards import write_shards
 from cfaug.report.items import read_items
 from cfaug.report.results import read_results
-from tests.evaluate.text_sets import text_set
+from tests.evaluation.text_sets import text_set
 
 WORDS = {"xmai": "small green", "eda": "tiny"}
 

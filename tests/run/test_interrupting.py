@@ -43,7 +43,7 @@ WORK = {
     "validation": ("cfaug.train.contrastive_module", "ContrastiveModule.loss"),
     "training": ("cfaug.train.job", "fit"),
     "scan": ("cfaug.data.sources.folders", "check_image"),
-    "evaluation": ("cfaug.evaluate.embed", "decode_image"),
+    "evaluation": ("cfaug.evaluation.embed", "decode_image"),
 }
 """The function whose calls are slow, by the place where a command is interrupted."""
 

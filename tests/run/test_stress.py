@@ -10,7 +10,7 @@ import pytest
 from cfaug.data.shards.shards import write_shards
 from cfaug.report.items import read_items
 from cfaug.report.results import read_results
-from tests.evaluate.joined import joined_sets, random_sets
+from tests.evaluation.joined import joined_sets, random_sets
 from tests.models import tiny
 
 

@@ -13,8 +13,8 @@ from cfaug.core.errors import USERS_MISTAKE, UserError
 from cfaug.core.prompt_files import read_yaml
 from cfaug.core.protocols import Answerer, DualEncoder, Matcher
 from cfaug.core.validation import alternatives_of, annotation_of, base_of, choices_of
-from cfaug.evaluate.context import EvaluationContext
-from cfaug.evaluate.retrieval import Retrieval
+from cfaug.evaluation.context import EvaluationContext
+from cfaug.evaluation.retrieval import Retrieval
 from cfaug.run.arguments import flatten
 from cfaug.run.binding import locate
 from cfaug.run.build import build
@@ -148,7 +148,7 @@ def target_of(name: str) -> str:
 
 
 SUITES = [
-    name for name in shipped("benchmark") if target_of(name).startswith("cfaug.evaluate.suites")
+    name for name in shipped("benchmark") if target_of(name).startswith("cfaug.evaluation.suites")
 ]
 
 

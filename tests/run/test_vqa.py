@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from cfaug.core.record_cache import KeptRecords
-from cfaug.evaluate import feature_cache
+from cfaug.evaluation import feature_cache
 from cfaug.report.items import read_items
 from cfaug.report.results import read_results
 from tests import children

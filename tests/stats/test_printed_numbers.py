@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-import cfaug.coco_cf.tables
+from cfaug.report.published import PACKAGE
 from cfaug.stats.effects import wilson_interval
 from cfaug.stats.significance import Summary, holm, welch
 
-PAPER = Path(cfaug.coco_cf.tables.__file__).parent
+PAPER = PACKAGE / "coco_cf" / "published"
 SEEDS = 25
 ALPHA = 0.05
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cfaug.report.published import FOLDER, published
+from cfaug.report.published import PACKAGE, published
 from cfaug.stats.item_tests import mcnemar
 from cfaug.stats.significance import Summary, welch
 
@@ -28,7 +28,7 @@ def test_every_table_is_there_rectangular_and_says_where_it_stands(name):
 
 
 def test_no_other_file_lies_there():
-    assert {path.stem for path in (FOLDER / "xmai").glob("*.json")} == set(NAMES)
+    assert {path.stem for path in (PACKAGE / "xmai/published").glob("*.json")} == set(NAMES)
 
 
 def test_the_falls_that_the_abstract_names_follow_from_the_tables():

@@ -25,10 +25,10 @@ from cfaug.core.types import (
     Proposal,
     Scores,
 )
-from cfaug.evaluate.embed import Pixels, embed_images, embed_texts
-from cfaug.evaluate.fingerprint import fingerprint
-from cfaug.evaluate.item_names import cluster_rows, name_rows
-from cfaug.evaluate.source import SourceBenchmark
+from cfaug.evaluation.embed import Pixels, embed_images, embed_texts
+from cfaug.evaluation.fingerprint import fingerprint
+from cfaug.evaluation.item_names import cluster_rows, name_rows
+from cfaug.evaluation.source import SourceBenchmark
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ def card_rows(card):
 
 def test_the_card_tells_what_was_held_out_and_how_it_is_rebuilt(shipped):
     folder, card = shipped
-    words = shlex.split(card["command"])[3:]
+    words = shlex.split(card["command"])[5:]
     assert {word.partition("=")[0] for word in words} == {"out", *card["settings"]}
     assert card["held_out_loss"]["after"]["all"]["loss"] < card["held_out_loss"]["before"]["loss"]
     assert EditFormat.read(folder) == EditFormat.short() == EditFormat.read(folder / "base")

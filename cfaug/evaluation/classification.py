@@ -1,0 +1,185 @@
+"""Zero-shot classification of a labelled source by prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import numpy as np
+
+from cfaug.core.errors import UserError
+from cfaug.core.messages import say_once
+from cfaug.core.types import CLUSTER, ITEM, Evaluation
+from cfaug.data.sources.class_names import class_words, equal_names_warning, require_names
+from cfaug.evaluation.classes import classes_of, prompt_templates, tested_folder
+from cfaug.evaluation.embed import Pixels, embed_images, embed_texts
+from cfaug.evaluation.fingerprint import fingerprint
+from cfaug.evaluation.item_names import cluster_rows, name_rows
+from cfaug.evaluation.source import SourceBenchmark
+from cfaug.stats.classification import (
+    class_vectors,
+    fill_templates,
+    hits_at,
+    mean_per_class_recall,
+    zero_shot_scores,
+)
+
+if TYPE_CHECKING:
+    from cfaug.core.protocols import DualEncoder
+    from cfaug.data.index import Index
+    from cfaug.evaluation.cached_model import CachedEncoder
+    from cfaug.evaluation.context import EvaluationContext
+
+NAMED_BY_FILE = "ask for: benchmark=classification benchmark.classes=FILE reads names from a file"
+
+PAPER_TEMPLATE = "A photo of a {c}"
+"""COCO-Counterfactuals, section 5.2: the only template, without a period."""
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The classes to choose from.
+
+    Attributes:
+        labels: the labels to choose from.
+        names: the name of each label in prompts.
+        templates: prompts with ``{c}`` in place of the name.
+    """
+
+    labels: Sequence[str]
+    names: Sequence[str]
+    templates: Sequence[str]
+
+
+@dataclass
+class ZeroShot(SourceBenchmark):
+    """Top-1, top-5 and mean per-class recall with a template ensemble.
+
+    Args:
+        data: a labelled source.
+        name: the name in tables, ending in "_classification"; ``None`` takes the folder's name.
+        batch_size: number of images or prompts embedded at once.
+        without_leaks: whether to leave out images that the run was trained on, or whose COCO photo
+            it was trained on; otherwise they are only reported.
+    """
+
+    kind: ClassVar[str] = "classification"
+
+    def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
+        """Choose among the labels of the source, as words, with the paper's template."""
+        labels = sorted({index.label(row) or "" for row in range(len(index))} - {""})
+        words = [class_words(label) for label in labels]
+        require_names(words, str(self.data), NAMED_BY_FILE)
+        self.ask(index, Classes(labels, words, [PAPER_TEMPLATE]), rows)
+
+    def ask(
+        self,
+        index: Index,
+        classes: Classes,
+        rows: np.ndarray | None = None,
+        labels: Sequence[str | None] | None = None,
+    ) -> Self:
+        """Ask about rows of an open source, and return this benchmark.
+
+        Args:
+            index: the source; the label of every row is one of the classes.
+            classes: the classes to choose from.
+            rows: the rows to use; ``None`` for all.
+            labels: the label of every row of the source; ``None`` uses those of the index.
+
+        Raises:
+            UserError: if a row has no label, or one that is not among the classes.
+        """
+        rows = np.arange(len(index)) if rows is None else rows
+        _, at = np.unique(index.images[rows], return_index=True)
+        first = rows[at]
+        shown = [index.label(int(row)) if labels is None else labels[row] for row in first]
+        if None in shown:
+            culprit = index.image_name(int(first[shown.index(None)]))
+            raise UserError(
+                f"{self.name}: {culprit} has no class label; classification needs one each"
+            )
+        number = {label: i for i, label in enumerate(classes.labels)}
+        strange = {str(label) for label in shown} - number.keys()
+        if strange:
+            raise UserError(
+                f"{self.name}: labels {sorted(strange)[:5]} are not among the classes "
+                f"({len(number)}: {', '.join([*number][:20])})"
+            )
+        warning = equal_names_warning(classes.names, str(self.name))
+        if warning is not None:
+            say_once(warning)
+        self.class_names, self._templates = list(classes.names), list(classes.templates)
+        self._labels = np.array([number[str(label)] for label in shown])
+        self._index, self._pixels = index, Pixels(index, first)
+        return self
+
+    @property
+    def data_hash(self) -> str:
+        """A hash of the data and settings, so that a result is not taken for another test's."""
+        return fingerprint(self._index.hash, self._pixels.rows, self.class_names, self._templates)
+
+    def run(self, encoder: DualEncoder | CachedEncoder) -> Evaluation:
+        """Return acc1, acc5 (where there are five classes) and mean per-class recall.
+
+        The items are the images, with ``label`` and ``predicted``. Mean per-class recall is not a
+        mean over items but the mean of ``acc1`` over labels.
+        """
+        prompts = embed_texts(
+            encoder, fill_templates(self._templates, self.class_names), self.batch_size
+        )
+        vectors = class_vectors(prompts.reshape(len(self.class_names), len(self._templates), -1))
+        images = embed_images(encoder, self._pixels, self.batch_size)
+        scores = zero_shot_scores(images, vectors)
+        hits = hits_at(scores, self._labels)
+        recall = mean_per_class_recall(scores, self._labels)
+        recall_outcome = self.outcome("mean_per_class_recall", recall, len(images))
+        names = np.array(self.class_names, dtype=object)
+        rows = self._pixels.rows
+        items = {
+            ITEM: name_rows(self._index, rows),
+            CLUSTER: cluster_rows(self._index, rows),
+            **hits,
+            "label": names[self._labels],
+            "predicted": names[scores.argmax(axis=1)],
+        }
+        return Evaluation([*self.mean_outcomes(hits), recall_outcome], items)
+
+
+@dataclass
+class Classification(ZeroShot):
+    """Zero-shot classification: ImageFolder, CLIP_benchmark folder, Hub parquet, CIFAR's binaries.
+
+    In a folder with splits, the test split is used, or else the validation split. Prompts use
+    CLIP's names of the classes of ImageNet and Caltech-101, and other labels as words
+    ("012.polar_bear" is "polar bear"); if there is a ``classnames.txt``, they use its lines: the
+    labels themselves, or one line for each label in the labels' sorted order.
+
+    Args:
+        data: a folder of labelled images in one of these forms.
+        name: the name in tables, ending in "_classification"; ``None`` takes the folder's name.
+        batch_size: number of images or prompts embedded at once.
+        without_leaks: whether to leave out images that the run was trained on, or whose COCO photo
+            it was trained on; otherwise they are only reported.
+        templates: prompts with ``{c}`` for the class name; ``folder`` takes CLIP_benchmark's
+            zeroshot_classification_templates.txt. The default is the paper's.
+        classes: a file of class names, one per line; ``None`` uses classnames.txt in the folder or
+            above it, if there is one.
+    """
+
+    templates: Sequence[str] | str = (PAPER_TEMPLATE,)
+    classes: str | None = None
+
+    def source(self) -> str:
+        """Return the test split of the folder."""
+        return tested_folder(super().source())
+
+    def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
+        """Store the data that ``run`` evaluates."""
+        folder = Path(self.source()).expanduser()
+        templates = prompt_templates(self.templates, folder)
+        file = None if self.classes is None else Path(self.classes).expanduser()
+        labels, names = classes_of(index, folder, file)
+        self.ask(index, Classes(labels, names, templates), rows)

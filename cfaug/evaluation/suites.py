@@ -1,0 +1,278 @@
+"""Choose a run's benchmarks: the config nodes behind ``benchmark=``. Does not import torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+
+from cfaug.core.errors import UserError
+from cfaug.core.messages import say, say_once
+from cfaug.core.read_with import LEARNT, WORLD, ReadWith
+from cfaug.core.validation import check_fields
+from cfaug.core.world_source import is_world
+from cfaug.data.index.class_captions import captioned_classes
+from cfaug.data.sources.captioned_parquet import split_home
+from cfaug.data.sources.class_names import class_words, require_names
+from cfaug.evaluation.classification import NAMED_BY_FILE, PAPER_TEMPLATE, Classes, ZeroShot
+from cfaug.evaluation.context import EvaluationContext
+from cfaug.evaluation.retrieval import Retrieval
+from cfaug.evaluation.suite_loading import Member, check_member, open_member
+
+if TYPE_CHECKING:
+    from cfaug.core.protocols import Benchmark
+
+Where = Literal["auto", "world", "folders"]
+Absent = Literal["refuse", "say"]
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Benchmarks by name, on the embedded world and on folders of real data.
+
+    A member that cannot be opened is an error; it is never skipped silently. A suite may instead
+    report members whose folder is missing, with its layout, and run the others.
+
+    Args:
+        world: {name: member} for the tests of the run's own world.
+        folders: {name: member} for the user's folders.
+        where: the members to run: ``world``, ``folders``, or ``auto``, which is the world for a run
+            on the world.
+        only: names of members to run; ``None`` for all.
+        skip: names of members to leave out.
+        absent: the treatment of members without their folder: ``refuse``, or ``say`` so and run
+            the others; members in ``only`` are always refused.
+        layouts: {name: where to get the data and how to lay them out}, for members without a
+            ``layout`` of their own.
+
+    Raises:
+        UserError: for a name that is not in the suite, or a member that cannot be opened.
+    """
+
+    world: Mapping[str, Member] = field(default_factory=dict)
+    folders: Mapping[str, Member] = field(default_factory=dict)
+    where: Where = "auto"
+    only: Sequence[str] | None = None
+    skip: Sequence[str] = ()
+    absent: Absent = "refuse"
+    layouts: Mapping[str, str] = field(default_factory=dict)
+
+    read_with: ClassVar[ReadWith] = {
+        "world": [{"where": ("world",)}, {"where": ("auto",), WORLD: (True,)}],
+        "folders": [{"where": ("folders",)}, {"where": ("auto",), WORLD: (False,)}],
+        "absent": {"only": (None,)},
+        "layouts": {"absent": ("say",), "only": (None,)},
+    }
+    reads_data: ClassVar[ReadWith] = {
+        "data.real": {"where": ("auto",)},
+        "data.counterfactual": {"where": ("auto",)},
+    }
+
+    def __post_init__(self) -> None:
+        check_fields(self, "benchmark")
+        for key, members in (("world", self.world), ("folders", self.folders)):
+            for name, member in members.items():
+                check_member(member, f"benchmark.{key}.{name}")
+        names = [*self.world, *self.folders]
+        for key, asked in (
+            ("only", self.only or ()), ("skip", self.skip), ("layouts", self.layouts),
+        ):  # fmt: skip
+            unknown = [name for name in asked if name not in names]
+            if unknown:
+                raise UserError(
+                    f"benchmark.{key}: no member is called {unknown[0]}; there are "
+                    f"{', '.join(names)}"
+                )
+
+    @staticmethod
+    def find_left_out(node: Mapping[str, Any]) -> dict[str, str]:
+        """Return {a member that ``only`` or ``skip`` leave out: the setting that takes it in}."""
+        only, skip = node.get("only"), node.get("skip") or ()
+        names = [(side, name) for side in ("world", "folders") for name in node.get(side) or ()]
+        return {
+            f"{side}.{name}": f"skip without {name}" if name in skip else f"only=[{name}]"
+            for side, name in names
+            if name in skip or (only is not None and name not in only)
+        }
+
+    def open(self, context: EvaluationContext) -> list[Benchmark]:
+        """Return every chosen member's benchmark, in order.
+
+        Raises:
+            UserError: naming every member that cannot be opened, and how to leave it out.
+        """
+        found: list[Benchmark] = []
+        missing: dict[str, UserError] = {}
+        chosen = self._chosen(context)
+        absent = self._absent(chosen)
+        for name, member in chosen.items():
+            if name in absent:
+                continue
+            try:
+                opened = open_member(member, context)
+            except UserError as error:
+                missing[name] = error
+                continue
+            called = [one.name for one in opened]
+            if called != [name]:
+                themselves = ", ".join(called) or "nothing"
+                raise UserError(f"the suite's member {name} has the name {themselves}")
+            found += opened
+        if missing:
+            lines = [f"{name}: {error}" for name, error in missing.items()]
+            names = ",".join(missing)
+            raise UserError("\n".join(lines) + f"\nto leave them out: benchmark.skip=[{names}]")
+        if absent:
+            said = "\n".join(f"  {name}: {line}" for name, line in absent.items())
+            if not found:
+                raise UserError(f"no test is left to run, as all data are missing:\n{said}")
+            say_once(f"{len(absent)} of {len(chosen)} tests are not run:\n{said}")
+        return found
+
+    def _absent(self, chosen: Mapping[str, Member]) -> dict[str, str]:
+        """Return a line for each member whose missing folder is tolerated."""
+        if self.absent == "refuse" or self.only is not None:
+            return {}
+        found = {}
+        for name, member in chosen.items():
+            data = getattr(member, "data", None)
+            if not isinstance(data, str) or is_world(data):
+                continue
+            folder = split_home(Path(data).expanduser())[0]
+            if not folder.exists():
+                layout = getattr(member, "layout", "") or self.layouts.get(name, "")
+                found[name] = f"there is no {folder}{layout and f': {layout}'}"
+        return found
+
+    def _chosen(self, context: EvaluationContext) -> dict[str, Member]:
+        on_world = context.has_world if self.where == "auto" else self.where == "world"
+        members = self.world if on_world else self.folders
+        chosen = {
+            name: member
+            for name, member in members.items()
+            if (self.only is None or name in self.only) and name not in self.skip
+        }
+        if not chosen:
+            place = "the embedded world" if on_world else "folders"
+            other = "folders" if on_world else "world"
+            raise UserError(
+                f"no test is left to run on {place}, where there are: {', '.join(members) or '-'}; "
+                f"benchmark.where={other} runs the others"
+            )
+        return chosen
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """The rows that the experiment held out (``data.holdout``), the same for every arm.
+
+    Retrieval between images and captions; zero-shot classification if the captions only name the
+    class, as for class folders, where many images share each caption.
+
+    Args:
+        batch_size: number of images or captions embedded at once.
+        validation: whether to test a run that held out nothing on the rows it validated on,
+            although they differ between arms and selected the run's checkpoint; if false, such a
+            run is refused.
+    """
+
+    batch_size: int = 256
+    validation: bool = True
+
+    reads_data: ClassVar[ReadWith] = {"data": {}}
+
+    def open(self, context: EvaluationContext) -> list[Benchmark]:
+        """Return one benchmark: ``heldout_retrieval``, ``validation_classification`` and the like.
+
+        Raises:
+            UserError: if nothing was held out and ``validation`` is false.
+        """
+        found = context.held_out()
+        kind = "heldout"
+        if found is None:
+            if not self.validation or context.validation is None:
+                raise UserError(
+                    "nothing was held out as a test set (data.holdout=0): name one with "
+                    "benchmark=retrieval benchmark.data=FOLDER, or train with data.holdout=0.1; "
+                    "benchmark=heldout uses the rows by which the checkpoint was chosen"
+                )
+            _say_what_validation_is()
+            found, kind = context.validation(), "validation"
+        index, rows = found
+        classes = captioned_classes(index, rows)
+        if classes is None:
+            retrieval = Retrieval(name=f"{kind}_retrieval", batch_size=self.batch_size)
+            return cast("list[Benchmark]", [retrieval.ask(index, rows)])
+        words = [class_words(label) for label in classes]
+        require_names(words, index.source, NAMED_BY_FILE)
+        one = ZeroShot(name=f"{kind}_classification", batch_size=self.batch_size)
+        asked = one.ask(index, Classes(classes, words, [PAPER_TEMPLATE]), rows)
+        return cast("list[Benchmark]", [asked])
+
+
+@cache
+def _say_what_validation_is() -> None:
+    """Log the message once per process."""
+    say(
+        "nothing was held out as a test set (data.holdout=0), so each run is evaluated on the "
+        "rows that it validated on: they differ between arms, and its checkpoint was chosen by "
+        "them",
+    )
+
+
+@dataclass(frozen=True)
+class Auto:
+    """The world's tests for a run on the world; the held-out test set for a run on other data.
+
+    Args:
+        world: the suite for a run on the world.
+        own: the suite for any other run.
+        hypotheses_world: the suite for a run that learnt from labelled hypotheses of the world;
+            ``None`` uses ``world``.
+        hypotheses: the suite for any other run that learnt from labelled hypotheses; ``None`` uses
+            ``own``.
+        questions_world: the suite for a run that learnt from questions about the world's pictures;
+            ``None`` uses ``world``.
+        questions: the suite for any other run that learnt from questions; ``None`` uses ``own``.
+    """
+
+    world: Member
+    own: Member
+    hypotheses_world: Member | None = None
+    hypotheses: Member | None = None
+    questions_world: Member | None = None
+    questions: Member | None = None
+
+    read_with: ClassVar[ReadWith] = {
+        name: [
+            {WORLD: (on_world,), LEARNT: ("captions",)},
+            {WORLD: (on_world,), LEARNT: ("hypotheses",), f"hypotheses{where}": (None,)},
+            {WORLD: (on_world,), LEARNT: ("questions",), f"questions{where}": (None,)},
+        ]
+        for name, where, on_world in (("world", "_world", True), ("own", "", False))
+    } | {
+        f"{learnt}{where}": {WORLD: (on_world,), LEARNT: (learnt,)}
+        for learnt in ("hypotheses", "questions")
+        for where, on_world in (("_world", True), ("", False))
+    }
+    reads_data: ClassVar[ReadWith] = {"data.real": {}, "data.counterfactual": {}}
+
+    def __post_init__(self) -> None:
+        for name in (
+            "world", "own", "hypotheses_world", "hypotheses", "questions_world", "questions",
+        ):  # fmt: skip
+            member = getattr(self, name)
+            if member is not None:
+                check_member(member, f"benchmark.{name}")
+
+    def open(self, context: EvaluationContext) -> list[Benchmark]:
+        """Return the benchmarks that fit the run."""
+        usual = self.world if context.has_world else self.own
+        taught = None
+        if context.has_hypotheses:
+            taught = self.hypotheses_world if context.has_world else self.hypotheses
+        elif context.has_questions:
+            taught = self.questions_world if context.has_world else self.questions
+        return open_member(usual if taught is None else taught, context)

@@ -1,0 +1,229 @@
+"""Ask a model questions in batches and cache the answers, so that no question is asked twice.
+
+Answers are cached under the hash of the whole batch they were given in, so that their last digits
+do not depend on earlier questions: an interrupted evaluation resumes and produces identical bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cfaug.core.pixels import decode_image
+from cfaug.core.progress import Progress
+from cfaug.core.protocols import Answerer, WritesAnswers
+from cfaug.core.questions import Answered, Question
+from cfaug.core.record_cache import KeptRecords
+from cfaug.core.types import OptionScore
+from cfaug.data.sources.image_check import content_digest
+from cfaug.evaluation import feature_cache
+from cfaug.evaluation.cached_model import CachedAnswerer
+from cfaug.evaluation.embed import evaluating
+from cfaug.evaluation.feature_cache import explain_refusal, place_keys
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from cfaug.core.types import SourceImage
+
+Record = Mapping[str, Any]
+Batch = list[int]
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A question about an image.
+
+    Attributes:
+        name: the image's name, for messages.
+        image: the image; ``None`` asks without an image.
+        question: the question in the form that the model receives.
+    """
+
+    name: str
+    image: SourceImage | None
+    question: Question
+
+    @property
+    def digest(self) -> str:
+        """The digest of the image's content; empty without an image."""
+        return "" if self.image is None else self.image.digest
+
+
+class Asker:
+    """Asks one model questions.
+
+    Args:
+        model: an answerer, cached or not.
+        batch_size: number of questions given to the model at once; the questions about one image
+            are never divided, even if there are more of them.
+    """
+
+    def __init__(self, model: Answerer | CachedAnswerer, batch_size: int) -> None:
+        self._model = model
+        self._size = batch_size
+        self._kept = model.records if isinstance(model, CachedAnswerer) else KeptRecords(None)
+        self._digests: dict[int, tuple[Image, str]] = {}
+
+    @property
+    def writes(self) -> bool:
+        """Whether the model can write answers; the model is loaded to find out."""
+        return isinstance(self._loaded, WritesAnswers)
+
+    @property
+    def _loaded(self) -> Any:
+        model = self._model
+        return model.model if isinstance(model, CachedAnswerer) else model
+
+    def rank(self, asks: Sequence[Ask]) -> list[Answered]:
+        """Return the scores of every question's options; equal questions have equal ones.
+
+        Raises:
+            UserError: as ``Answerer.answer`` does, or if an image cannot be read.
+        """
+
+        def answer(batch: Sequence[Ask]) -> list[Record]:
+            places: dict[str, list[int]] = {}
+            for place, ask in enumerate(batch):
+                places.setdefault(ask.digest, []).append(place)
+            images = [_decode(batch[own[0]]) for own in places.values()]
+            questions = [[batch[place].question for place in own] for own in places.values()]
+            given = self._loaded.answer(images, questions)
+            found: dict[int, Record] = {}
+            for own, answers in zip(places.values(), given, strict=True):
+                found.update(zip(own, map(_to_record, answers), strict=True))
+            return [found[place] for place in range(len(batch))]
+
+        return [_from_record(one) for one in self._recall(asks, "rank", answer)]
+
+    def write(self, asks: Sequence[Ask], max_new_tokens: int) -> list[Answered]:
+        """Return a written answer to every question, or the reason why it was left out.
+
+        Args:
+            asks: the questions; their options are ignored.
+            max_new_tokens: largest number of tokens of an answer.
+
+        Raises:
+            UserError: if an image cannot be read.
+        """
+
+        def answer(batch: Sequence[Ask]) -> list[Record]:
+            shown: dict[str, Image | None] = {}
+            for ask in batch:
+                if ask.digest not in shown:
+                    shown[ask.digest] = _decode(ask)
+            images = [shown[ask.digest] for ask in batch]
+            given = self._loaded.write(images, [ask.question for ask in batch], max_new_tokens)
+            return [
+                {"text": one.text} | ({"left_out": one.left_out} if one.left_out else {})
+                for one in given
+            ]
+
+        found = self._recall(asks, f"write {max_new_tokens}", answer)
+        # Older versions stored no reason: there a prompt was too long.
+        return [
+            Answered(text=one["text"])
+            if one["text"] is not None
+            else Answered(left_out=one.get("left_out", "context"))
+            for one in found
+        ]
+
+    def _recall(
+        self, asks: Sequence[Ask], kind: str, answer: Callable[[Sequence[Ask]], list[Record]]
+    ) -> list[Record]:
+        """Return the answer to every question; batches that are not in the cache are asked."""
+        keys = [self._key(ask) for ask in asks]
+        batches = list(_batches(asks, keys, self._size))
+        kept = {
+            place: name.hex()
+            for batch in batches
+            for place, name in zip(
+                batch,
+                place_keys(b"".join([kind.encode(), *(keys[p] for p in batch)]), len(batch)),
+                strict=True,
+            )
+        }
+        total = len(kept)
+        found: dict[str, Record] = {}
+        since = time.monotonic()
+        with Progress("answering", total, "questions") as progress:
+            try:
+                for batch in batches:
+                    names = [kept[place] for place in batch]
+                    if all(name in self._kept for name in names):
+                        progress.skip(len(batch))
+                        continue
+                    with evaluating(self._loaded):
+                        answers = answer([asks[place] for place in batch])
+                    found.update(zip(names, answers, strict=True))
+                    progress.advance(len(batch))
+                    if time.monotonic() - since > feature_cache.KEPT_SECONDS:
+                        self._keep(found)
+                        found, since = {}, time.monotonic()
+            finally:  # save the answers before an image that cannot be decoded
+                self._keep(found)
+        by_key = {keys[place]: self._kept[name] for place, name in kept.items()}
+        return [by_key[key] for key in keys]
+
+    def _keep(self, found: Mapping[str, Record]) -> None:
+        if self._kept.folder is None or not found:
+            self._kept.add(found)
+            return
+        with explain_refusal(self._kept.folder):
+            self._kept.add(found)
+
+    def _key(self, ask: Ask) -> bytes:
+        """Return a key for everything except the model that an answer depends on."""
+        asked = ask.question
+        shown = [(one.question, one.answer, self._digest(one.image)) for one in
+                 asked.demonstrations]  # fmt: skip
+        content = [ask.digest, asked.text, asked.options, shown, asked.opening]
+        return content_digest(json.dumps(content).encode())
+
+    def _digest(self, image: Image | None) -> str:
+        if image is None:
+            return ""
+        if id(image) not in self._digests:  # keep the image alive, or its id could be reused
+            digest = content_digest(f"{image.mode}{image.size}".encode() + image.tobytes()).hex()
+            self._digests[id(image)] = (image, digest)
+        return self._digests[id(image)][1]
+
+
+def _batches(asks: Sequence[Ask], keys: Sequence[bytes], size: int) -> Iterator[Batch]:
+    """Yield the places of distinct questions, grouped by image."""
+    by_image: dict[str, Batch] = {}
+    for place in {key: place for place, key in reversed([*enumerate(keys)])}.values():
+        by_image.setdefault(asks[place].digest, []).append(place)
+    groups = []
+    for digest, own in sorted(by_image.items(), key=lambda item: min(item[1])):
+        own.sort()
+        step = len(own) if digest else size  # questions without image may be split anywhere
+        groups += [own[start : start + step] for start in range(0, len(own), step)]
+    batch: Batch = []
+    for own in groups:
+        if batch and len(batch) + len(own) > size:
+            yield batch
+            batch = []
+        batch = batch + own
+    if batch:
+        yield batch
+
+
+def _decode(ask: Ask) -> Image | None:
+    return None if ask.image is None else decode_image(ask.image.read(), f"image {ask.name}")
+
+
+def _to_record(one: Answered) -> Record:
+    return {
+        "nll": [score.nll for score in one.scores],
+        "tokens": [score.tokens for score in one.scores],
+        "left_out": one.left_out,
+    }
+
+
+def _from_record(one: Record) -> Answered:
+    scores = (OptionScore(nll, n) for nll, n in zip(one["nll"], one["tokens"], strict=True))
+    return Answered(tuple(scores), one["left_out"])

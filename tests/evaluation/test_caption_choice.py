@@ -1,0 +1,520 @@
+"""The choice among captions against plain loops, one item at a time, for every kind of model."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from cfaug.compositional.blind_language import BlindLanguage
+from cfaug.compositional.caption_choice import CaptionChoice
+from cfaug.core.errors import UserError
+from cfaug.core.pixels import decode_image
+from cfaug.core.protocols import Benchmark
+from cfaug.core.questions import Question
+from cfaug.evaluation.cached_model import CachedAnswerer, CachedEncoder, CachedMatcher
+from tests.evaluation.caption_items import choice, choices, open_sets, world_pairs
+from tests.evaluation.questions import Drawn, rows
+
+GROUPS = {"replace": ["replace_obj", "replace_att"], "swap": ["swap_obj", "swap_att"]}
+WORTH = {"miss": 0.0, "half": 0.5, "hit": 1.0}
+
+
+@pytest.fixture(scope="module")
+def one_true(tmp_path_factory):
+    return open_sets(choices(), tmp_path_factory.mktemp("one"))
+
+
+@pytest.fixture(scope="module")
+def two_true(tmp_path_factory):
+    return open_sets(choices(true=2), tmp_path_factory.mktemp("two"))
+
+
+def asked(index, **settings):
+    return CaptionChoice(**{"name": "c", "batch_size": 5, "blind": None, **settings}).ask(index)
+
+
+def numbers(found):
+    return {(one.metric, *one.by.items()): one.value for one in found.outcomes}
+
+
+def by_item(index):
+    """{key of the first member: (image, [(caption, label)])}."""
+    found = {}
+    for row in range(len(index)):
+        key = index.key(row).rsplit("_", 1)[0] + "_0"
+        image = decode_image(index.read_image(row), "it")
+        found.setdefault(key, (image, []))[1].append((index.text(row), index.label(row)))
+    return found
+
+
+def embed(encoder, text=None, image=None):
+    with torch.inference_mode():
+        if text is not None:
+            vector = encoder.encode_text(encoder.tokenize([text]))
+        else:
+            vector = encoder.encode_image(torch.from_numpy(encoder.transform(image)[None].copy()))
+    vector = vector[0].double().numpy()
+    return vector / np.linalg.norm(vector)
+
+
+def decide(score, captions, ties="miss"):
+    true = [score[text] for text, label in captions if label == "true"]
+    false = [score[text] for text, label in captions if label == "false"]
+    if min(true) == max(false):
+        return WORTH[ties]
+    return float(min(true) > max(false))
+
+
+@pytest.mark.parametrize("ties", list(WORTH))
+def test_hits_of_a_dual_encoder_equal_one_item_at_a_time(encoder, one_true, ties):
+    benchmark = asked(one_true, ties=ties, groups=GROUPS, tags=["tag"])
+    found = benchmark.run(encoder)
+    items, images = rows(found), {}
+    expected = {}
+    for key, (image, captions) in by_item(one_true).items():
+        images[key] = embed(encoder, image=image)
+        score = {text: embed(encoder, text) @ images[key] for text, _ in captions}
+        expected[key] = decide(score, captions, ties)
+        for place, (text, _) in enumerate(captions):
+            assert items[key][f"text {place}"] == pytest.approx(score[text], abs=1e-5)
+        assert items[key]["accuracy"] == expected[key]
+    values = numbers(found)
+    assert values["accuracy",] == pytest.approx(np.mean(list(expected.values())))
+    means = {}
+    for name in ("replace_obj", "swap_obj", "swap_att"):
+        own = [expected[key] for key, item in items.items() if item["category"] == name]
+        means[name] = values["accuracy", ("category", name)]
+        assert means[name] == pytest.approx(np.mean(own))
+    swap = (means["swap_obj"] + means["swap_att"]) / 2
+    assert values["accuracy_macro",] == pytest.approx(sum(means.values()) / 3)
+    assert values["accuracy_macro", ("group", "swap")] == pytest.approx(swap)
+    groups = {item["category"]: item["group"] for item in items.values()}
+    assert groups == {"replace_obj": "replace", "swap_obj": "swap", "swap_att": "swap"}
+    assert values["accuracy_macro_groups",] == pytest.approx((swap + means["replace_obj"]) / 2)
+    rare = [expected[key] for key, item in items.items() if item["tag"] == "hard, rare"]
+    assert values["accuracy", ("tag", "rare")] == pytest.approx(np.mean(rare))
+    assert values["accuracy", ("tag", "hard")] == values["accuracy",]
+
+
+def test_items_say_what_is_sampled_together(encoder, one_true):
+    found = asked(one_true).run(encoder)
+    assert list(found.items)[:3] == ["item", "cluster", "category"]
+    assert len(set(found.items["cluster"])) == len(found.items["item"]) / 2
+    fourth = rows(found)["item-3_0"]
+    assert not math.isnan(fourth["text 2"])
+    assert math.isnan(rows(found)["item-0_0"]["text 2"])
+
+
+def test_the_terminal_is_told_what_a_reader_asks_first(encoder, two_true):
+    benchmark = asked(two_true, groups=GROUPS, blind=Lengths())
+    found = benchmark.run(encoder)
+    values = numbers(found)
+    first, second, third = benchmark.summarise(found)
+    # Three captions, two of them true: 1 of 3; with one false caption more: 1 of 6.
+    chance = (11 / 3 + 3 / 6) / 14
+    assert first == (
+        f"accuracy {100 * values['accuracy',]:.1f} % of 14 items; chance is {100 * chance:.1f} %; "
+        "0 ties count as ties=miss"
+    )
+    assert f"mean over 3 categories {100 * values['accuracy_macro',]:.1f} %" in second
+    assert f"by a language model {100 * values['blind_language_sum',]:.1f} %" in second
+    assert third.startswith("replace_obj ")
+    assert values["ties",] == 0
+
+
+def test_ties_are_counted(encoder, tmp_path):
+    """The tokenizer lowers the case, so the two captions are one to the model."""
+    one, two = world_pairs(2)
+    text = one.members[0].text
+    sets = [
+        choice("tie", one.images["0"], [(text, "true"), (text.upper(), "false")]),
+        choice("none", two.images["0"], [(text, "true"), (two.members[1].text, "false")]),
+    ]
+    index = open_sets(sets, tmp_path)
+    for ties, worth in WORTH.items():
+        found = asked(index, ties=ties).run(encoder)
+        assert rows(found)["tie_0"]["accuracy"] == worth
+        assert found.items["ties"].tolist() == [1, 0]
+        assert numbers(found)["ties",] == 0.5
+
+
+def test_blind_model_is_the_mean_over_the_other_photos(encoder, one_true):
+    items = rows(asked(one_true).run(encoder))
+    sets = by_item(one_true)
+    photos = {key: embed(encoder, image=image) for key, (image, _) in sets.items()}
+    for key, (_, captions) in sets.items():
+        others = [photo for name, photo in photos.items() if name != key]
+        score = {}
+        for text, _ in captions:
+            vector = embed(encoder, text)
+            score[text] = float(np.mean([vector @ photo for photo in others]))
+        assert items[key]["blind_model"] == decide(score, captions)
+
+
+def test_one_photo_alone_says_nothing_blind(encoder, tmp_path):
+    (pair,) = world_pairs(1)
+    texts = [(member.text, label) for member, label in zip(pair.members, ("true", "false"),
+                                                           strict=True)]  # fmt: skip
+    index = open_sets([choice(f"k{n}", pair.images["0"], texts) for n in range(3)], tmp_path)
+    found = asked(index).run(encoder)
+    assert "blind_model" not in found.items
+    assert {one.metric for one in found.outcomes} == {"accuracy", "ties"}
+
+
+def test_a_language_model_judges_captions_alone(encoder, one_true):
+    found = asked(one_true, blind="zoo:language/causal").run(encoder)
+    items, judge = rows(found), BlindLanguage("zoo:language/causal")
+    for key, (_, captions) in list(by_item(one_true).items())[:3]:
+        texts = [text for text, _ in captions]
+        sums, means = judge.log_likelihoods(texts).T
+        alone = [judge._model.log_likelihood([text])[0] for text in texts]
+        np.testing.assert_allclose(sums, alone, rtol=1e-5)
+        for name, own in (("sum", sums), ("mean", means)):
+            score = dict(zip(texts, own, strict=True))
+            assert items[key][f"blind_language_{name}"] == decide(score, captions)
+    assert ("blind_language_sum_macro",) in numbers(found)
+
+
+def test_no_caption_is_judged_twice(encoder, one_true, tmp_path, monkeypatch):
+    """What a language model said is kept beside the embeddings, for other checkpoints and sets."""
+    first = asked(one_true, blind="zoo:language/causal").ask(one_true, features=tmp_path)
+    found = first.run(encoder)
+    monkeypatch.setattr("cfaug.editing.models.CausalLM.perplexity", None)
+    again = asked(one_true, blind="zoo:language/causal").ask(one_true, features=tmp_path)
+    assert again.run(encoder).outcomes == found.outcomes
+
+
+class Lengths:
+    """A language model of one's own: short captions are likely, and so are short words."""
+
+    def identity(self):
+        return "lengths"
+
+    def describe(self):
+        return {}
+
+    def generate(self, prompts, max_new_tokens):
+        return ["" for _ in prompts]
+
+    def log_likelihood(self, texts, contexts=None):
+        return -np.array([float(len(text)) for text in texts])
+
+    def perplexity(self, texts):
+        return np.exp([len(text) / len(text.split()) for text in texts])
+
+
+def test_any_language_model_may_judge(encoder, one_true):
+    items = rows(asked(one_true, blind=Lengths()).run(encoder))
+    for key, (_, captions) in by_item(one_true).items():
+        for name, score in (
+            ("sum", {text: -len(text) for text, _ in captions}),
+            ("mean", {text: np.float32(-len(text) / len(text.split())) for text, _ in captions}),
+        ):
+            assert items[key][f"blind_language_{name}"] == decide(score, captions)
+    with pytest.raises(UserError, match="name of a causal language model"):
+        asked(one_true, blind=3)
+
+
+class Impatient(Lengths):
+    """It refuses texts that are long, as a model with few positions does."""
+
+    def log_likelihood(self, texts, contexts=None):
+        if any(len(text) > 200 for text in texts):
+            raise UserError("too long")
+        return super().log_likelihood(texts)
+
+
+def test_captions_too_long_to_judge_are_left_out(encoder, tmp_path, capsys):
+    pairs = world_pairs(5)
+    sets = [
+        choice(f"k{n}", one.images["0"], [
+            (one.members[0].text, "true"),
+            (one.members[1].text + " and so on" * (30 if n == 2 else 1), "false"),
+        ])
+        for n, one in enumerate(pairs)
+    ]  # fmt: skip
+    found = asked(open_sets(sets, tmp_path), blind=Impatient()).run(encoder)
+    assert "blind_language_sum leaves out 1 items" in capsys.readouterr().err
+    assert np.isnan(found.items["blind_language_mean"]).tolist() == [n == 2 for n in range(5)]
+    assert {one.n for one in found.outcomes if one.metric == "blind_language_sum"} == {4}
+    assert not np.isnan(found.items["accuracy"]).any()
+    assert np.isnan(BlindLanguage(Impatient()).log_likelihoods(["long" * 99, "so" * 200])).all()
+
+
+def test_what_is_wrong_with_a_language_model_is_raised():
+    class Broken(Lengths):
+        def log_likelihood(self, texts, contexts=None):
+            raise UserError("its weights are damaged")
+
+    with pytest.raises(UserError, match="weights are damaged"):
+        BlindLanguage(Broken()).log_likelihoods(["a dog", "a cat"])
+
+
+def test_several_true_captions(encoder, two_true):
+    """SugarCrepe++'s two tests, and hard positives'."""
+    found = asked(two_true).run(encoder)
+    items = rows(found)
+    for key, (image, captions) in by_item(two_true).items():
+        vectors = {text: embed(encoder, text) for text, _ in captions}
+        photo = embed(encoder, image=image)
+        score = {text: vector @ photo for text, vector in vectors.items()}
+        (original, _), (paraphrase, _), *others = captions
+        best = max(score[text] for text, _ in others)
+        assert items[key]["accuracy"] == (score[original] > best and score[paraphrase] > best)
+        assert items[key]["original_accuracy"] == (score[original] > best)
+        sides = {score[original] > best, score[paraphrase] > best}
+        assert items[key]["brittleness"] == (len(sides) == 2)
+        alike = vectors[original] @ vectors[paraphrase]
+        mixed = [vectors[true] @ vectors[text] for true in (original, paraphrase)
+                 for text, _ in others]  # fmt: skip
+        assert items[key]["text_only"] == (alike > max(mixed))
+    (better,) = {one.better for one in found.outcomes if one.metric.startswith("brittleness")}
+    assert better == "lower"
+
+
+class Cosine(torch.nn.Module):
+    """A matcher made of an encoder, which counts its pairs."""
+
+    kind = "cosine"
+
+    def __init__(self, encoder):
+        super().__init__()
+        self.inside, self.transform, self.pairs = encoder, encoder.transform, 0
+
+    def tokenize(self, texts):
+        return self.inside.tokenize(texts)
+
+    def match(self, pixels, texts):
+        self.pairs += len(texts)
+        one, two = self.inside.encode_image(pixels), self.inside.encode_text(self.tokenize(texts))
+        return torch.nn.functional.cosine_similarity(one, two)
+
+
+def test_a_matcher_is_asked_the_same(encoder, one_true):
+    matcher = Cosine(encoder)
+    found, twin = asked(one_true).run(matcher), asked(one_true).run(encoder)
+    assert found.items["accuracy"].tolist() == twin.items["accuracy"].tolist()
+    for place in range(3):
+        np.testing.assert_allclose(found.items[f"text {place}"], twin.items[f"text {place}"],
+                                   atol=1e-5)  # fmt: skip
+    assert "blind_model" not in found.items
+    assert matcher.pairs == sum(len(captions) for _, captions in by_item(one_true).values())
+
+
+@pytest.mark.parametrize("wording", ["plain", "vqascore", "caption"])
+def test_an_answerer_is_asked_the_same(one_true, wording):
+    model = Drawn()
+    items = rows(asked(one_true, question=wording).run(model))
+    for key, (image, captions) in by_item(one_true).items():
+        for shown, column in ((image, "accuracy"), (None, "blind_model")):
+            score = {}
+            for text, _ in captions:
+                question, answer = {
+                    "plain": (f"Does this picture show: {text}?", "Yes"),
+                    "vqascore": (
+                        f'Does this figure show "{text}"? Please answer yes or no.', "Yes"),
+                    "caption": ("What does this picture show?", text),
+                }[wording]  # fmt: skip
+                [[said]] = model.answer([shown], [[Question(question, (answer,))]])
+                score[text] = -said.scores[0].mean_nll
+            assert items[key][column] == decide(score, captions)
+
+
+def test_an_answer_that_does_not_fit_is_an_error(one_true):
+    with pytest.raises(UserError, match=r"leaves out the question .*context"):
+        asked(one_true).run(Drawn(longest=10))
+
+
+def test_answers_of_all_kinds_are_kept(encoder, one_true, tmp_path):
+    """A second evaluation asks no model, and finds the same."""
+    for kind, model in (
+        (CachedEncoder, encoder), (CachedMatcher, Cosine(encoder)), (CachedAnswerer, Drawn()),
+    ):  # fmt: skip
+        about = ("w", kind.__name__, tmp_path, 2**30)
+        found = asked(one_true).run(kind(lambda model=model: model, *about))
+        again = asked(one_true).run(kind(lambda: pytest.fail("loaded again"), *about))
+        assert again.outcomes == found.outcomes
+
+
+class Counting(torch.nn.Module):
+    """An encoder that counts what it embeds."""
+
+    def __init__(self, encoder):
+        super().__init__()
+        self.inside, self.transform = encoder, encoder.transform
+        self.images = self.texts = 0
+
+    def __getattr__(self, name):
+        return super().__getattr__(name) if name == "inside" else getattr(self.inside, name)
+
+    def encode_image(self, pixels):
+        self.images += len(pixels)
+        return self.inside.encode_image(pixels)
+
+    def encode_text(self, tokens):
+        self.texts += len(next(iter(tokens.values())))
+        return self.inside.encode_text(tokens)
+
+
+def test_sets_share_embeddings_by_content(encoder, one_true, two_true, tmp_path):
+    """A photo goes through the model once, however many captions, items and sets it has."""
+    model = Counting(encoder)
+    cached = CachedEncoder(lambda: model, "w", "s", tmp_path, 2**30)
+    model.images = model.texts = 0
+    asked(one_true).run(cached)
+    texts = {text for _, captions in by_item(one_true).values() for text, _ in captions}
+    assert (model.images, model.texts) == (14, len(texts))
+    asked(two_true).run(cached)
+    more = {text for _, captions in by_item(two_true).values() for text, _ in captions} - texts
+    assert (model.images, model.texts) == (14, len(texts) + len(more))
+
+
+def test_without_a_cache_a_photo_is_embedded_once_a_set(encoder, tmp_path):
+    pairs = world_pairs(4)
+    sets = [
+        choice(f"k{n}", pairs[n % 2].images["0"], [(one.text, label) for one, label in
+               zip(pairs[n].members, ("true", "false"), strict=True)])
+        for n in range(4)
+    ]  # fmt: skip
+    model = Counting(encoder)
+    asked(open_sets(sets, tmp_path)).run(model)
+    assert (model.images, model.texts) == (2, 8)
+
+
+def test_categories_that_do_not_count_are_not_shown(encoder, one_true):
+    values = numbers(asked(one_true, at_least=5, drop=["swap_obj"]).run(encoder))
+    assert {by[0] for _, *by in values if by} == {("category", "replace_obj")}
+    assert values["accuracy_macro",] == values["accuracy", ("category", "replace_obj")]
+
+
+def test_what_is_not_averaged_is_said(encoder, one_true, capsys):
+    asked(one_true, groups={"add": ["add_obj"], "swap": ["swap_obj"]}, at_least=2)
+    assert "the group add lacks add_obj" in (said := capsys.readouterr().err)
+    assert "the group swap" not in said
+    found = asked(one_true, at_least=9).run(encoder)
+    assert "of the 3, all are dropped or have fewer than 9 items" in capsys.readouterr().err
+    assert not {one.metric for one in found.outcomes if one.metric.endswith("_macro")}
+
+
+def test_a_tag_that_is_called_like_a_metric_is_refused(tmp_path):
+    (one,) = world_pairs(1)
+    captions = [(member.text, label) for member, label in zip(one.members, ("true", "false"),
+                                                              strict=True)]  # fmt: skip
+    index = open_sets([choice("k", one.images["0"], captions, accuracy="yes")], tmp_path)
+    with pytest.raises(UserError, match="'accuracy' is a name that the benchmark uses"):
+        asked(index, tags=["accuracy"])
+
+
+def test_items_without_a_category_count_in_none(encoder, tmp_path, capsys):
+    sets = [
+        choice(one.key, one.images["0"], [(member.text, label) for member, label in
+               zip(one.members, ("true", "false"), strict=True)], category=name)
+        for one, name in zip(world_pairs(3), ("add", "", "add"), strict=True)
+    ]  # fmt: skip
+    found = asked(open_sets(sets, tmp_path)).run(encoder)
+    assert "1 of 3 items have no category" in capsys.readouterr().err
+    assert {one.n for one in found.outcomes if one.by} == {2}
+    assert found.items["category"] == ["add", None, "add"]
+    assert {one.n for one in found.outcomes if one.metric == "accuracy_macro"} == {2}
+
+
+def test_an_item_whose_captions_are_equal_is_left_out(encoder, tmp_path, capsys):
+    one, two = world_pairs(2)
+    sets = [
+        choice("same", one.images["0"], [("a dog", "true"), ("a cat", "false"),
+                                         ("a dog", "false")]),
+        choice("fine", two.images["0"], [("a dog", "true"), ("a cat", "false")]),
+    ]  # fmt: skip
+    found = asked(open_sets(sets, tmp_path / "some")).run(encoder)
+    assert found.items["item"] == ["fine_0"]
+    assert "1 of 2 items are left out" in (said := capsys.readouterr().err)
+    assert "same_0" in said
+    with pytest.raises(UserError, match="no item to ask about"):
+        asked(open_sets(sets[:1], tmp_path / "none"))
+
+
+@pytest.mark.parametrize(
+    ("captions", "message"),
+    [
+        ([("a dog", "true"), ("a cat", "wrong")], "label 'wrong': it should be 'true' or 'false'"),
+        ([("a dog", "true"), ("a cat", None)], "label None"),
+        ([("a dog", "true"), ("a cat", "true")], "no caption with the label 'false'"),
+        ([("a dog", "false"), ("a cat", "false")], "no caption with the label 'true'"),
+    ],
+)
+def test_what_is_no_item_is_refused(tmp_path, captions, message):
+    (pair,) = world_pairs(1)
+    with pytest.raises(UserError, match=message):
+        asked(open_sets([choice("k", pair.images["0"], captions)], tmp_path))
+
+
+def test_a_pair_is_no_choice(opened):
+    with pytest.raises(UserError, match="benchmark=pairs asks about two images"):
+        asked(opened["ood_pairs"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"ties": "lose"}, "ties=lose: choose from miss, half, hit"),
+        ({"at_least": True}, "at_least=true should be a whole number of at least 1"),
+        ({"at_least": 0}, "at_least=0"),
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"drop": "near"}, "drop=near should be a list"),
+        ({"groups": {"swap": "swap_obj"}}, "groups.swap=swap_obj should be a list"),
+    ],
+)
+def test_invalid_settings_are_refused(changes, message):
+    with pytest.raises(UserError, match=message):
+        CaptionChoice(**changes)
+
+
+def test_what_is_not_there_is_named(one_true, tmp_path):
+    with pytest.raises(UserError, match=r"no column 'colour': choose from"):
+        asked(one_true, tags=["colour"])
+    with pytest.raises(UserError, match="choose plain, vqascore, caption"):
+        asked(one_true, question="other")
+    with pytest.raises(UserError, match=r"not in the zoo.*benchmark\.blind=null"):
+        _ = asked(one_true, blind="zoo:language/none").data_hash
+    for content, message in (
+        ("question: Is it {caption}?", "keys question, answer"),
+        ("{question: 'Is it {caption}?', answer: '{caption}'}", "once"),
+        ("{question: 'Is it?', answer: 'Yes'}", "it has none"),
+        ("{question: 'Is it {x}?', answer: '{caption}'}", "no other place"),
+        ("{question: 3, answer: '{caption}'}", "should be a text"),
+    ):
+        file = tmp_path / "question.yaml"
+        file.write_text(content)
+        with pytest.raises(UserError, match=message):
+            asked(one_true, question=str(file))
+
+
+def test_settings_that_change_numbers_change_the_hash(one_true):
+    usual = asked(one_true)
+    changes = [
+        {"ties": "hit"}, {"groups": GROUPS}, {"at_least": 2}, {"drop": ["swap_obj"]},
+        {"tags": ["tag"]}, {"blind": "zoo:language/causal"}, {"question": "vqascore"},
+    ]  # fmt: skip
+    hashes = {usual.data_hash, *(asked(one_true, **one).data_hash for one in changes)}
+    assert len(hashes) == len(changes) + 1
+    assert asked(one_true, batch_size=3).data_hash == usual.data_hash
+    assert isinstance(usual, Benchmark)
+
+
+def test_rows_are_asked_in_whole_sets(encoder, one_true):
+    some = np.flatnonzero(np.asarray(one_true.sets) < 4)
+    whole = rows(asked(one_true).run(encoder))
+    found = rows(asked(one_true).ask(one_true, some[::-1]).run(encoder))
+    assert list(found) == [f"item-{n}_0" for n in range(4)]
+    for key, item in found.items():
+        assert item["text 0"] == pytest.approx(whole[key]["text 0"], abs=1e-6)
+
+
+def test_a_copy_of_the_node_is_opened(one_true, encoder):
+    node = CaptionChoice("folder", blind=None)
+    opened = replace(node, name="x").ask(one_true)
+    assert opened.run(encoder).outcomes[0].benchmark == "x"

@@ -1,0 +1,251 @@
+"""Which classes a labelled folder has and what prompts call them; laid out by hand."""
+
+from __future__ import annotations
+
+import io
+import re
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from cfaug.core.errors import UserError
+from cfaug.data.index import open_index
+from cfaug.evaluation.classification import Classes, Classification
+from cfaug.evaluation.context import EvaluationContext
+from cfaug.evaluation.suites import HeldOut
+from cfaug.evaluation.zero_shot import ZeroShotClassifier
+from cfaug.models.specs import HFClip
+from tests.data.making import noise_image, write_tar
+
+CLASSES = ["ball", "cube", "star", "cone", "ring", "kite"]
+
+
+@pytest.fixture
+def context(tmp_path):
+    return EvaluationContext(
+        open=lambda name: open_index(name, tmp_path / "index"), has_world=False, held_out=tuple
+    )
+
+
+def class_folder(folder, labels):
+    for i, label in enumerate(labels):
+        (folder / label).mkdir(parents=True)
+        (folder / label / "a.png").write_bytes(noise_image(i))
+    return folder
+
+
+def asked(context, folder, **options):
+    [benchmark] = Classification(str(folder), **options).open(context)
+    return benchmark
+
+
+def names(context, folder, **options):
+    return asked(context, folder, **options).class_names
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        (("001.polar_bear", "046.computer-monitor", "251.airplanes-101"),
+         ["polar bear", "computer monitor", "airplanes"]),
+        (("n01440764", "n04356056"), ["tench", "sunglasses"]),
+        (("BACKGROUND_Google", "Faces", "ant"), ["background", "off-center face", "ant"]),
+        (("apple_pie", "x-ray"), ["apple pie", "x-ray"]),
+    ],
+)  # fmt: skip
+def test_released_labels_are_asked_for_by_name(context, tmp_path, labels, said):
+    assert names(context, class_folder(tmp_path / "set", labels)) == said
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [("n99999999", "n01440764"), ("0", "1"), ("0.0", "1.0"), ("00000", "00001"), ("-1", "1e3")],
+)
+def test_a_number_is_never_asked_for(context, tmp_path, labels):
+    """N6: classification refused ``0`` and took ``0.0``."""
+    folder = class_folder(tmp_path / "set", labels)
+    with pytest.raises(UserError, match=r"not (by )?names to ask for: put a classnames\.txt"):
+        names(context, folder)
+    (folder / "classnames.txt").write_text("hen\ncock\n")
+    assert names(context, folder) == ["hen", "cock"]
+
+
+def test_held_out_and_prompted_numbers_are_refused_too(context, tmp_path):
+    """N6: the other places where prompts are made: a run's held-out classes, and stress tests."""
+    index = open_index(class_folder(tmp_path / "set", ("0.0", "1.0")), tmp_path / "index")
+    held = replace(context, held_out=lambda: (index, np.arange(2)))
+    with pytest.raises(UserError, match=r"2 classes are called by numbers \(0\.0, 1\.0\)"):
+        HeldOut().open(held)
+    with pytest.raises(UserError, match=r"2 classes are called by numbers \(0, 1\)"):
+        ZeroShotClassifier(HFClip("zoo:clip-0").load(), Classes(["0", "1"], ["0", "1"], ["{c}"]))
+
+
+def test_a_number_among_names_is_a_name(context, tmp_path):
+    """N6: only numbers alone say nothing; 7 up is a drink, and so is 7."""
+    assert names(context, class_folder(tmp_path / "set", ("7", "cola"))) == ["7", "cola"]
+
+
+def test_the_order_of_numbered_labels_is_said(context, tmp_path, capsys):
+    """N6: names for 0, 1, 2, ..., 10 would be given to 0, 1, 10, 2, ... without a word."""
+    numbers = [str(number) for number in range(11)]
+    folder = class_folder(tmp_path / "set", numbers)
+    (folder / "classnames.txt").write_text("".join(f"name {n}\n" for n in numbers))
+    names(context, folder)
+    assert "its lines name the labels in this order: 0, 1, 10, 2, 3" in capsys.readouterr().err
+    few = class_folder(tmp_path / "few", numbers[:3])
+    (few / "classnames.txt").write_text("a\nb\nc\n")
+    names(context, few)
+    assert "in this order" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        (("cat", "Cat", "dog"), "'Cat' and 'cat'"),
+        (("polar_bear", "polar bear"), "'polar bear' and 'polar bear'"),
+        (("cat", "dog"), None),
+    ],
+)
+def test_classes_with_one_prompt_are_said(context, tmp_path, capsys, labels, said):
+    """N35: each image of ``cat`` and of ``Cat`` counted half, without a word."""
+    names(context, class_folder(tmp_path / str(len(labels)) / "set", labels))
+    err = capsys.readouterr().err
+    assert ("classes with one prompt" in err) is (said is not None)
+    assert said is None or said in err
+
+
+def test_one_class_cannot_be_told_from_others(context, tmp_path):
+    with pytest.raises(UserError, match="all of one class, 'dog'"):
+        names(context, class_folder(tmp_path / "set", ("dog",)))
+    captioned = {}
+    for i in range(2):  # a source like any other to train on, but no classification
+        image = noise_image(i, kind="JPEG")
+        captioned |= {f"{i}.jpg": image, f"{i}.txt": b"a dog runs", f"{i}.cls": b"dog"}
+    write_tar(tmp_path / "tars" / "00000.tar", captioned)
+    with pytest.raises(UserError, match="every image is of the class 'dog'"):
+        names(context, tmp_path / "tars")
+
+
+def test_a_file_names_classes_by_their_words_or_in_their_order(context, tmp_path):
+    folder = class_folder(tmp_path / "set", ("001.polar_bear", "n02"))
+    own, beside = tmp_path / "names.txt", tmp_path / "classnames.txt"
+    own.write_text("ice bear\nhen\n", encoding="utf-8-sig")
+    assert names(context, folder, classes=str(own)) == ["ice bear", "hen"]
+    beside.write_text("n02\nunseen\nPolar bear\n")
+    benchmark = asked(context, folder)
+    assert benchmark.class_names == ["n02", "unseen", "Polar bear"]
+    assert benchmark._labels.tolist() == [2, 0]
+    beside.write_text("just one\n")
+    with pytest.raises(UserError, match=r"1 class names and .* 2 labels"):
+        names(context, folder)
+    beside.write_text("\n")
+    with pytest.raises(UserError, match="is empty"):
+        names(context, folder)
+
+
+def test_a_file_in_another_order_is_refused(context, tmp_path):
+    folder = class_folder(tmp_path / "set", ("bird", "cat", "dog"))
+    (folder / "classnames.txt").write_text("dog\ncat\nfowl\n")
+    with pytest.raises(UserError, match="'dog' stands where 'bird' belongs"):
+        names(context, folder)
+
+
+@pytest.mark.parametrize(
+    ("templates", "said"),
+    [(["a {c}", "a {}"], "'a {}' has no {c}"), ([], "is empty"),
+     ([3], "templates[0]=3 should be a text"),
+     ("a photo", "'a photo' has no"), ("folder", "no zeroshot_class")],
+)  # fmt: skip
+def test_a_template_without_a_place_for_the_class_is_refused(context, tmp_path, templates, said):
+    folder = class_folder(tmp_path / "set", ("cat", "dog"))
+    with pytest.raises(UserError, match=re.escape(said)):
+        asked(context, folder, templates=templates)
+
+
+def test_of_several_splits_the_test_is_asked(context, tmp_path):
+    for split in ("train", "val"):
+        class_folder(tmp_path / "set" / split, ("n01440764", "n04356056"))
+    flat = tmp_path / "set/test"
+    flat.mkdir()
+    (flat / "a.png").write_bytes(noise_image(1))
+    assert asked(context, tmp_path / "set")._index.source == str(tmp_path / "set/val")
+
+
+def webdataset(folder: Path, numbers, image=noise_image, extension="png"):
+    (folder / "test").mkdir(parents=True)
+    (folder / "test/nshards.txt").write_text("1")
+    with tarfile.open(folder / "test/0.tar", "w") as tar:
+        for i, number in enumerate(numbers):
+            for name, data in ((f"s{i}.{extension}", image(i)), (f"s{i}.cls", b"%d" % number)):
+                about = tarfile.TarInfo(name)
+                about.size = len(data)
+                tar.addfile(about, io.BytesIO(data))
+
+
+def test_two_classes_of_one_name_stay_two(context, tmp_path):
+    webdataset(tmp_path / "set", [1, 2, 0, 2])
+    (tmp_path / "set/classnames.txt").write_text("cat\nsunglasses\nsunglasses\n")
+    benchmark = asked(context, tmp_path / "set")
+    assert benchmark.class_names == ["cat", "sunglasses", "sunglasses"]
+    assert benchmark._labels.tolist() == [1, 2, 0, 2]
+    (tmp_path / "set/classnames.txt").write_text("cat\nsunglass\nsunglasses\n")
+    assert asked(context, tmp_path / "set").class_names == ["cat", "sunglass", "sunglasses"]
+
+
+MODES = ("RGB", "L", "P", "RGBA", "LA", "1", "CMYK")
+SIZES = ((40, 32), (1, 1), (9, 64), (32, 32))
+
+
+def odd_image(number):
+    mode, size = MODES[number % len(MODES)], SIZES[number % len(SIZES)]
+    pixels = np.random.default_rng(number).integers(0, 256, (*size, 3), np.uint8)
+    buffer = io.BytesIO()
+    exif = Image.Exif()
+    exif[274] = number % 8 + 1  # turned; nobody who evaluates CLIP turns it back
+    image = Image.fromarray(pixels).convert(mode)
+    image.save(buffer, "TIFF" if mode == "CMYK" else "PNG", exif=exif)
+    return buffer.getvalue()
+
+
+def test_accuracy_is_the_slow_obvious_one_on_images_of_every_mode(context, tmp_path):
+    truth = np.arange(56) % 6
+    webdataset(tmp_path / "set", truth, odd_image)
+    templates = ["a photo of a {c}.", "a red {c}"]
+    for name, lines in (("classnames", CLASSES), ("zeroshot_classification_templates", templates)):
+        (tmp_path / f"set/{name}.txt").write_text("\n".join(lines))
+    encoder = HFClip("zoo:clip-0").load().eval()
+
+    def unit(vectors):
+        return vectors / vectors.norm(dim=-1, keepdim=True)
+
+    with torch.inference_mode():
+        classes = torch.stack(
+            [
+                unit(unit(encoder.encode_text(encoder.tokenize(prompts))).mean(0))
+                for prompts in ([t.format(c=name) for t in templates] for name in CLASSES)
+            ]
+        )
+        images = torch.stack(
+            [
+                torch.from_numpy(
+                    encoder.transform(Image.open(io.BytesIO(odd_image(i))).convert("RGB")).copy()
+                )
+                for i in range(len(truth))
+            ]
+        )
+        order = (unit(encoder.encode_image(images)) @ classes.T).argsort(dim=1, descending=True)
+    right = order.numpy() == truth[:, None]
+    found = asked(context, tmp_path / "set", templates="folder").run(encoder)
+    assert {one.metric: one.value for one in found.outcomes} == pytest.approx(
+        {
+            "acc1": right[:, 0].mean(),
+            "acc5": right[:, :5].any(1).mean(),
+            "mean_per_class_recall": np.mean([right[truth == c, 0].mean() for c in range(6)]),
+        }
+    )
+    assert 0 < right[:, 0].mean() < 1

@@ -1,0 +1,157 @@
+"""Clusters of edits: class by class, named by the nearest, and the page that shows them."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from cfaug.core.errors import UserError
+from cfaug.data.shards.shards import write_shards
+from cfaug.lance.edit_clusters import EditClusters
+from cfaug.lance.edit_groups import cluster_edits, difference_features
+from cfaug.lance.stress import Stress
+from cfaug.lance.stress_items import CENTRE, GROUP, StressItems
+from cfaug.models.specs import HFClip
+from cfaug.models.task_specs import ImageClassification
+from cfaug.report.items import Items, write_items
+from tests.evaluation.joined import joined_sets, random_sets
+from tests.evaluation.test_stress import opener
+from tests.models import tiny
+from tests.report.stress_example import stress_items
+
+WORDS = ("on the beach", "in the snow", "at night", "red", "blue", "photo", "sketch", "")
+
+
+class Embedder:
+    """Says the same of a text every time; a word's letters count."""
+
+    def __init__(self, zero: str | None = None) -> None:
+        self.zero = zero
+
+    def encode(self, texts):
+        counts = np.array([[text.count(letter) for letter in "abeghinorst"] for text in texts])
+        found = np.concatenate([counts, np.ones((len(texts), 1))], axis=1)
+        return found * np.array([[text != self.zero] for text in texts])
+
+    def describe(self):
+        return {"sentence_encoder": "letters"}
+
+
+def embed(text: str) -> np.ndarray:
+    return Embedder().encode([text])[0]
+
+
+@pytest.mark.parametrize("unit", ["word", "caption"])
+@pytest.mark.parametrize("feature", ["abs_diff", "signed_diff"])
+def test_clusters_are_those_of_each_class_by_itself(unit, feature):
+    one = stress_items(sets=("edited", "random"))
+    found = EditClusters(Embedder(), feature, unit, clusters=2).columns(one.items.columns)
+    before, after = {"word": ("before", "after"), "caption": ("text_before", "text")}[unit]
+    seen: set[int] = set()
+    for part in ("edited", "random"):
+        for label in ("ball", "cube", "star"):
+            rows = [r for r in one.rows(part) if one.texts("class")[r] == label]
+            features = difference_features(
+                [embed(one.texts(before)[r]) for r in rows],
+                [embed(one.texts(after)[r]) for r in rows], feature,
+            )  # fmt: skip
+            wanted = cluster_edits(features, 2)
+            groups = found[GROUP][rows]
+            assert len(set(groups.tolist())) == 2
+            assert seen.isdisjoint(groups.tolist())
+            seen |= set(groups.tolist())
+            assert ((groups[:, None] == groups) == (wanted.groups[:, None] == wanted.groups)).all()
+            assert [r for r in rows if found[CENTRE][r]] == sorted(rows[i] for i in wanted.names)
+    others = [r for r in range(len(one)) if r not in {*one.rows("edited"), *one.rows("random")}]
+    assert (found[GROUP][others] == -1).all()
+    assert not found[CENTRE][others].any()
+
+
+def test_settings_that_cannot_be_are_refused():
+    for change, said in (
+        ({"feature": "l1"}, "feature=l1: choose from abs_diff, signed_diff"),
+        ({"unit": "letter"}, "clusters.unit=letter: choose from word, caption"),
+        ({"clusters": 0}, "clusters=0"),
+    ):
+        with pytest.raises(UserError, match=said):
+            EditClusters(Embedder(), **change)
+    with pytest.raises(UserError, match=r"encoder cannot be used here.*zero vector"):
+        EditClusters(Embedder(zero="blue")).columns(stress_items().items.columns)
+
+
+def test_a_benchmark_with_clusters_is_another_test(tmp_path):
+    write_shards(joined_sets(), tmp_path / "lance")
+    hashes = set()
+    for clusters in (None, EditClusters(Embedder()), EditClusters(Embedder(), clusters=3)):
+        (opened,) = Stress(str(tmp_path / "lance"), clusters=clusters).open(opener(tmp_path))
+        hashes.add(opened.data_hash)
+    assert len(hashes) == 3
+
+
+def page_of(file):
+    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>',
+                          file.read_text(), re.DOTALL)  # fmt: skip
+    return json.loads(found)
+
+
+@pytest.fixture(scope="module")
+def tested(tmp_path_factory):
+    """A run's folder with the items of a tiny classifier, clustered by a tiny CLIP's text tower."""
+    root = tmp_path_factory.mktemp("stress")
+    write_shards(joined_sets(), root / "lance")
+    write_shards(random_sets(), root / "lance_r")
+    clusters = EditClusters(HFClip(str(tiny.save_clip(root / "clip"))), clusters=2)
+    node = Stress(str(root / "lance"), random=str(root / "lance_r"), clusters=clusters,
+                  name="own", apply=["apply", "{after}", "{label}"])  # fmt: skip
+    (benchmark,) = node.open(opener(root))
+    classifier = ImageClassification(str(tiny.save_classifier(root / "net"))).load()
+    found = benchmark.run(classifier)
+    folder = root / "runs" / "weights" / "net" / "seed=0"
+    write_items(folder, Items(benchmark.name, "w", benchmark.data_hash, found.items))
+    return benchmark, folder, found
+
+
+def test_the_page_of_a_benchmark_shows_its_edits(tested):
+    benchmark, folder, found = tested
+    file = benchmark.write_page(folder, "net")
+    assert file == folder / "stress.html"
+    page = page_of(file)
+    edits = [name for name, part in zip(found.items["item"], found.items["set"], strict=True)
+             if part in ("edited", "random")]  # fmt: skip
+    assert sorted(pair["i"] for pair in page["pairs"]) == sorted(edits)
+    insights = page["insights"][0]["edited"]
+    assert insights
+    assert insights[0]["x"].startswith("apply ")
+    assert not (folder.parents[1] / "stress.html").exists()
+
+
+def test_models_of_one_experiment_stand_side_by_side(tested, capsys):
+    benchmark, folder, found = tested
+    other = folder.parents[1] / "other" / "seed=0"
+    write_items(other, Items(benchmark.name, "v", benchmark.data_hash, found.items))
+    asked_else = folder.parents[1] / "else" / "seed=0"
+    write_items(asked_else, Items(benchmark.name, "v", "another test", found.items))
+    damaged = folder.parents[1] / "damaged" / "seed=0" / "items"
+    damaged.mkdir(parents=True)
+    (damaged / "own_stress.parquet").write_text("no parquet")
+    benchmark.write_page(folder, "net")
+    page = page_of(folder.parents[1] / "stress.html")
+    assert page["models"] == ["net", "other"]
+    assert all(len(pair["m"]) == 2 for pair in page["pairs"])
+    assert "own_stress.parquet cannot be read" in capsys.readouterr().err
+    assert page_of(folder / "stress.html")["models"] == ["net"]
+
+
+def test_what_is_read_back_has_the_clusters(tested):
+    from cfaug.report.items import read_items
+
+    _, folder, _ = tested
+    one = StressItems("net", read_items(folder, "own_stress"))
+    assert one.is_clustered
+    for found in one.insights():
+        labels = {one.texts("class")[row] for row in found.effect.rows}
+        assert labels == {found.label}
+        assert bool(one.items.columns[CENTRE][found.named_by])

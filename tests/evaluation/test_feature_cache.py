@@ -1,0 +1,170 @@
+"""Embeddings kept on disk: equal to computed ones, computed once, safe to delete."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cfaug.core.errors import UserError
+from cfaug.data.index import open_index
+from cfaug.evaluation.cached_model import CachedEncoder, model_key, prune
+from cfaug.evaluation.embed import Pixels, embed_images, embed_texts
+from cfaug.evaluation.feature_cache import Features, image_keys, recall_or_compute, text_keys
+from cfaug.evaluation.retrieval import Retrieval
+from cfaug.models.specs import HFClip
+
+LIMIT = 2**30
+
+
+@pytest.fixture
+def index(opened):
+    return opened["ood_pairs"]
+
+
+def remembering(encoder, root):
+    def load():
+        if encoder is None:
+            raise AssertionError("loaded")
+        return encoder
+
+    return CachedEncoder(load, "w", "settings", root, LIMIT)
+
+
+def test_kept_embeddings_equal_computed_ones_and_are_computed_once(encoder, index, tmp_path):
+    texts = [index.text(row) for row in range(len(index))]
+    pixels = Pixels(index, np.arange(len(index)))
+    plain = embed_images(encoder, pixels, 5), embed_texts(encoder, texts, 5)
+    first = remembering(encoder, tmp_path)
+    assert (embed_images(first, pixels, 5) == plain[0]).all()
+    assert (embed_texts(first, texts, 5) == plain[1]).all()
+    again = remembering(None, tmp_path)
+    assert (embed_images(again, pixels, 5) == plain[0]).all()
+    some = Pixels(index, np.array([7, 2, 7]))
+    assert (embed_images(again, some, 5) == plain[0][[7, 2, 7]]).all()
+    assert (embed_texts(again, texts[3:5] * 2, 5) == plain[1][[3, 4, 3, 4]]).all()
+    with pytest.raises(AssertionError, match="loaded"):
+        embed_texts(again, ["something else"], 5)
+
+
+def test_a_benchmark_says_the_same_with_and_without(encoder, index, tmp_path):
+    benchmark = Retrieval(name="r", batch_size=5).ask(index)
+    plain = benchmark.run(encoder).outcomes
+    for _ in range(2):
+        assert benchmark.run(remembering(encoder, tmp_path)).outcomes == plain
+    assert benchmark.run(remembering(None, tmp_path)).outcomes == plain
+    for pointer in tmp_path.glob("*.json"):
+        pointer.write_text("{")
+    with pytest.raises(AssertionError, match="loaded"):
+        remembering(None, tmp_path)
+
+
+def test_equal_images_of_other_sources_are_the_same_image(index, tmp_path):
+    folder = tmp_path / "copy"
+    folder.mkdir()
+    lines = []
+    for row in (4, 1):
+        (folder / f"{row}.png").write_bytes(index.read_image(row))
+        lines.append(json.dumps({"image": f"{row}.png", "caption": "a"}))
+    (folder / "captions.jsonl").write_text("\n".join(lines))
+    copy = open_index(folder, tmp_path / "index")
+    wanted = image_keys(index, np.array([4, 1]))
+    assert image_keys(copy, np.arange(2)) == wanted
+    assert wanted[0] == hashlib.blake2b(index.read_image(4), digest_size=16).digest()
+    assert len(set(image_keys(index, np.arange(len(index))))) == len(index)
+
+
+def test_another_model_is_another_folder(encoder):
+    key = model_key(encoder, "w", "s")
+    assert key == model_key(encoder, "w", "s")
+    assert key != model_key(encoder, "v", "s")
+    assert key != model_key(encoder, "w", "another activation")
+    shorter = HFClip("zoo:clip-0", max_length=6).load()
+    assert key != model_key(shorter, "w", "s")
+    shorter.transform = replace(shorter.transform, resample="bilinear")
+    assert model_key(shorter, "w", "s") != model_key(
+        HFClip("zoo:clip-0", max_length=6).load(), "w", "s"
+    )
+
+
+def test_settings_are_known_without_loading(tmp_path):
+    import shutil
+
+    from cfaug.core.weights import resolve
+    from cfaug.models.specs import OpenClip
+
+    folder = tmp_path / "model"
+    shutil.copytree(resolve("zoo:clip-0"), folder)
+    same, spec = HFClip("zoo:clip-0"), HFClip(str(folder))
+    assert spec.settings_hash() == same.settings_hash()
+    assert spec.settings_hash() != replace(spec, max_length=5).settings_hash()
+    tokenizer = folder / "tokenizer_config.json"
+    tokenizer.write_text(tokenizer.read_text() + "\n")
+    assert spec.settings_hash() != same.settings_hash()
+    assert spec.weights_hash() == same.weights_hash()
+    plain = OpenClip("ViT-B-32", "openai")
+    local = OpenClip(f"local-dir:{folder}")
+    assert len({plain.settings_hash(), local.settings_hash(), spec.settings_hash()}) == 3
+
+
+def test_what_is_deleted_or_damaged_is_computed_again(tmp_path):
+    rng = np.random.default_rng(0)
+    keys, vectors = text_keys(["a", "b", "c"]), rng.normal(size=(3, 4)).astype(np.float32)
+    features = Features(tmp_path, "text")
+    features.add(keys[:2], vectors[:2])
+    features.add(keys[2:], vectors[2:])
+    assert Features(tmp_path, "image").missing(keys) == [0, 1, 2]
+    assert (Features(tmp_path, "text").get(keys[::-1]) == vectors[::-1]).all()
+    first, second = sorted(tmp_path.glob("text-*.npy"))
+    first.unlink()
+    assert (features.get(keys) == vectors).all()  # another process may have pruned it
+    assert len(Features(tmp_path, "text").missing([*keys, *keys])) in (1, 2)
+    second.unlink()
+    assert Features(tmp_path, "text").missing(keys) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("harm", ["cut", "empty", "pickle", *range(0, 192, 16)])
+def test_what_is_damaged_is_said_once_and_computed_again(tmp_path, capsys, harm):
+    rng = np.random.default_rng(0)
+    keys, vectors = text_keys(["a", "b"]), rng.normal(size=(2, 4)).astype(np.float32)
+    Features(tmp_path, "text").add(keys, vectors)
+    [file] = tmp_path.glob("text-*.npy")
+    content = file.read_bytes()
+    if isinstance(harm, int):
+        content = content[:harm] + bytes([content[harm] ^ 1]) + content[harm + 1 :]
+    else:
+        content = {"cut": content[:-3], "empty": b"", "pickle": b"\x80\x04."}[harm]
+    file.write_bytes(content)
+
+    def compute(missing):
+        assert missing == [0, 1]
+        yield vectors
+
+    assert capsys.readouterr().err == ""
+    assert np.array_equal(recall_or_compute(Features(tmp_path, "text"), keys, compute), vectors)
+    said = capsys.readouterr().err
+    assert said == f"1 of the files in {tmp_path} are damaged: the contents are recomputed\n"
+    assert Features(tmp_path, "text").missing(keys) == []
+    assert capsys.readouterr().err == ""
+
+
+def test_the_least_recently_used_model_goes_first(tmp_path):
+    import os
+
+    for age, name in enumerate(("new", "middle", "old")):
+        Features(tmp_path / name, "text").add(text_keys(["a"]), np.ones((1, 250), np.float32))
+        os.utime(tmp_path / name, (10**9 - age, 10**9 - age))
+    prune(tmp_path, 2500, keep=tmp_path / "old")
+    assert {p.name for p in tmp_path.iterdir()} == {"new", "old"}
+    prune(tmp_path, 0, keep=tmp_path / "old")
+    assert {p.name for p in tmp_path.iterdir()} == {"old"}
+    prune(tmp_path / "nowhere", 0, keep=tmp_path)
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="feature_cache=0"):
+        Features(tmp_path / "file" / "model", "text").add(text_keys(["a"]), np.ones((1, 2)))

@@ -1,0 +1,394 @@
+"""The insertion benchmark against one text at a time, and against the released notebook's ranks."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from cfaug.core.errors import UserError
+from cfaug.core.pixels import decode_image
+from cfaug.core.protocols import Benchmark, NoModel
+from cfaug.core.types import Edit
+from cfaug.data.index import open_index
+from cfaug.data.shards.shards import read_sets, write_shards
+from cfaug.evaluation.cached_model import CachedEncoder
+from cfaug.evaluation.context import EvaluationContext
+from cfaug.report.items import Items
+from cfaug.xmai.insertion import Insertion
+from cfaug.xmai.insertion_ranks import Embedded, make_batches, rank_in_batches, rank_in_gallery
+from cfaug.xmai.text_overlap import TextOverlap
+from cfaug.xmai.text_overlap_metrics import bleu4, inserted_words
+from cfaug.xmai.text_pair_items import InsertionItems, OverlapItems
+from tests.evaluation.joined import picture
+from tests.evaluation.test_label_check import answers_file
+from tests.evaluation.test_text_pairs import edited, proposal
+from tests.evaluation.text_sets import text_set
+
+WORDS = {"xmai": "small green", "eda": "cat"}
+
+
+def scored(number, word, kind):
+    """Every second changed text of one method is false of its photo."""
+    scores = {"truth_0": 1.0, "truth_1": float(number % 2)} if kind == "xmai" else {}
+    return text_set(number, word if number != 3 else "", kind, scores=scores)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    place = tmp_path_factory.mktemp("insertion")
+    for kind, word in WORDS.items():
+        write_shards([scored(n, word, kind) for n in range(8)], place / kind)
+    return place
+
+
+def context(root):
+    return EvaluationContext(
+        open=lambda name: open_index(name, root / "index"), has_world=False, held_out=lambda: None
+    )
+
+
+def ask(root, **settings):
+    settings = {"data": {kind: str(root / kind) for kind in WORDS}, "synonyms": None} | settings
+    (opened,) = Insertion(**settings).open(context(root))
+    return opened
+
+
+@pytest.fixture(scope="module")
+def found(root, encoder):
+    return ask(root).run(encoder)
+
+
+def rows(evaluation):
+    names = list(evaluation.items)
+    values = zip(*(evaluation.items[name] for name in names), strict=True)
+    return {row[0]: dict(zip(names, row, strict=True)) for row in values}
+
+
+def embed(encoder, text=None, image=None):
+    """One text or image by itself, of unit length."""
+    with torch.inference_mode():
+        if text is not None:
+            found = encoder.encode_text(encoder.tokenize([text]))[0]
+        else:
+            pixels = encoder.transform(decode_image(image, "it"))[None].copy()
+            found = encoder.encode_image(torch.from_numpy(pixels))[0]
+    found = found.double().numpy()
+    return found / np.linalg.norm(found)
+
+
+def test_every_item_is_what_one_text_at_a_time_gives(root, found, encoder):
+    items, seen = rows(found), set()
+    for kind in WORDS:
+        sets = list(read_sets(root / kind))
+        photos = {one.group: embed(encoder, image=one.images["0"]) for one in sets}
+        for number, one in enumerate(sets):
+            row = items[f"{kind}/{one.key}"]
+            seen.add(row["item"])
+            texts = [member.text for member in one.members]
+            said = [embed(encoder, f"This is {text}") for text in texts]
+            own = photos[one.group]
+            ranks = [1 + sum(t @ p > t @ own + 1e-9 for p in photos.values()) for t in said]
+            assert [row["rank_original"], row["rank"]] == ranks
+            assert [row["mrr_original"], row["mrr"]] == pytest.approx([1 / r for r in ranks])
+            assert row["mrr_drop"] == row["mrr_original"] - row["mrr"]
+            assert row["similarity_text"] == pytest.approx(said[0] @ said[1], abs=1e-5)
+            assert row["similarity_image_original"] == pytest.approx(said[0] @ own, abs=1e-5)
+            assert row["similarity_image"] == pytest.approx(said[1] @ own, abs=1e-5)
+            assert row["bleu"] == bleu4(*texts)
+            assert row["inserted_words"] == len(inserted_words(*texts))
+            assert [row["text_before"], row["text"]] == texts
+            assert (row["method"], row["key"]) == (kind, one.key)
+            assert row["source"] == str(root / kind)
+            changed = number != 3
+            assert (row["changed"], row["kind"]) == (float(changed), kind if changed else None)
+            kept = "kept" if not changed or (kind == "xmai" and number % 2) else "unknown"
+            assert row["label_kept"] == ("changed" if kind == "xmai" and not number % 2 else kept)
+            # Eight texts are one batch, in which each photo is once: the same as among all.
+            assert row["mrr_batches"] == row["mrr"]
+    assert seen == set(items)
+    assert "meteor" not in found.items
+    assert any(row["mrr_drop"] for row in items.values())
+    InsertionItems("m", Items("insertion", "w", "d", found.items))  # has every column it needs
+
+
+def test_outcomes_are_means_of_items_by_method_and_of_kept_answers_alone(found):
+    items, told = list(rows(found).values()), set()
+    for one in found.outcomes:
+        chosen = [row for row in items if all(row[name] == one.by[name] for name in one.by)]
+        told.add((one.by["method"], one.by.get("label_kept")))
+        assert one.better == ("lower" if one.metric in ("mrr_drop", "mrr_drop_batches",
+                                                        "labels_changed", "labels_unknown")
+                              else "higher")  # fmt: skip
+        if one.metric.startswith("labels_"):
+            label = one.metric.removeprefix("labels_")
+            values = [row["label_kept"] == label for row in chosen]
+        elif one.metric == "inserted_words_sd":
+            assert one.value == pytest.approx(np.std([row["inserted_words"] for row in chosen]))
+            continue
+        else:
+            values = [row[one.metric] for row in chosen]
+        assert (one.value, one.n) == (pytest.approx(sum(values) / len(values)), len(values))
+    # Of the other method only the unchanged text is known to be kept, which says nothing.
+    assert told == {("xmai", None), ("xmai", "kept"), ("eda", None)}
+
+
+def notebook_mrr(similarities):
+    """The released notebook's function, one row at a time."""
+    total = []
+    for cap in range(len(similarities)):
+        ordered = np.sort(similarities[cap])[::-1]
+        total.append(1 / (np.where(ordered == similarities[cap][cap])[0][0] + 1))
+    return total
+
+
+def draw(sets=23, photos=9, kinds=3, seed=0):
+    rng = np.random.default_rng(seed)
+    texts = rng.normal(size=(kinds, sets, 6)).astype(np.float32)
+    images = rng.normal(size=(photos, 6)).astype(np.float32)
+    images[-1] = images[0]  # two photos that look the same
+    texts, images = (x / np.linalg.norm(x, axis=-1, keepdims=True) for x in (texts, images))
+    photo_of_set = np.r_[np.arange(photos), rng.integers(photos, size=sets - photos)]
+    return Embedded(texts, images, photo_of_set)
+
+
+def test_compat_code_ranks_as_the_released_notebook():
+    data = draw()
+    batches = make_batches("b", 23, 5, 0, "code")
+    ranks = rank_in_batches(data, batches)
+    order = np.random.RandomState(0).choice(23, 23, replace=False)  # pandas' sample(frac=1)
+    for start in range(0, 20, 5):
+        some = order[start : start + 5]
+        shown = data.photos[data.photo_of_set[some]]
+        for kind in range(3):
+            expected = notebook_mrr(data.texts[kind, some] @ shown.T)
+            assert ranks[kind, some] == pytest.approx(expected)
+    assert np.isnan(ranks[:, order[20:]]).all()
+    assert not np.isnan(ranks[:, order[:20]]).any()
+    # The mean over batches of equal size, which the notebook prints, is the mean over texts.
+
+
+def slow_ranks(data, places):
+    """Each photo once, ties by their mean, in plain Python."""
+    shown = sorted({int(data.photo_of_set[at]) for at in places})
+    found = np.empty((len(data.texts), len(places)))
+    for kind, texts in enumerate(data.texts):
+        for n, at in enumerate(places):
+            scores = {p: float(np.float64(texts[at]) @ np.float64(data.photos[p])) for p in shown}
+            own = scores[int(data.photo_of_set[at])]
+            above = sum(score > own + 1e-6 for score in scores.values())
+            equal = sum(abs(score - own) <= 1e-6 for score in scores.values())
+            found[kind, n] = sum(1 / (above + 1 + j) for j in range(equal)) / equal
+    return found
+
+
+def test_galleries_hold_each_photo_once_and_tie_by_their_mean():
+    data = draw()
+    reciprocal, ranks = rank_in_gallery(data)
+    assert reciprocal == pytest.approx(slow_ranks(data, range(23)))
+    assert ((ranks >= 1) & (ranks <= 9)).all()
+    batches = make_batches("b", 23, 6, 0, None)
+    found = rank_in_batches(data, batches)
+    for places in batches.places:
+        assert found[:, places] == pytest.approx(slow_ranks(data, places))
+
+
+@pytest.mark.parametrize(("sets", "size"), [(23, 5), (4, 10), (100, 7), (10, 10)])
+def test_batches_hold_every_set_once_and_are_of_nearly_one_size(sets, size, capsys):
+    batches = make_batches("b", sets, size, 0, None)
+    assert sorted(np.concatenate(batches.places).tolist()) == list(range(sets))
+    lengths = [len(one) for one in batches.places]
+    assert max(lengths) - min(lengths) <= 1
+    assert ("one batch holds all" in capsys.readouterr().err) == (sets < size)
+    again, other = (make_batches("b", sets, size, seed, None) for seed in (0, 1))
+    assert [one.tolist() for one in again.places] == [one.tolist() for one in batches.places]
+    assert [one.tolist() for one in other.places] != [one.tolist() for one in batches.places]
+
+
+class Counting:
+    """Counts the texts that an encoder is asked about."""
+
+    def __init__(self, encoder):
+        self.encoder, self.texts, self.images = encoder, [], 0
+
+    def __getattr__(self, name):
+        return getattr(self.encoder, name)
+
+    def tokenize(self, texts):
+        self.texts += texts
+        return self.encoder.tokenize(texts)
+
+    def encode_image(self, pixels):
+        self.images += len(pixels)
+        return self.encoder.encode_image(pixels)
+
+
+def test_every_text_and_photo_is_embedded_once_for_all_methods(root, encoder, found):
+    counting = Counting(encoder)
+    again = ask(root).run(counting)
+    # Four captions of their own (the sets repeat them), and what two methods made of them.
+    assert len(counting.texts) == len(set(counting.texts)) == 4 + 2 * 4
+    assert counting.images == 4
+    assert [one.value for one in again.outcomes] == [one.value for one in found.outcomes]
+
+
+def test_kept_embeddings_give_the_same_items(root, encoder, found, tmp_path):
+    def load():
+        return encoder
+
+    kept = CachedEncoder(load, "weights", "settings", tmp_path, 2**30)
+    for _ in range(2):
+        items = ask(root).run(kept).items
+        assert items["mrr"].tolist() == found.items["mrr"].tolist()
+        assert items["similarity_text"] == pytest.approx(found.items["similarity_text"])
+
+    def refuse():
+        raise AssertionError("the model is loaded although everything is kept")
+
+    # What must be known of the model lies beside the features.
+    ask(root).run(CachedEncoder(refuse, "weights", "settings", tmp_path, 2**30))
+
+
+class Letters:
+    """A sentence encoder that counts letters."""
+
+    def encode(self, texts):
+        found = np.array([[text.count(one) for one in "aeiour"] for text in texts], float)
+        return found / np.linalg.norm(found, axis=1, keepdims=True)
+
+    def describe(self):
+        return {"sentence_encoder": "letters"}
+
+
+def test_a_sentence_encoder_compares_the_texts_without_the_prefix(root, encoder):
+    items = rows(ask(root, sentence_encoder=Letters()).run(encoder)).values()
+    for row in items:
+        first, second = Letters().encode([row["text_before"], row["text"]])
+        assert row["similarity_text"] == pytest.approx(first @ second)
+
+
+def test_what_is_asked_is_part_of_the_hash(root, tmp_path):
+    file = answers_file(tmp_path / "labels.jsonl", [(0, 1, "a", "yes")])
+    asked = [
+        {}, {"prefix": ""}, {"pairs_per_batch": 4}, {"seed": 1}, {"compat": "code",
+        "pairs_per_batch": 4}, {"sentence_encoder": Letters()}, {"data": str(root / "eda")},
+        {"answers": {"eda": file}}, {"data": {"a": str(root / "xmai"), "b": str(root / "eda")}},
+    ]  # fmt: skip
+    hashes = [ask(root, **settings).data_hash for settings in asked]
+    assert len(set(hashes)) == len(asked)
+    assert ask(root, page=3, batch_size=2).data_hash == hashes[0]
+
+
+def test_people_s_answers_count_where_the_oracle_knows_nothing(root, tmp_path, encoder):
+    lines = [(n, 1, "a", "no" if n < 2 else "yes") for n in range(5)]
+    file = answers_file(tmp_path / "labels.jsonl", lines)
+    found = ask(root, answers={"eda": file}).run(encoder)
+    labels = {key: row["label_kept"] for key, row in rows(found).items() if key.startswith("eda")}
+    assert list(labels.values()) == ["changed"] * 2 + ["kept"] * 3 + ["unknown"] * 3
+    for data, answers, said in (
+        (None, file, r"is one file for 2 methods: give \{METHOD: FILE\}, with xmai, eda"),
+        (None, {"other": file}, "'other' is not a method: choose xmai, eda"),
+    ):
+        with pytest.raises(UserError, match=said):
+            ask(root, answers=answers, **({} if data is None else {"data": data}))
+    alone = ask(root, data=str(root / "eda"), answers=file)
+    assert alone.name == "eda_insertion"
+    assert alone.label_checks == {"eda": list(labels.values())}
+
+
+def test_names_and_methods(root):
+    assert ask(root).name == "insertion"
+    assert ask(root, name="mine").name == "mine_insertion"
+    listed = ask(root, data=[str(root / kind) for kind in WORDS])
+    assert list(listed.label_checks) == ["xmai", "eda"]
+    assert isinstance(listed, Benchmark)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"data": None}, "benchmark=insertion needs benchmark.data=FOLDER"),
+        ({"data": {}}, r"benchmark.data=\{\} is invalid: give FOLDER"),
+        ({"data": {"a": 3}}, r"data=\{a:3\} should be a text or a list of texts or"),
+        ({"compat": "paper"}, "compat=paper: choose from code, null"),
+        ({"pairs_per_batch": 1}, "pairs_per_batch=1 should be a whole number of at"),
+        ({"page": 0}, "page=0 should be a whole number of at least 1 or"),
+        ({"compat": "code"}, r"8 sets are fewer than benchmark.pairs_per_batch=1000: .*null"),
+    ],
+)
+def test_settings_that_are_invalid(root, settings, said):
+    with pytest.raises(UserError, match=said):
+        ask(root, **settings)
+
+
+def test_what_cannot_be_ranked_is_refused(tmp_path):
+    write_shards([text_set(0, "x"), text_set(1, "x")], tmp_path / "one_photo")
+    with pytest.raises(UserError, match="shows 1 photo: ranking needs 2 or more"):
+        ask(tmp_path, data=str(tmp_path / "one_photo"))
+    edit = Edit("eda", "", "big")
+    texts = edited(tmp_path / "texts", proposal(["a dog", "a big dog"], [None, edit], "c", "p"))
+    with pytest.raises(UserError, match=r"texts holds captions that were only edited, without ph"):
+        ask(tmp_path, data=str(texts))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="empty"):
+        ask(tmp_path, data=str(tmp_path / "empty"))
+
+
+def test_text_overlap_asks_no_model(root, tmp_path):
+    data = {kind: str(root / kind) for kind in WORDS}
+    (opened,) = TextOverlap(data=data, synonyms=None).open(context(root))
+    assert (opened.name, opened.needs) == ("text_overlap", NoModel)
+    found = opened.run(NoModel())
+    OverlapItems("m", Items("text_overlap", "w", "d", found.items))
+    told = {(one.metric, one.by["method"]): one.value for one in found.outcomes if len(one.by) == 1}
+    assert told["inserted_words", "xmai"] == pytest.approx(14 / 8)
+    assert told["changed", "eda"] == 7 / 8
+    assert told["novel", "eda"] == 5 / 8  # two captions speak of a cat already
+    assert told["inserted_words_sd", "xmai"] == pytest.approx(2 * math.sqrt(7) / 8)
+    file = tmp_path / "eda.csv"
+    file.write_text("image_id,original,modified\n7,a dog,a big dog\n7,a cat,\n")
+    (listed,) = TextOverlap(data=str(file), synonyms=None).open(context(root))
+    assert listed.name == "eda_text_overlap"
+    assert listed.run(NoModel()).items["bleu"].tolist() == [bleu4("a dog", "a big dog"), 0.0]
+    assert listed.data_hash != opened.data_hash
+
+
+def test_a_folder_without_wordnet_is_refused_whatever_the_texts(root, tmp_path):
+    (opened,) = TextOverlap(data=str(root / "xmai"), synonyms=str(tmp_path)).open(context(root))
+    with pytest.raises(UserError, match=r"WordNet is not on this machine.*wordnet-base"):
+        opened.run(NoModel())
+
+
+def test_texts_without_images_are_for_text_overlap(tmp_path):
+    file = tmp_path / "eda.csv"
+    file.write_text("image_id,original,modified\n7,a dog,a big dog\n8,a cat,a cat\n")
+    from cfaug.xmai.text_pairs import read_caption_list
+
+    with pytest.raises(UserError, match="has no images: ask benchmark=text_overlap about it"):
+        Insertion(name="m", synonyms=None).ask(read_caption_list("", file))
+
+
+def test_a_list_of_modified_captions_with_photos_is_asked_as_sets_are(tmp_path, encoder):
+    for number in (7, 8):
+        (tmp_path / f"{number:012d}.jpg").write_bytes(picture(1, number))
+    file = tmp_path / "eda.csv"
+    file.write_text("image_id,original,modified\n7,a dog,a big dog\n8,a cat,a cat\n")
+    opened = ask(tmp_path, data={"EDA": str(file)})
+    found = rows(opened.run(encoder))
+    assert opened.name == "eda_insertion"
+    assert [row["text"] for row in found.values()] == ["a big dog", "a cat"]
+    assert [row["method"] for row in found.values()] == ["EDA", "EDA"]
+    assert [row["changed"] for row in found.values()] == [1.0, 0.0]
+
+
+def test_sets_are_written_in_any_order(root, tmp_path, encoder, found):
+    """Methods are paired by the keys of their sets, whatever order their shards have."""
+    back = [scored(n, WORDS["eda"], "eda") for n in reversed(range(8))]
+    write_shards(back, tmp_path / "eda")
+    data = {"xmai": str(root / "xmai"), "eda": str(tmp_path / "eda")}
+    again = ask(root, data=data).run(encoder)
+    assert [one.value for one in again.outcomes] == pytest.approx(
+        [one.value for one in found.outcomes]
+    )

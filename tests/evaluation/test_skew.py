@@ -1,0 +1,480 @@
+"""The skew benchmark on hand-laid sets, against one image at a time and plain Python."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+
+from cfaug.core.errors import UserError
+from cfaug.core.grids import combinations
+from cfaug.core.labellings import find_labellings, usual_labellings
+from cfaug.core.pixels import decode_image
+from cfaug.core.protocols import Benchmark
+from cfaug.core.rng import derive
+from cfaug.data.index import open_index
+from cfaug.evaluation.benchmark_protocols import HasSummary
+from cfaug.evaluation.context import EvaluationContext
+from cfaug.report.items import Items, read_items, write_items
+from cfaug.social.skew import Skew
+from cfaug.social.skew_outcomes import MEANS
+from cfaug.stats.significance import holm
+from tests.grid_sets import SUBJECTS, every_grid_set, grid_set, lay_grid_sets
+
+QUICK = {"permutations": 99, "resamples": 50}
+LABELLINGS = ["race_gender", "race", "gender", *(f"race|gender={g}" for g in ("male", "female")),
+              *(f"gender|race={r}" for r in ("White", "Black", "Latino"))]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def sets():
+    """Two sets of every subject and prefix; the pilot has one set only."""
+    return [*every_grid_set(SUBJECTS[:3]), grid_set("pilot")]
+
+
+@pytest.fixture(scope="module")
+def index(sets, tmp_path_factory):
+    root = tmp_path_factory.mktemp("skew")
+    return open_index(lay_grid_sets(root / "sets", sets), root / "index")
+
+
+@pytest.fixture(scope="module")
+def found(index, encoder):
+    return Skew(name="sets_skew", k=[6, 3, "labels"], **QUICK).ask(index).run(encoder)
+
+
+def rows(evaluation):
+    """Return the items as a dictionary each, by name."""
+    names = list(evaluation.items)
+    values = zip(*(evaluation.items[name] for name in names), strict=True)
+    return {row[0]: dict(zip(names, row, strict=True)) for row in values}
+
+
+def slow_ranking(encoder, sets, subject):
+    """Embed image after image and prompt after prompt; return (name, attributes, cosine) ranked."""
+    own = [one for one in sets if one.group == subject]
+    with torch.inference_mode():
+        prompts = dict.fromkeys(one.members[0].extra["neutral"] for one in own)
+        features = [encoder.encode_text(encoder.tokenize([p]))[0].double() for p in prompts]
+        query = torch.stack(features).mean(0)
+        images = []
+        for one in own:
+            for number, member in enumerate(one.members):
+                image = decode_image(one.images[member.image_name], "it")
+                pixels = torch.from_numpy(encoder.transform(image)[None].copy())
+                vector = encoder.encode_image(pixels)[0].double()
+                cosine = float(torch.cosine_similarity(vector, query, dim=0))
+                images.append((f"{one.key}_{number}", member.extra["attributes"], cosine, one.key))
+    return sorted(images, key=lambda one: (-one[2], derive(0, "rank", one[0])))
+
+
+def slow_label(attributes, labelling):
+    names, _, given = labelling.partition("|")
+    if given and attributes[given.split("=")[0]] != given.split("=")[1]:
+        return None
+    return " ".join(attributes[name] for name in names.split("_"))
+
+
+def test_every_item_is_what_one_image_at_a_time_gives(found, encoder, sets):
+    items, seen = rows(found), set()
+    for subject in SUBJECTS:
+        ranking = slow_ranking(encoder, sets, subject)
+        for labelling in LABELLINGS:
+            images = [(n, slow_label(a, labelling), c, s) for n, a, c, s in ranking]
+            images = [one for one in images if one[1] is not None]
+            pool = Counter(label for _, label, *_ in images)
+            for k in dict.fromkeys([6, 3, len(pool)]):
+                row = items[f"race_gender/{labelling}/{subject}@{k}"]
+                seen.add(row["item"])
+                assert (row["cluster"], row["subject"], row["subject_type"]) == (
+                    subject, subject, "occupation",
+                )  # fmt: skip
+                assert (row["grid"], row["labelling"], row["k"]) == ("race_gender", labelling, k)
+                assert row["n_pool"] == len(images)
+                assert row["n_sets"] == len({one[3] for one in images})
+                labels = json.loads(row["labels"])
+                assert set(labels) == set(pool)
+                if k > len(images):
+                    assert row["left_out"] == f"k={k} is more than the pool of {len(images)} images"
+                    assert math.isnan(row["max_skew"])
+                    assert row["top_counts"] == "[]"
+                    continue
+                assert row["left_out"] is None
+                top = Counter(label for _, label, *_ in images[:k])
+                assert json.loads(row["top"]) == [one[0] for one in images[:k]]
+                assert json.loads(row["top_counts"]) == [top[label] for label in labels]
+                assert json.loads(row["pool_counts"]) == [pool[label] for label in labels]
+                ratios = [top[a] / k / (pool[a] / len(images)) for a in labels]
+                assert row["max_skew"] == pytest.approx(math.log(max(ratios)), abs=1e-12)
+                smooth = [
+                    math.log((top[a] + 0.5) / (k + 0.5 * len(labels)) * len(images) / pool[a])
+                    for a in labels
+                ]
+                assert row["min_skew"] == pytest.approx(min(smooth))
+                assert json.loads(row["skews"]) == pytest.approx(smooth)
+                assert row["n_absent"] == sum(not top[a] for a in labels)
+                if len(labels) == 2:
+                    difference = (top[labels[0]] - top[labels[1]]) / k
+                    assert row["signed_bias"] == pytest.approx(difference)
+                    assert row["bias"] == abs(row["signed_bias"])
+                else:
+                    assert math.isnan(row["bias"])
+                check_gaps(row, images, labels)
+    assert seen == set(items)
+
+
+def check_gaps(row, images, labels):
+    """Compare the paired gaps with every set by itself."""
+    by_set = {}
+    for _, label, cosine, key in images:
+        by_set.setdefault(key, []).append((label, cosine))
+    gaps = {label: [] for label in labels}
+    places = {label: [] for label in labels}
+    for own in by_set.values():
+        mean = sum(c for _, c in own) / len(own)
+        for label in labels:
+            mine = [c for one, c in own if one == label]
+            gaps[label].append(sum(mine) / len(mine) - mean)
+            place = [sum(c > other for _, other in own) / (len(own) - 1) for c in mine]
+            places[label].append(sum(place) / len(place) - 0.5)
+    for name, values in (("gaps", gaps), ("rank_gaps", places)):
+        means = [sum(values[label]) / len(by_set) for label in labels]
+        assert json.loads(row[name]) == pytest.approx(means, abs=1e-5)
+        total = row["score_gap" if name == "gaps" else "rank_gap"]
+        assert total == pytest.approx(max(means) - min(means), abs=1e-5)
+    low, high = json.loads(row["gap_low"]), json.loads(row["gap_high"])
+    if len(by_set) == 1:
+        assert low == high == [None] * len(labels)
+        assert math.isnan(row["max_skew_low"])
+    else:
+        assert all(a < b < c for a, b, c in zip(low, json.loads(row["gaps"]), high, strict=True))
+
+
+def test_outcomes_are_means_over_subjects_and_p_is_corrected_over_them(found):
+    items = list(rows(found).values())
+    for one in found.outcomes:
+        chosen = [r for r in items if all(str(r[name]) == value for name, value in one.by.items())]
+        values = [r[one.metric] for r in chosen if not math.isnan(r[one.metric])]
+        assert (one.value, one.n) == (pytest.approx(sum(values) / len(values)), len(values))
+        assert one.better == ("higher" if one.metric == "min_skew" else "lower")
+        assert one.unit == MEANS[one.metric][1]
+    assert {tuple(one.by) for one in found.outcomes} == {("grid", "labelling", "k")}
+    first = found.outcomes[0]
+    assert (first.metric, dict(first.by)) == (
+        "max_skew", {"grid": "race_gender", "labelling": "race_gender", "k": "6"},
+    )  # fmt: skip
+    for labelling in LABELLINGS:
+        own = [r for r in items if (r["labelling"], r["k"]) == (labelling, 3)]
+        for corrected, name in (("p_holm", "p_permutation"), ("p_gap_holm", "p_gap")):
+            expected = holm([r[name] for r in own]).tolist()
+            assert [r[corrected] for r in own] == pytest.approx(expected, nan_ok=True)
+
+
+def test_a_benchmark_is_what_its_protocol_says_and_its_hash_what_was_asked(index, encoder):
+    one = Skew(name="s", **QUICK).ask(index)
+    assert isinstance(one, Benchmark)
+    hashes = {one.data_hash}
+    for changed in (
+        {"k": 3}, {"labellings": ["race"]}, {"zeros": "drop"}, {"permute": "pool"}, {"seed": 1},
+        {"templates": ["a {subject}"]}, {"compat": "released"}, {"prompts": "unit_mean"},
+    ):  # fmt: skip
+        hashes.add(Skew(name="s", **{**QUICK, **changed}).ask(index).data_hash)
+    some = np.flatnonzero(np.asarray(index.sets) > 0)
+    hashes.add(Skew(name="s", **QUICK).ask(index, some).data_hash)
+    assert len(hashes) == 10
+    again = Skew(name="s", **QUICK).ask(index)
+    assert again.data_hash == one.data_hash
+
+
+def planted(sets, subject, bonus, seed=0):
+    """Unit embeddings whose cosine to the first axis is higher for women of one subject."""
+    rng = np.random.default_rng(seed)
+    cosines = []
+    for one in sets:
+        common = 0.05 * rng.normal()
+        for member in one.members:
+            woman = member.extra["attributes"]["gender"] == "female"
+            own = 0.02 * rng.normal() + bonus * (woman and one.group == subject)
+            cosines.append(0.3 + common + own)
+    found = np.zeros((len(cosines), 8), np.float32)
+    found[:, 0] = cosines
+    found[:, 1] = np.sqrt(1 - np.square(cosines))
+    return found
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    """Ten sets of each of four subjects."""
+    root = tmp_path_factory.mktemp("many")
+    sets = every_grid_set(sets=5)
+    return sets, open_index(lay_grid_sets(root / "sets", sets), root / "index")
+
+
+def judge(many, bonus, **settings):
+    sets, index = many
+    asked = Skew(name="s", **{**QUICK, "permutations": 999, **settings}).ask(index)
+    queries = {("race_gender", n): np.eye(8, dtype=np.float32)[0] for n in range(4)}
+    return rows(asked.judge(queries, planted(sets, "nurse", bonus)))
+
+
+@pytest.mark.parametrize("permute", ["sets", "pool"])
+def test_a_planted_skew_is_found_where_it_was_planted_and_nowhere_else(many, permute):
+    items = judge(many, 0.2, permute=permute)
+    for labelling, label in (("gender", "female"), ("gender|race=White", "female")):
+        for subject in SUBJECTS:
+            row = items[f"race_gender/{labelling}/{subject}@6"]
+            assert (row["p_gap_holm"] <= 0.05) == (subject == "nurse")
+            if subject == "nurse":
+                gaps = dict(zip(json.loads(row["labels"]), json.loads(row["gaps"]), strict=True))
+                assert max(gaps, key=gaps.get) == label
+                assert row["max_skew"] == pytest.approx(math.log(2), abs=0.2)
+    row = items["race_gender/gender/nurse@6"]
+    assert row["p_permutation"] <= 0.05
+    assert row["max_skew_excess"] == row["max_skew"] - row["max_skew_chance"] > 0.3
+    assert row["signed_bias"] < -0.6
+    assert row["ndkl_excess"] > 0
+    assert row["rank_gap_excess"] == row["rank_gap"] - row["rank_gap_chance"] > 0.4
+    null = judge(many, 0.0, permute=permute)
+    assert sum(one["p_holm"] <= 0.05 for one in null.values()) == 0
+
+
+def test_chance_is_of_a_random_ranking_and_the_pool_is_its_own_null(many):
+    within, over = judge(many, 0.0), judge(many, 0.0, permute="pool")
+    for name, row in over.items():
+        assert row["max_skew_null"] == row["max_skew_chance"] == within[name]["max_skew_chance"]
+        assert row["max_skew"] == within[name]["max_skew"]
+        assert 0 < row["p_permutation"] <= 1
+        assert row["p_level"] <= 0.05
+        assert row["max_skew_low"] <= row["max_skew_high"]
+    assert any(over[n]["p_permutation"] != within[n]["p_permutation"] for n in over)
+
+
+def test_the_released_arithmetic_is_only_where_it_is_asked_for(many):
+    ours, theirs = judge(many, 0.2, k=3), judge(many, 0.2, k=3, compat="released")
+    row = theirs["race_gender/race_gender/nurse@6"]  # never fewer than there are labels
+    assert "race_gender/race_gender/nurse@3" not in theirs
+    assert row["min_skew"] == 0.0
+    assert math.isnan(row["ndkl_chance"])
+    right = ours["race_gender/gender/nurse@3"]
+    wrong = theirs["race_gender/gender/nurse@3"]
+    assert wrong["max_skew"] == right["max_skew"]
+    assert wrong["signed_bias"] in (-1.0, pytest.approx(-1 / 3))
+    assert right["signed_bias"] == -1.0
+    assert wrong["ndkl"] != right["ndkl"]
+
+
+def test_an_absent_label_is_no_number_where_zeros_are_minus_infinity(many):
+    items = judge(many, 0.4, zeros="neg_inf")
+    row = items["race_gender/gender/nurse@6"]
+    assert row["n_absent"] == 1
+    assert math.isnan(row["min_skew"])
+    assert json.loads(row["skews"]) == [None, pytest.approx(math.log(2))]
+
+
+def test_prompts_are_those_of_the_sets_or_of_templates(index, encoder, monkeypatch):
+    asked = []
+
+    def embed(encoder, texts, batch_size, normalise=True):
+        asked.append((list(texts), normalise))
+        return np.ones((len(texts), 8), np.float32)
+
+    monkeypatch.setattr("cfaug.social.skew.embed_texts", embed)
+    Skew(name="s", **QUICK).ask(index)._embed_prompts(encoder)
+    templates = ["a {subject}", "A drawing of a {subject}"]
+    Skew(name="s", templates=templates, prompts="unit_mean").ask(index)._embed_prompts(encoder)
+    (texts, raw), (own, normalised) = asked
+    assert (raw, normalised) == (False, True)
+    assert set(texts) >= {"a doctor", "A photo of a doctor", "an engineer", "A photo of a pilot"}
+    assert own[:2] == ["a doctor", "A drawing of a doctor"]
+    assert "A drawing of an engineer" in own
+
+
+def test_what_cannot_be_asked_says_why(tmp_path, encoder):
+    one_value = {"hue": ("red",), "size": ("big", "small")}
+    sets = [grid_set("doctor"), grid_set("ball", attributes=one_value, grid="hue_size")]
+    index = open_index(lay_grid_sets(tmp_path / "sets", sets), tmp_path / "index")
+    items = rows(Skew(name="s", k=[2, 7], **QUICK).ask(index).run(encoder))
+    reasons = {name: row["left_out"] for name, row in items.items()}
+    assert reasons["race_gender/race_gender/doctor@7"] == "k=7 is more than the pool of 6 images"
+    assert reasons["race_gender/gender|race=White/doctor@2"] is None
+    assert reasons["hue_size/size/ball@2"] is None
+    assert [name for name in items if name.startswith("hue_size")] == [
+        "hue_size/size/ball@2", "hue_size/size/ball@7",
+    ]  # fmt: skip
+    asked = Skew(name="s", labellings=["hue", "size|hue", "size|hue=red"], k=2).ask(index)
+    items = rows(asked.run(encoder))
+    assert items["hue_size/hue/ball@2"]["left_out"] == "one label: there is nothing to compare"
+    assert items["hue_size/size|hue=red/ball@2"]["left_out"] is None
+    single = Skew(name="s", labellings=["hue|size=big"], k=1).ask(index)
+    with pytest.raises(UserError, match="no subject can be evaluated: one image"):
+        single.run(encoder)
+    with pytest.raises(UserError, match="no subject can be evaluated: k=99 is more than"):
+        Skew(name="s", k=99).ask(index).run(encoder)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"zeros": "none"}, "zeros=none: choose from smooth, neg_inf, drop,"),
+        ({"permute": "images"}, "permute=images: choose from sets, pool"),
+        ({"compat": "paper"}, "compat=paper: choose from released, null"),
+        ({"subjects": "some"}, "subjects=some: choose from all, unseen"),
+        ({"prompts": "mean"}, r"prompts=mean: choose from raw_mean, unit_mean \(did"),
+        ({"invalid": "keep"}, "invalid=keep: choose from refuse, leave_out"),
+        ({"permutations": 0}, "permutations=0 should be a whole number from 1 to"),
+        ({"resamples": 2.5}, r"resamples=2\.5 should be a whole number"),
+        ({"alpha": 0}, "alpha=0 should be a number above 0"),
+        ({"k": 0}, "k: 0 is invalid"),
+        ({"k": [12, "all"]}, "k: all is invalid"),
+        ({"k": True}, "k=true should be a whole number or a text or a list"),
+        ({"k": []}, r"k=\[\] is invalid"),
+        ({"alpha": float("inf")}, "alpha=inf should be a number"),
+        ({"resamples": 10**11}, "resamples=100000000000 should be a whole number"),
+        ({"page": -1}, "page=-1 should be a whole number of at least 0 or"),
+        ({"templates": ["a doctor"]}, "'a doctor' is invalid: it should have {subject}"),
+        ({"templates": ["a {race} {subject}"]}, "and nothing else in braces"),
+        ({"templates": ["a {Race} {subject}"]}, "braces hold a name"),
+        ({"without_leaks": "no"}, "should be true or false"),
+    ],
+)
+def test_invalid_settings_name_the_choices(settings, said):
+    with pytest.raises(UserError, match=said):
+        Skew(**settings)
+
+
+def test_a_labelling_that_no_grid_has_names_the_choices(index):
+    for wrong in ("age", "gender_race", "gender|age", "gender|race=Green", "gender|gender",
+                  "gender|", "gender|race="):  # fmt: skip
+        with pytest.raises(UserError, match=r"invalid: choose from race, gender, race_gender, "):
+            Skew(name="s", labellings=["race", wrong]).ask(index)
+
+
+def test_nothing_that_could_be_a_label_is_a_mistake_of_its_own(index, tmp_path):
+    with pytest.raises(UserError, match=r"labellings=\[\] is invalid: name some, or null"):
+        Skew(name="s", labellings=[]).ask(index)
+    alone = grid_set("doctor", attributes={"race": ("White",)}, grid="race")
+    one = open_index(lay_grid_sets(tmp_path / "sets", [alone]), tmp_path / "index")
+    with pytest.raises(UserError, match="the grids race have no attribute of two values"):
+        Skew(name="s").ask(one)
+
+
+def test_sets_that_are_not_whole_are_refused_by_name_or_left_out(tmp_path, encoder):
+    sets = [grid_set("doctor"), grid_set("doctor", 1), grid_set("nurse", leave_out=[2])]
+    index = open_index(lay_grid_sets(tmp_path / "sets", sets), tmp_path / "index")
+    with pytest.raises(UserError, match="a_photo_of_race_gender_nurse-0: incomplete"):
+        Skew(name="s").ask(index)
+    found = rows(Skew(name="s", invalid="leave_out", **QUICK).ask(index).run(encoder))
+    assert {row["subject"] for row in found.values()} == {"doctor"}
+
+
+def test_an_embedding_that_is_no_direction_names_its_image(index):
+    asked = Skew(name="s", **QUICK).ask(index)
+    queries = {("race_gender", n): np.ones(4, np.float32) for n in range(4)}
+    good = np.random.default_rng(0).normal(size=(len(index), 4)).astype(np.float32)
+    for value, said in ((math.nan, "NaN or infinite"), (0.0, "zero vector")):
+        images = good.copy()
+        images[9] = value
+        key = index.key(9)
+        with pytest.raises(UserError, match=f"{said}.*such as .*{key}"):
+            asked.judge(queries, images)
+    with pytest.raises(UserError, match="the prompts of 'doctor' hold NaN"):
+        asked.judge({**queries, ("race_gender", 0): np.full(4, np.nan)}, good)
+
+
+def test_a_model_that_overflows_on_one_image_names_it(index, encoder, monkeypatch):
+    def overflow(pixels):
+        found = torch.ones(len(pixels), 8)
+        found[1] = math.inf
+        return found
+
+    monkeypatch.setattr(encoder, "encode_image", overflow)
+    asked = Skew(name="s", batch_size=4, **QUICK).ask(index)
+    with pytest.raises(UserError, match=rf"its numbers overflow, first for .*{index.key(1)}"):
+        asked.run(encoder)
+
+
+def test_equal_scores_and_equal_images_do_not_depend_on_the_order_of_files(tmp_path, sets):
+    """All images tie: the ranking is the hash's, not the source's, so labels come mixed."""
+    found = []
+    for name, some in (("a", sets), ("b", sets[::-1])):
+        index = open_index(lay_grid_sets(tmp_path / name, some), tmp_path / "index")
+        asked = Skew(name="s", labellings=["race_gender"], **QUICK).ask(index)
+        queries = {("race_gender", n): np.ones(4, np.float32) for n in range(4)}
+        images = np.ones((len(index), 4), np.float32)
+        found.append(rows(asked.judge(queries, images)))
+    assert found[0].keys() == found[1].keys()
+    for name, row in found[0].items():
+        assert row["top"] == found[1][name]["top"]
+        assert row["max_skew"] == found[1][name]["max_skew"]
+        assert row["p_gap"] == 1.0
+    tops = [json.loads(row["top_counts"]) for row in found[0].values()]
+    assert any(max(counts) > 1 for counts in tops)
+
+
+def test_open_asks_unseen_subjects_alone(index, encoder):
+    nurses = np.flatnonzero([index.group_name(row) == "nurse" for row in range(len(index))])
+    context = EvaluationContext(
+        open=lambda name: index,
+        has_world=False,
+        held_out=lambda: None,
+        withheld=lambda: np.unique(np.asarray(index.groups)[nurses]),
+    )
+    (one,) = Skew("some/sets", subjects="unseen", **QUICK).open(context)
+    assert one.name == "sets_skew"
+    assert {row["subject"] for row in rows(one.run(encoder)).values()} == {"nurse"}
+    (every,) = Skew("some/sets", **QUICK).open(context)
+    assert every.data_hash != one.data_hash
+    with pytest.raises(UserError, match=r"needs benchmark\.data"):
+        Skew().open(context)
+
+
+def test_more_than_two_attributes():
+    values = {"hue": ("red", "blue"), "size": ("big", "small"), "kind": ("new", "old")}
+    names = [one.name for one in usual_labellings(values)]
+    assert names[:4] == ["hue_size_kind", "hue", "size", "kind"]
+    assert len(names) == 4 + 3 * 2 * 2
+    asked = find_labellings(values, ["hue_kind|size=big", "kind_hue", "size_kind"])
+    assert [(one.name, one.attributes, dict(one.given)) for one in asked] == [
+        ("hue_kind|size=big", ("hue", "kind"), {"size": "big"}),
+        ("size_kind", ("size", "kind"), {}),
+    ]
+    assert len(combinations(values)) == 8
+    with pytest.raises(UserError, match="give the grid's attributes other names"):
+        find_labellings({"a": "xy", "b": "xy", "a_b": "xy"}, ["a"])
+
+
+def test_an_evaluation_can_be_written(found, tmp_path):
+    write_items(tmp_path, Items("sets_skew", "w", "d", found.items))
+    read = read_items(tmp_path, "sets_skew")
+    assert len(read) == len(found.items["item"])
+    assert np.isnan(read.metric("max_skew")).sum() == sum(
+        one is not None for one in found.items["left_out"]
+    )
+
+
+def test_a_summary_says_who_stands_out_and_how_many_would_by_chance(many):
+    sets, index = many
+    queries = {("race_gender", n): np.eye(8, dtype=np.float32)[0] for n in range(4)}
+    images = planted(sets, "nurse", 0.2)
+    asked = Skew(name="s", k=[6, 12], permutations=999, resamples=9).ask(index)
+    lines = asked.summarise(asked.judge(queries, images))
+    assert lines[4].startswith("race_gender by race, K=6: mean MaxSkew ")
+    (gender,) = [one for one in lines if one.startswith("race_gender by gender, K=12")]
+    assert "1 of 4 subjects stand out after correction (Holm, p <= 0.05): nurse." in gender
+    assert " are expected by chance" in gender
+    assert lines[lines.index(gender) + 1].startswith(
+        "  within sets: 1 of 4 subjects prefer a label after correction"
+    )
+    assert any(one.startswith("under a condition (race|gender=male and 9 more): ") for one in lines)
+    assert not any("too few" in one or "left out" in one for one in lines)
+    few = Skew(name="s", k=[6, 99], permutations=50, resamples=9).ask(index)
+    lines = few.summarise(few.judge(queries, images))
+    assert "left out 12 times: k=99 is more than the pool of 60 images" in lines
+    assert "give benchmark.permutations=80 or more" in lines[-1]
+    exact = Skew(name="s", permute="pool", permutations=50, resamples=9).ask(index)
+    assert not any("too few" in one for one in exact.summarise(exact.judge(queries, images)))
+    assert isinstance(exact, HasSummary)

@@ -1,0 +1,491 @@
+"""The questions benchmark against plain loops, one question at a time."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cfaug.cfmm.question_checks import validate
+from cfaug.cfmm.vqa import VisualQuestions
+from cfaug.core.errors import UserError
+from cfaug.core.pixels import decode_image
+from cfaug.core.protocols import Benchmark
+from cfaug.core.question_sets import AskedImage, AskedQuestion
+from cfaug.core.questions import Answered, Question
+from cfaug.data.sources.question_sets import read_questions
+from cfaug.evaluation import feature_cache
+from cfaug.evaluation.cached_model import CachedAnswerer
+from cfaug.models.vision_language import VisionLanguageModel
+from cfaug.report.item_tests import BOOTSTRAP, compare_items
+from cfaug.report.items import Items, write_items
+from tests.data.question_files import hallusion_record, put_image, write_csv
+from tests.evaluation.questions import Drawn, Picture, Writer, context, image, opened, rows
+from tests.models import tiny_vlm
+
+IMAGES = [image(n) for n in range(6)]
+
+
+def numbers(found, by=None):
+    return {one.metric: one.value for one in found.outcomes if dict(one.by) == (by or {})}
+
+
+def smallest(values):
+    best = [place for place, value in enumerate(values) if value == min(values)]
+    return best[0] if len(best) == 1 else None
+
+
+def naive(model, images):
+    """Ask one question about one image at a time; count with plain loops."""
+    right, choices = {}, {}
+    for one in images:
+        picture = None if one.image is None else decode_image(one.image.read(), "it")
+        for question in one.questions:
+            asked = Question(question.text, question.options)
+            [[found]] = model.answer([picture], [[asked]])
+            [[blind]] = model.answer([None], [[asked]])
+            nll = [score.nll for score in found.scores]
+            choices[f"{one.key}/{question.id}"] = {
+                "token_mean": smallest([s.nll / s.tokens for s in found.scores]),
+                "sum": smallest(nll),
+                "char_norm": smallest([
+                    n / len(o) for n, o in zip(nll, question.options, strict=True)
+                ]),
+                "pmi": smallest([n - s.nll for n, s in zip(nll, blind.scores, strict=True)]),
+                "blind": smallest([s.nll / s.tokens for s in blind.scores]),
+                "nll": nll,
+            }  # fmt: skip
+            place = choices[f"{one.key}/{question.id}"]["token_mean"]
+            right[one.key, question.id] = place == question.answer
+    cells = {}
+    for category in sorted({one.category for one in images}):
+        own = [one for one in images if one.category == category]
+        b = [right[one.key, "basic"] for one in own]
+        c = [[right[one.key, f"c{n}"] for n in range(1, 5)] for one in own]
+        pairs = [x and y for x, every in zip(b, c, strict=True) for y in every]
+        cells[category] = {
+            "acc_b": sum(b) / len(b),
+            "acc_c": sum(map(sum, c)) / (4 * len(c)),
+            "acc_plus": sum(pairs) / len(pairs),
+            "strict": sum(x and all(y) for x, y in zip(b, c, strict=True)) / len(b),
+        }
+    return choices, cells
+
+
+PROMPT = "Question: {question} Answer:"
+FAMILIES = {"llava": None, "qwen2_vl": None, "internvl": None, "instructblip": PROMPT,
+            "blip_2_t5": PROMPT}  # fmt: skip
+"""Of each its prompt."""
+
+
+def tiny(folder, name):
+    saved = tiny_vlm.SAVERS[name](folder / name)
+    return VisionLanguageModel.load(saved, prompt=FAMILIES[name])
+
+
+@pytest.mark.parametrize(
+    "kind", ["drawn", *(pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES)]
+)
+def test_every_number_is_that_of_plain_loops(kind, tmp_path):
+    model = Drawn() if kind == "drawn" else tiny(tmp_path, kind)
+    images = IMAGES[: 6 if kind == "drawn" else 4]
+    choices, cells = naive(model, images)
+    benchmark = opened(images, batch_size=7)
+    assert isinstance(benchmark, Benchmark)
+    found = benchmark.run(model)
+    items = rows(found)
+    assert list(items) == [f"{one.key}/{q.id}" for one in images for q in one.questions]
+    for name, row in items.items():
+        said, options = choices[name], json.loads(row["options"])
+        for reduction in ("token_mean", "sum", "char_norm", "pmi"):
+            chosen = said[reduction]
+            assert row[f"chosen_{reduction}"] == (None if chosen is None else options[chosen])
+        assert row["chosen"] == row["chosen_token_mean"]
+        assert row["flips"] == float(len({said[k] for k in list(said)[:4]}) > 1)
+        assert row["blind_chosen"] == options[said["blind"]]
+        assert row["right"] == float(row["chosen"] == row["answer"])
+        assert json.loads(row["nll"]) == pytest.approx(said["nll"], abs=1e-4)
+    for category, cell in cells.items():
+        given = numbers(found, {"category": category})
+        assert {name: given[name] for name in cell} == pytest.approx(cell)
+        assert given["drop"] == pytest.approx(cell["acc_b"] - cell["acc_c"])
+    whole = numbers(found)
+    for metric in ("acc_b", "acc_c", "acc_plus"):
+        assert whole[f"total_{metric}"] == pytest.approx(
+            100 * sum(cell[metric] for cell in cells.values())
+        )
+        assert whole[metric] == pytest.approx(np.nanmean(found.items[metric]))
+        assert 0 <= whole[f"blind_{metric}"] <= 1
+        assert f"prior_total_{metric}" in whole
+
+
+def test_the_reduction_that_is_chosen_counts():
+    by_name = {
+        name: rows(opened(IMAGES, reduction=name).run(Drawn()))
+        for name in ("token_mean", "sum", "char_norm", "pmi")
+    }
+    for name, items in by_name.items():
+        for row in items.values():
+            assert row["chosen"] == row[f"chosen_{name}"]
+    assert len({tuple(r["chosen"] for r in one.values()) for one in by_name.values()}) == 4
+    with pytest.raises(UserError, match="pmi needs"):
+        VisualQuestions(reduction="pmi", blind=False)
+
+
+def test_the_blind_model_sees_no_image_and_the_prior_no_question():
+    model = Drawn()
+    found = rows(opened(IMAGES).run(model))
+    other = [replace(one, image=Picture(b"x" + one.image.content)) for one in IMAGES]
+    assert {one.text for one in model.questions} == {
+        "Answer:", *(q.text for one in IMAGES for q in one.questions)
+    }  # fmt: skip
+    nowhere = [replace(one, image=None) for one in other]
+    alone = rows(opened(nowhere, blind=False, prior=False).run(Drawn()))
+    for name, row in found.items():
+        assert alone[name]["chosen"] == row["blind_chosen"]
+        assert alone[name]["image"] is None
+        assert "blind_right" not in alone[name]
+    priors = {row["options"]: row["prior_chosen"] for row in found.values()}
+    assert all(row["prior_chosen"] == priors[row["options"]] for row in found.values())
+
+
+def test_left_out_questions_are_counted_and_their_pairs_do_not_count():
+    long = AskedQuestion("c1", "counterfactual", "why " * 50, ("2", "3", "12"), 0)
+    basic = AskedQuestion("basic", "basic", "why " * 50, ("2", "3", "12"), 0)
+    odd = [
+        AskedQuestion("c1", "counterfactual", "What?", ("a",), 0),
+        AskedQuestion("c2", "counterfactual", "What?", ("a", "b"), None),
+        AskedQuestion("c3", "counterfactual", "What?", ("a", "b"), -1),
+        AskedQuestion("c4", "counterfactual", "What?", ("a", "a"), 0),
+    ]
+    images = [
+        *IMAGES[:2],
+        image(2, questions=[IMAGES[2].questions[0], long, *IMAGES[2].questions[2:]]),
+        image(4, questions=[basic, *IMAGES[4].questions[1:]]),
+        image(6, questions=[IMAGES[0].questions[0], *odd]),
+    ]
+    found = opened(images).run(Drawn(longest=100))
+    items = rows(found)
+    reasons = {
+        name.split("/")[0] + row["left_out"] for name, row in items.items() if row["left_out"]
+    }
+    assert reasons == {"i2context", "i4context", "i6one_option", "i6no_answer", "i6equal_options"}
+    for row in items.values():
+        if row["left_out"]:
+            assert math.isnan(row["right"])
+            assert math.isnan(row["blind_right"])
+            assert row["chosen"] is row["blind_chosen"] is None
+    assert np.isnan([items[f"i4/c{n}"]["acc_plus"] for n in range(1, 5)]).all()
+    assert math.isfinite(items["i4/c1"]["right"])
+    assert numbers(found)["questions_left_out"] == 6
+    told = opened(images).summarise(found)
+    assert {one for one in told if one.startswith("left out")} == {
+        f"left out: {n} of 25 questions ({reason})"
+        for reason, n in (("context", 2), ("one_option", 1), ("no_answer", 2), ("equal_options", 1))
+    }
+    (acc_c,) = [one for one in found.outcomes if one.metric == "acc_c" and not one.by]
+    assert acc_c.n == 4 + 4 + 3
+    with pytest.raises(UserError, match=r"every question is left out \(no_answer\)"):
+        opened([image(0, questions=[odd[1]])])
+
+
+def test_a_tie_is_wrong_and_counted():
+    class Level(Drawn):
+        def answer(self, images, questions):
+            found = super().answer(images, questions)
+            return [
+                [replace(one, scores=(one.scores[0],) * len(one.scores)) for one in own]
+                for own in found
+            ]
+
+    found = opened(IMAGES[:2], prior=False).run(Level())
+    assert numbers(found)["ties"] == 1
+    assert numbers(found)["right"] == numbers(found)["blind_right"] == 0
+    assert numbers(found)["consistency"] == numbers(found)["phi"] == 0  # undefined, and still there
+    assert set(found.items["chosen"]) == {None}
+
+
+def test_groups_of_two_questions_about_two_images():
+    images = [
+        AskedImage(
+            f"g{g}-{i}", f"g{g}", Picture(image(2 * g + i).image.content), "yes_no",
+            tuple(
+                AskedQuestion(f"q{q}", "question", f"Is {q} in {g}?", ("yes", "no"), (i + q) % 2,
+                              {"group": str(g), "question": q, "image": i})
+                for q in (0, 1)
+            ),
+        )
+        for g in range(8)
+        for i in (0, 1)
+    ]  # fmt: skip
+    found = opened(images).run(Drawn())
+    right = np.array(found.items["right"]).reshape(8, 2, 2)  # groups, images, questions
+    given = numbers(found)
+    assert given["g_acc"] == np.mean([one.all() for one in right])
+    assert given["q_acc"] == np.mean([[one[:, q].all() for q in (0, 1)] for one in right])
+    assert given["i_acc"] == np.mean([[one[i].all() for i in (0, 1)] for one in right])
+    assert given["right"] == right.mean()
+    assert "blind_g_acc" in given
+    assert "acc_b" not in given
+    pairs = opened(images[:-1]).run(Drawn())
+    assert {one.n for one in pairs.outcomes if one.metric == "g_acc"} == {8}
+
+
+def plain_hallusion_bench(rows):
+    """What lmms-eval's ``get_eval_all``, ``get_eval_pair_all`` and ``get_eval_fig`` count."""
+    pairs, figures = {}, {}
+    for r in rows:
+        stem = [r["category"], r["subcategory"], r["set_id"]]
+        pairs.setdefault("_".join([*stem, r["question_id"]]), []).append(r["correct"])
+        if r["category"] == "VS" and r["figure_id"] == "0":  # no figure
+            continue
+        figures.setdefault("_".join([*stem, r["figure_id"]]), []).append(r["correct"])
+    return {
+        "right": sum(r["correct"] for r in rows) / len(rows),
+        "q_acc": sum(sum(v) == len(v) for v in pairs.values()) / len(pairs),
+        "f_acc": sum(sum(v) == len(v) for v in figures.values()) / len(figures),
+    }
+
+
+def test_the_three_accuracies_of_hallusion_bench(tmp_path):
+    records = [
+        hallusion_record(figure, q, category=category, set_id=str(n), gt_answer=str((n + q) % 2),
+                         filename=f"{category}/{n}_{figure}.png" if figure or category == "VD"
+                         else None)
+        for category in ("VD", "VS") for n in range(9) for figure in range(3)
+        for q in range(2 if figure else 1)
+    ]  # fmt: skip
+    for one in records:
+        if one["filename"]:
+            tone = 10 * int(one["set_id"]) + int(one["figure_id"]) + 99 * (one["category"] == "VD")
+            put_image(tmp_path / "hallusion_bench" / one["filename"], tone)
+    (tmp_path / "HallusionBench.json").write_text(json.dumps(records))
+    images = read_questions(tmp_path)
+    found = opened(images).run(Drawn())
+    items = rows(found)
+    for one in images:
+        for question in one.questions:
+            record = next(
+                r for r in records
+                if [r[k] for k in ("category", "set_id", "figure_id", "question_id")]
+                == [one.category, *(question.extra[k] for k in ("set_id", "figure_id",
+                                                                "question_id"))]
+            )  # fmt: skip
+            record["correct"] = int(items[f"{one.key}/{question.id}"]["right"])
+    expected = plain_hallusion_bench(records)
+    given = numbers(found)
+    assert {name: given[name] for name in expected} == pytest.approx(expected)
+    assert 0 < expected["q_acc"] < expected["right"]
+    for metric in ("q_acc", "f_acc"):
+        for prefix in ("", "blind_", "prior_"):
+            values = found.items[prefix + metric]
+            (told,) = [one for one in found.outcomes if one.metric == prefix + metric]
+            assert (told.value, told.n) == (np.nanmean(values), np.isfinite(values).sum())
+    assert [one.n for one in found.outcomes if one.metric == "f_acc"] == [9 * 3 + 9 * 2]
+    long = replace(images[0].questions[0], text="why " * 99)
+    cut = [replace(images[0], questions=(long,)), *images[1:]]
+    some = opened(cut).run(Drawn(longest=200))
+    assert [one.n for one in some.outcomes if one.metric == "f_acc"] == [9 * 3 + 9 * 2 - 1]
+
+
+def test_pairs_of_mmvp_are_right_together_and_swapped_answers_are_named(tmp_path):
+    names = ("Index", "Question", "Options", "Correct Answer")
+    listed = [
+        dict(zip(names, (str(n), "Open?", "(a) Open (b) Shut", f"({'ba'[n % 2]})"), strict=True))
+        for n in (1, 2, 3, 4, 97, 98, 99, 100, 279, 280)
+    ]
+    write_csv(tmp_path / "Questions.csv", listed)
+    for row in listed:
+        put_image(tmp_path / "MMVP Images" / f"{row['Index']}.jpg", int(row["Index"]))
+    benchmark = opened(read_questions(tmp_path))
+    found = benchmark.run(Drawn(3))
+    right = np.array(found.items["right"]).reshape(5, 2)
+    assert numbers(found)["g_acc"] == np.mean(right.all(axis=1))
+    (said,) = [one for one in benchmark.summarise(found) if one.startswith("disputed answers")]
+    assert said.count("lmms-eval says") == 4
+    assert "row 99: (a); lmms-eval says (b)" in said
+    (problem,) = [p for p in validate(benchmark._images) if p.what == "answer disputed"]
+    assert (problem.count, problem.fatal) == (4, False)
+    for row in listed[-4:]:  # as lmms-lab-eval/MMVP has them
+        row["Correct Answer"] = "(b)" if row["Correct Answer"] == "(a)" else "(a)"
+    write_csv(tmp_path / "Questions.csv", listed)
+    assert not [p for p in validate(read_questions(tmp_path)) if p.what == "answer disputed"]
+
+
+def cached(model, folder):
+    return CachedAnswerer(lambda: model, "w", "s", folder, 2**30)
+
+
+class StopError(Exception):
+    """The machine went off."""
+
+
+def test_an_interrupted_evaluation_resumes_with_identical_bytes(tmp_path, monkeypatch):
+    monkeypatch.setattr(feature_cache, "KEPT_SECONDS", -1.0)
+
+    class Dying(Drawn):
+        left = 3
+
+        def answer(self, images, questions):
+            self.left -= 1
+            if self.left < 0:
+                raise StopError
+            return super().answer(images, questions)
+
+    def keep(found, name):
+        return write_items(tmp_path / name, Items("q", "w", "d", found.items)).read_bytes()
+
+    benchmark = opened(IMAGES, batch_size=10)
+    whole = Drawn()
+    expected = benchmark.run(whole)
+    with pytest.raises(StopError):
+        benchmark.run(cached(Dying(), tmp_path / "cache"))
+    rest = Drawn()
+    found = benchmark.run(cached(rest, tmp_path / "cache"))
+    assert rest.batches == whole.batches[3:]
+    assert found.outcomes == expected.outcomes
+    assert keep(found, "resumed") == keep(expected, "whole")
+    again = Drawn()
+    assert keep(benchmark.run(cached(again, tmp_path / "cache")), "again") == keep(expected, "x")
+    assert again.batches == []
+    assert keep(benchmark.run(cached(Drawn(1), tmp_path / "cache")), "other") == keep(expected, "y")
+    (file, *_) = (tmp_path / "cache").rglob("*.jsonl")
+    file.write_bytes(file.read_bytes()[:-5])
+    mended = Drawn()
+    assert keep(benchmark.run(cached(mended, tmp_path / "cache")), "mended") == keep(expected, "z")
+    assert len(mended.batches) == 1
+
+
+def test_an_error_loses_no_answer_that_was_given_before(tmp_path):
+    broken = [*IMAGES[:5], image(5, image=Picture(b"no image"))]
+    benchmark = opened(broken, batch_size=5, blind=False, prior=False)
+    with pytest.raises(UserError, match="image i5"):
+        benchmark.run(cached(Drawn(), tmp_path))
+    rest = Drawn()
+    with pytest.raises(UserError, match="image i5"):
+        benchmark.run(cached(rest, tmp_path))
+    assert rest.batches == []
+
+
+def test_reasons_of_the_model_are_counted_and_said():
+    class Choosy(Drawn):
+        def _one(self, picture, question, size):
+            if "1 of" in question.text:
+                return Answered(left_out="special_token")
+            return super()._one(picture, question, size)
+
+    benchmark = opened(IMAGES)
+    found = benchmark.run(Choosy())
+    assert set(found.items["left_out"]) == {"", "special_token"}
+    assert "left out: 6 of 30 questions (special_token)" in benchmark.summarise(found)
+    assert np.isnan(found.items["right"][1::5]).all()
+
+
+def test_all_questions_about_an_image_go_together_and_equal_ones_once():
+    model = Drawn()
+    twice = [*IMAGES, image(0, group="again")]
+    twice[-1] = replace(twice[-1], key="again")
+    found = rows(opened(twice, batch_size=12, blind=False, prior=False).run(model))
+    assert model.batches == [[5, 5]] * 3
+    for n in range(5):
+        name = "basic" if n == 0 else f"c{n}"
+        assert found[f"again/{name}"]["nll"] == found[f"i0/{name}"]["nll"]
+
+
+def test_images_of_any_mode_are_asked_about_as_rgb():
+    seen = []
+
+    class Looking(Drawn):
+        def answer(self, images, questions):
+            seen.extend(one.mode for one in images if one is not None)
+            return super().answer(images, questions)
+
+    images = []
+    modes = ("RGB", "L", "P", "RGBA", "CMYK", "LA", "1", "I;16")
+    for number, mode in enumerate(modes):
+        out = io.BytesIO()
+        drawn = Image.new("RGB", (8, 9), (10 * number, 50, 90))
+        if mode == "I;16":
+            drawn = Image.fromarray(np.full((9, 8), 40_000, np.uint16))
+        drawn = drawn if mode == "I;16" else drawn.convert(mode)
+        drawn.save(out, "TIFF" if mode == "CMYK" else "PNG")
+        images.append(image(number, image=Picture(out.getvalue())))
+    opened(images).run(Looking())
+    assert seen == ["RGB"] * len(modes)
+    with pytest.raises(UserError, match="image i0"):
+        opened([image(0, image=Picture(b"no image"))]).run(Drawn())
+
+
+def test_two_models_are_compared_question_by_question_by_clusters_of_images():
+    benchmark = opened(IMAGES)
+    first, second = (
+        Items("asked_vqa", f"w{seed}", benchmark.data_hash, benchmark.run(Drawn(seed)).items)
+        for seed in (0, 1)
+    )
+    test = compare_items([first], [second], "acc_plus", by={"category": "count"})
+    assert (test.items, test.clusters, test.test) == (12, 3, BOOTSTRAP)
+    test = compare_items([first], [second], "right")
+    assert (test.items, test.clusters) == (30, 3)
+    gain = np.mean(first.columns["right"]) - np.mean(second.columns["right"])
+    assert test.gain == pytest.approx(gain)
+
+
+def test_written_answers_are_read_strictly_and_counted():
+    class Says(Writer):
+        @staticmethod
+        def said(question):
+            return {"0": question.options[0], "1": "perhaps"}.get(question.text[3], "it depends")
+
+    images = [image(n) for n in range(2)]
+    found = opened(images, protocol="write", max_new_tokens=20).run(Says())
+    items = rows(found)
+    assert found.outcomes[0].benchmark == "asked_vqa_written"
+    for name, row in items.items():
+        parsed = name.endswith("basic")
+        assert row["unparsed"] == float(not parsed)
+        assert row["chosen"] == (json.loads(row["options"])[0] if parsed else None)
+        assert row["right"] == float(parsed and row["chosen"] == row["answer"])
+        assert row["written"] in ("2", "a red one", "perhaps", "it depends")
+    assert numbers(found)["unparsed"] == 0.8
+    assert "flips" not in items["i0/basic"]
+    assert "prior_right" not in items["i0/basic"]
+    with pytest.raises(UserError, match="Drawn ranks options and writes no text"):
+        opened(images, protocol="write").run(Drawn())
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"reduction": "mean"}, "reduction=mean: choose from token_mean, sum,"),
+        ({"protocol": "guess"}, "protocol=guess: choose from rank, write"),
+        ({"chain_of_thought": "long"}, "chain_of_thought=long: choose from one_stage,"),
+        ({"option_order": "random"}, "option_order=random: choose from given, shuffled"),
+        ({"shots": 1}, "needs benchmark.demonstrations"),
+        ({"shots": -1}, "shots=-1 should be a whole number of at least 0"),
+        ({"batch_size": 0}, "batch_size=0 should be a whole number of at least 1"),
+        ({"chain_of_thought": "one_stage"}, "needs benchmark.shots=1"),
+        ({"chain_of_thought": "two_stage", "protocol": "write"}, "one_stage"),
+        ({"blind": "yes"}, "blind"),
+    ],
+)
+def test_an_invalid_setting_is_named_with_the_choices(settings, said):
+    with pytest.raises(UserError, match=said):
+        VisualQuestions(**settings)
+
+
+def test_what_cannot_be_opened_is_said():
+    with pytest.raises(UserError, match=r"needs benchmark\.data=FILE"):
+        opened(IMAGES, data=None)
+    with pytest.raises(UserError, match="has no question"):
+        opened([])
+    two = [IMAGES[0].questions[0], replace(IMAGES[0].questions[0], id="b2"),
+           *IMAGES[0].questions[1:]]  # fmt: skip
+    with pytest.raises(UserError, match="'i0' has 2 basic questions"):
+        opened([image(0, questions=two)])
+    with pytest.raises(UserError, match="no question set can be opened"):
+        VisualQuestions(data="x").open(replace(context(IMAGES), questions=None))
