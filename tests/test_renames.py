@@ -149,7 +149,7 @@ def test_a_command_without_old_names_is_left_alone():
 
 
 def test_a_class_named_by_hand_is_answered():
-    with pytest.raises(UserError, match=r"--data\._target_=cfaug\.data\.planning\.settings\.D"):
+    with pytest.raises(UserError, match=r"--data\._target_=cfaug\.data\.mixture\.settings\.D"):
         read(["--data._target_=cfaug.data.settings.DataSettings"], "train")
 
 
