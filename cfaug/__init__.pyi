@@ -1,4 +1,4 @@
-from cfaug.errors import UserError as UserError
+from cfaug.core.errors import UserError as UserError
 from cfaug.report.records import Run as Run
 from cfaug.run.api import compare as compare
 from cfaug.run.api import evaluate as evaluate

@@ -12,6 +12,7 @@ import numpy as np
 
 from cfaug.core.devices import check_device, choose_device
 from cfaug.core.errors import UserError
+from cfaug.core.files import check_links
 from cfaug.core.safety.safe_loading import from_folder
 from cfaug.core.safety.weight_limits import check_finite
 from cfaug.core.validation import Positive, check_fields
@@ -78,14 +79,14 @@ class Pretrained(Checkpoint):
         """Return the model's name, the hash of its weights, and the number format."""
         what = describe(self.name_or_path, self._folder)
         if self.adapter is not None:
-            what = f"{what} with {self.adapter} sha256:{sha256([Path(self.adapter) / WEIGHTS])}"
+            what = f"{what} with {self.adapter} sha256:{sha256([self._adapter() / WEIGHTS])}"
         return {self.role: f"{what} {self.dtype}"}
 
     def weights_hash(self) -> str:
         """Return the sha256 of the weight files, an adapter's among them."""
         if self.adapter is None:
             return super().weights_hash()
-        return sha256([*find_weights(self.folder()), Path(self.adapter) / WEIGHTS])
+        return sha256([*find_weights(self.folder()), self._adapter() / WEIGHTS])
 
     def at(self, checkpoint: str) -> Self:
         """Return the same settings for another folder, Hub id or ``zoo:NAME``.
@@ -95,6 +96,11 @@ class Pretrained(Checkpoint):
         if (Path(checkpoint) / WEIGHTS).is_file():
             return replace(self, adapter=checkpoint)
         return super().at(checkpoint)
+
+    def _adapter(self) -> Path:
+        folder = Path(str(self.adapter)).expanduser()
+        check_links(folder)
+        return folder
 
     @cached_property
     def _folder(self) -> Path:
@@ -129,7 +135,7 @@ class Pretrained(Checkpoint):
         )
         check_finite(model, self._folder)
         if self.adapter is not None:
-            load_adapter(model, Path(self.adapter), find_weights(self._folder))
+            load_adapter(model, self._adapter(), find_weights(self._folder))
         return model.to(self._place)
 
     @cached_property

@@ -21,6 +21,7 @@ from cfaug.core.files import check_link, check_links
 from cfaug.core.weights import resolve, zoo_shelf
 from cfaug.data.index import open_index
 from cfaug.data.sources.question_sets import read_questions
+from cfaug.editing.models import CausalLM
 from cfaug.report.records import read_config
 from tests.data.making import noise_image, write_tar
 from tests.data.question_files import own_record, write_own
@@ -160,6 +161,16 @@ def test_weights_are_not_read_behind_links_n24(
     with pytest.raises(UserError, match=said) as error:
         resolve(str(place))
     assert str(file) in str(error.value)
+
+
+def test_an_adapter_is_not_read_behind_links(home: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "adapter"
+    folder.mkdir()
+    (folder / "adapter_model.safetensors").symlink_to(home / "credentials")
+    model = CausalLM("zoo:language/causal", adapter=str(folder))
+    for read in (model.weights_hash, model.describe):
+        with pytest.raises(UserError, match="is a link that leads out"):
+            read()
 
 
 def test_the_settings_of_a_run_are_not_read_behind_a_link_n1(home: Path, tmp_path: Path) -> None:
