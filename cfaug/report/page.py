@@ -16,7 +16,10 @@ from PIL import Image
 from cfaug.core.errors import UserError
 from cfaug.core.files import write_file
 
-TEMPLATES = Path(__file__).parent / "templates"
+PACKAGE = Path(__file__).parents[1]
+TEMPLATES = PACKAGE / "report" / "templates"
+"""The common style, and the parts and pages that belong to no capability; a capability, or another
+folder of the package, has pages of its own in its ``templates/``."""
 
 GRID = 128
 """A picture with sides of at most this is a drawing whose pixels should be visible."""
@@ -28,13 +31,18 @@ P_VALUE = re.compile(r"\bp (?:=|&lt;=|&lt;) [\d.]*\d(?:e-\d+)?|[\d.]+e-\d+")
 
 
 def render(template: str, **content: Any) -> str:
-    """Return a page: a template with the common style; every string in it is escaped."""
+    """Return a page: a template with the common style; every string in it is escaped.
+
+    Args:
+        template: the name of a file in the ``templates/`` of any folder of the package.
+        content: the variables of the template.
+    """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     from cfaug.report.numbers import p_text, percent, points
 
     environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
+        loader=FileSystemLoader([TEMPLATES, *sorted(PACKAGE.glob("*/templates"))]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
