@@ -65,7 +65,7 @@ from cfaug.xmai.insertions import AttributeInsertion, ImageTextDistance
 from cfaug.xmai.insertions.switches import Context, Switches
 
 ROOT = Path(__file__).parents[1]
-SAMPLE = ROOT / "tests" / "zoo" / "held_out_captions.json"
+SAMPLE = ROOT / "tests/shapescapes/zoo/held_out_captions.json"
 SWEEPS = ("xmai_lambdas", "xmai_k", "xmai_thresholds")
 ATTRIBUTES = ("white", "black", "brown", "red", "blue", "wooden", "large", "small", "round", "wet")
 OBJECTS = 5
