@@ -9,6 +9,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
+from cfaug.cfmm.question_answers import BLIND, PRIOR
 from cfaug.cfmm.answering import Accuracies, accuracies, total
 from cfaug.core.errors import UserError
 from cfaug.core.question_sets import BASIC, COUNTERFACTUAL
@@ -18,7 +19,7 @@ from cfaug.report.model_items import ModelItems
 ACCURACIES = ("acc_b", "acc_c", "acc_plus")
 """Columns of the items: for basic questions, counterfactual ones, and pairs of both."""
 
-SEEN, BLIND, PRIOR = "", "blind_", "prior_"
+SEEN = ""
 """Prefixes of these columns: with the image, without it, with the options alone."""
 
 ALL = "all questions"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cfaug.data.sources.compositional.item import CATEGORY
 from cfaug.core.errors import UserError
 from cfaug.core.messages import say
 from cfaug.core.types import CLUSTER, ITEM
@@ -14,8 +15,6 @@ from cfaug.core.types import CLUSTER, ITEM
 if TYPE_CHECKING:
     from cfaug.data.index import Index
 
-CATEGORY = "category"
-"""The tag that macro averages are taken over."""
 
 Tags = Mapping[str, Sequence[tuple[str, ...]]]
 """{tag: the values of each item}: usually one value, () if the source gives none."""

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-__all__ = ["CausalLM", "MaskedLM", "SentenceEncoder"]
 
 
 @dataclass(frozen=True)

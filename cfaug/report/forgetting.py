@@ -16,7 +16,8 @@ from statistics import fmean
 from cfaug.core.errors import UserError
 from cfaug.core.weights import ENCODER_SETTINGS, model_identity
 from cfaug.report.records import read_run
-from cfaug.report.results import RECORD, RESULTS, Result, every_result
+from cfaug.report.result_row import Result
+from cfaug.report.results import RECORD, RESULTS, every_result
 
 WATCHED = ("acc1", "image_to_text_R@1", "text_to_image_R@1")
 """Metrics of zero-shot classification and retrieval, in any benchmark."""

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from cfaug.core.errors import name_some
-from cfaug.data.sources.row import Description, Row
+from cfaug.data.sources import Row
+from cfaug.data.sources.row import Description
 from cfaug.data.sources.values import class_caption, one_class_error
 
 SHOWN = 80
