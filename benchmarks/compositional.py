@@ -60,11 +60,18 @@ class Laid:
 def captions() -> list[str]:
     """Return distinct captions in words that the tiny model knows."""
     from cfaug.core.rng import generator
-    from cfaug.shapescapes.vocabulary import COLOURS, PLACES, SUBJECTS, Factors, Wording, caption
+    from cfaug.shapescapes.vocabulary import (
+        COLOURS,
+        PLACES,
+        SUBJECTS,
+        CaptionWording,
+        Factors,
+        caption,
+    )
 
     every = [Factors(*one) for one in itertools.product(SUBJECTS, COLOURS, PLACES)]
-    first = [caption(one, Wording(background=False)) for one in every]
-    second = [caption(one, Wording()) for one in every]
+    first = [caption(one, CaptionWording(background=False)) for one in every]
+    second = [caption(one, CaptionWording()) for one in every]
     found = list(dict.fromkeys(f"{a} and {b}" for a in set(first) for b in second))
     found.sort()
     return [found[i] for i in generator(0, "captions").permutation(len(found))]

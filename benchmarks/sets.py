@@ -44,10 +44,10 @@ P, GUIDANCE = 0.5, 7.5
 
 def captions(count: int) -> list[str]:
     """Return the texts of a set: colour x background, the base first."""
-    from cfaug.shapescapes.vocabulary import COLOURS, PLACES, Factors, Wording, caption
+    from cfaug.shapescapes.vocabulary import COLOURS, PLACES, CaptionWording, Factors, caption
 
     every = product(COLOURS, PLACES)
-    found = [caption(Factors("ball", *both), Wording()) for both in islice(every, count)]
+    found = [caption(Factors("ball", *both), CaptionWording()) for both in islice(every, count)]
     return found + [f"{found[0]} {number}" for number in range(count - len(found))]
 
 

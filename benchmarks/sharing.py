@@ -30,7 +30,7 @@ from cfaug.core.types import Draw, Example, ImageJob, Proposal
 from cfaug.shapescapes.oracle import edit_factors
 from cfaug.shapescapes.scene import Scene, render
 from cfaug.shapescapes.styles import STYLES
-from cfaug.shapescapes.vocabulary import COLOURS, PLACES, SUBJECTS, Factors, Wording, caption
+from cfaug.shapescapes.vocabulary import COLOURS, PLACES, SUBJECTS, CaptionWording, Factors, caption
 
 SHARES = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9)
 SIZE = 64
@@ -53,7 +53,7 @@ class Pair:
 
     def texts(self) -> tuple[str, str]:
         """Return the two full captions."""
-        return caption(self.source, Wording()), caption(self.target, Wording())
+        return caption(self.source, CaptionWording()), caption(self.target, CaptionWording())
 
 
 def _proposal(texts: tuple[str, str]) -> Proposal:

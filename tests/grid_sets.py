@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from cfaug.core.articles import right_articles
-from cfaug.core.grids import GridMember, combinations, grid_edit, grid_key
+from cfaug.core.grids import GridMember, attribute_combinations, grid_edit, grid_key
 from cfaug.core.types import CounterfactualSet, Member
 from cfaug.data.shards.shards import write_shards
 
@@ -54,7 +54,7 @@ def grid_set(
         leave_out: places of combinations without a member.
         repeat: places of combinations that have a second member.
     """
-    every = combinations(attributes)
+    every = attribute_combinations(attributes)
     places = [at for at in range(len(every)) if at not in leave_out]
     places = sorted([*places, *repeat])
     neutral = right_articles(f"{prefix} a {subject}".strip())

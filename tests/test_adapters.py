@@ -10,7 +10,7 @@ import torch
 
 from cfaug.core.errors import UserError
 from cfaug.core.weights import find_weights
-from cfaug.editing.models import CausalLM
+from cfaug.editing.causal_lm import CausalLM
 from cfaug.models import lora as adapters
 from cfaug.models.lora import ADAPTER, BASE, WEIGHTS, BaseModel
 from tests.train import tiny_language

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cfaug.annotation.question import Item
+from cfaug.annotation.question import ImageItem
 from cfaug.core.errors import UserError
 from cfaug.core.files import require_regular
 from cfaug.data.sources.lists import list_records
@@ -67,11 +67,11 @@ def answer_files(name: str, patterns: Sequence[str]) -> list[str]:
 
 def read_answers(
     files: Iterable[str | Path],
-    items: Sequence[Item],
+    items: Sequence[ImageItem],
     *,
     field: str,
     choices: Iterable[str],
-    offers: Callable[[Item, str], bool] | None = None,
+    offers: Callable[[ImageItem, str], bool] | None = None,
 ) -> list[Answer]:
     """Read the answers of every annotator, in the order of the files.
 
@@ -172,7 +172,7 @@ def _answer(
     return Answer(places[name], values["annotator"], values[field])
 
 
-def check_texts(record: Mapping[str, Any], where: str, item: Item) -> None:
+def check_texts(record: Mapping[str, Any], where: str, item: ImageItem) -> None:
     """Refuse an answer about captions that the image no longer has; a csv may lack their hash.
 
     Raises:

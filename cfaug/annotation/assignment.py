@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import numpy as np
 from annotated_types import Interval
 
-from cfaug.annotation.question import Item, Question
+from cfaug.annotation.question import AnnotationQuestion, ImageItem
 from cfaug.core.errors import UserError
 from cfaug.core.read_with import GIVEN, ReadWith
 from cfaug.core.rng import derive, generator
@@ -28,7 +28,7 @@ PREFIX = "annotate.assignment."
 """Prefix of the settings below on the command line."""
 
 
-def items_of(index: Index, question: Question) -> list[Item]:
+def items_of(index: Index, question: AnnotationQuestion) -> list[ImageItem]:
     """Return all items of a source for a question, in order.
 
     That is every image, or with ``show_caption`` every caption of every image.
@@ -37,7 +37,7 @@ def items_of(index: Index, question: Question) -> list[Item]:
         UserError: if the question offers or shows the captions of a set's images and a set does not
             have that many captions with an image each, or if ``Strata.mark`` raises an error.
     """
-    found: list[Item] = []
+    found: list[ImageItem] = []
     ends = np.append(np.flatnonzero(np.diff(index.sets)) + 1, len(index))
     first = 0
     for end in ends.tolist():
@@ -52,13 +52,13 @@ def items_of(index: Index, question: Question) -> list[Item]:
             if question.show_caption or image not in known:
                 known.add(image)
                 member = index.key(row).rpartition("_")[2]
-                found.append(Item(key, int(member), texts, row, texts[row - first]))
+                found.append(ImageItem(key, int(member), texts, row, texts[row - first]))
         first = end
     return found if question.strata is None else question.strata.mark(index, found)
 
 
 def _check_set(
-    index: Index, key: str, names: list[str], images: list[int], question: Question
+    index: Index, key: str, names: list[str], images: list[int], question: AnnotationQuestion
 ) -> None:
     count = len(question.captions) or len(names)
     whole = names == [f"{key}_{place}" for place in range(count)]
@@ -113,13 +113,13 @@ class Assignment:
                 f"set {PREFIX}overlap_fraction=0",
             )  # fmt: skip
 
-    def choose_items(self, items: Sequence[Item]) -> list[Item]:
+    def choose_items(self, items: Sequence[ImageItem]) -> list[ImageItem]:
         """Return the images to ask about, in the order of the source."""
         if self.sample is None or self.sample >= len(items):
             return list(items)
         return [items[i] for i in sorted(self._first(items, self.sample, "sample"))]
 
-    def choose_overlap(self, items: Sequence[Item]) -> set[int]:
+    def choose_overlap(self, items: Sequence[ImageItem]) -> set[int]:
         """Return the indices of the images that several people answer.
 
         Their number is the share of the images, rounded half up: 3,482 of 34,820.
@@ -127,12 +127,12 @@ class Assignment:
         count = half_up(decimal(self.overlap_fraction) * len(items))
         return set(self._first(items, count, "overlap"))
 
-    def _first(self, items: Sequence[Item], count: int, stream: str) -> list[int]:
+    def _first(self, items: Sequence[ImageItem], count: int, stream: str) -> list[int]:
         keys = [derive(self.seed, stream, item.name) for item in items]
         return sorted(range(len(items)), key=keys.__getitem__)[:count]
 
     def distribute(
-        self, items: Sequence[Item], to_everyone: Collection[int] = ()
+        self, items: Sequence[ImageItem], to_everyone: Collection[int] = ()
     ) -> list[list[int]]:
         """Return the indices of every annotator's images, in the order shown.
 
@@ -159,7 +159,7 @@ class Assignment:
             for who, own in enumerate(found, 1)
         ]
 
-    def is_reversed(self, annotator: int, item: Item) -> bool:
+    def is_reversed(self, annotator: int, item: ImageItem) -> bool:
         """Return whether an annotator sees the offered captions of an image in reverse order.
 
         The order is drawn for each annotator and image, so that a habit of choosing the first
@@ -167,7 +167,7 @@ class Assignment:
         """
         return derive(self.seed, "side", annotator, item.name) % 2 == 1
 
-    def reversed_half(self, annotator: int, items: Sequence[Item]) -> set[str]:
+    def reversed_half(self, annotator: int, items: Sequence[ImageItem]) -> set[str]:
         """Return the names of the images whose captions an annotator sees in reverse order.
 
         Half of the images are drawn by key; half of an odd number is rounded down.

@@ -11,7 +11,7 @@ from typing import Annotated
 from annotated_types import Interval
 
 from cfaug.annotation.answers import Answer
-from cfaug.annotation.question import Item
+from cfaug.annotation.question import ImageItem
 from cfaug.annotation.screening import Screening
 from cfaug.core.errors import UserError
 from cfaug.core.rng import derive
@@ -41,12 +41,12 @@ def draw_check(number: int, choices: Sequence[str], rows: Sequence[int]) -> tupl
     return expected, rows[derive(0, PREFIX, "photo", number) % len(rows)]
 
 
-def split_checks(items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
+def split_checks(items: Sequence[ImageItem]) -> tuple[list[ImageItem], list[ImageItem]]:
     """Return the real items and the checks."""
     return [one for one in items if not one.expected], [one for one in items if one.expected]
 
 
-def who_failed(answers: Sequence[Answer], items: Sequence[Item]) -> dict[str, float]:
+def who_failed(answers: Sequence[Answer], items: Sequence[ImageItem]) -> dict[str, float]:
     """Return {annotator: share of checks answered as asked} of those who failed a check.
 
     A check without an answer counts as failed, as everyone was asked.

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from cfaug.annotation.attention import ASKS, PREFIX, Checks, draw_check
 from cfaug.annotation.form import EDIT_KIND, EditedItem, Field, Form
-from cfaug.annotation.question import Item
+from cfaug.annotation.question import ImageItem
 from cfaug.annotation.two_texts import TwoTexts, known_truth, read_two_texts
 from cfaug.core.errors import UserError
 from cfaug.core.read_with import GIVEN, ReadWith
@@ -114,7 +114,7 @@ class CaptionForm(Form):
         return tuple(str(value) for value in range(scale.low, scale.high + 1))
 
     def oracle_answers(
-        self, items: Sequence[Item], scores: Mapping[str, Mapping[str, float]]
+        self, items: Sequence[ImageItem], scores: Mapping[str, Mapping[str, float]]
     ) -> list[str | None]:
         """Return an oracle's answers: the best number for true captions, the worst for false ones.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cfaug.annotation.findings import Agreement, Tally
+from cfaug.annotation.findings import Agreement, AnswerCounts
 from cfaug.report.bar_figure import grouped_bars
 from cfaug.report.drawing import Drawing, style
 from cfaug.report.numbers import percent
@@ -30,7 +30,7 @@ STRONG = 0.55
 """Shares above this are written in the colour of the paper."""
 
 
-def outcome_bars(tallies: Sequence[Tally], names: Mapping[str, str]) -> Drawing:
+def outcome_bars(tallies: Sequence[AnswerCounts], names: Mapping[str, str]) -> Drawing:
     """Draw a bar per outcome and set of images, with Wilson's 95 % interval over the images.
 
     Args:

@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from cfaug.annotation.answers import Answer
-from cfaug.annotation.question import Item, Question
+from cfaug.annotation.question import AnnotationQuestion, ImageItem
 from cfaug.core.errors import UserError
 from cfaug.core.rng import derive
 from cfaug.stats.agreement import coincidence_matrix, fleiss_kappa, krippendorff_alpha
@@ -20,7 +20,7 @@ ALL = "All images"
 
 
 @dataclass(frozen=True)
-class Tally:
+class AnswerCounts:
     """Counts of the answers to some images.
 
     Attributes:
@@ -79,8 +79,8 @@ class Findings:
         answers: the answers, at most one per annotator and image.
     """
 
-    question: Question
-    items: Sequence[Item]
+    question: AnnotationQuestion
+    items: Sequence[ImageItem]
     answers: Sequence[Answer]
 
     @cached_property
@@ -105,19 +105,19 @@ class Findings:
         """Return the outcomes of the answers to an image."""
         return [self.question.outcome(self.items[i], label) for label in self.by_item[i]]
 
-    def tallies(self) -> tuple[Tally, ...]:
+    def tallies(self) -> tuple[AnswerCounts, ...]:
         """Return the counts of answers for each of the question's sets of images, then for all."""
         sets = enumerate(self.question.image_sets)
         return (*(self._tally(name, member) for member, name in sets), self._tally(ALL))
 
-    def _tally(self, name: str, member: int | None = None) -> Tally:
+    def _tally(self, name: str, member: int | None = None) -> AnswerCounts:
         counts = dict.fromkeys(self.question.reported, 0.0)
         own = [i for i in self.by_item if member is None or self.items[i].member == member]
         for i in own:
             found = self.outcomes_of(i)
             for outcome in found:
                 counts[outcome] += 1 / len(found)
-        return Tally(name, len(own), sum(len(self.by_item[i]) for i in own), counts)
+        return AnswerCounts(name, len(own), sum(len(self.by_item[i]) for i in own), counts)
 
     def is_accepted(self, i: int) -> bool:
         """Return whether more than half of an image's answers accept it."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
-from cfaug.annotation.question import Item, check_field
+from cfaug.annotation.question import ImageItem, check_field
 from cfaug.core.errors import UserError
 from cfaug.core.read_with import ReadWith
 from cfaug.core.rng import derive
@@ -97,7 +97,7 @@ _NO = ("false", "0", "no")
 
 
 @dataclass(frozen=True)
-class EditedItem(Item):
+class EditedItem(ImageItem):
     """An edited image to ask about, and the photo shown beside it.
 
     Attributes:

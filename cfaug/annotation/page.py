@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from cfaug.annotation.assignment import Assignment
-from cfaug.annotation.question import Item, Question
+from cfaug.annotation.question import AnnotationQuestion, ImageItem
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.core.progress import watch
@@ -26,7 +26,7 @@ MAX_PAGE = 300 * 2**20
 SIDES = (32, 1024)
 
 
-class Asked(Protocol):
+class PageQuestion(Protocol):
     """The question of a page about an image: a ``Question``, or a ``Form`` of several."""
 
     @property
@@ -62,7 +62,7 @@ class Asked(Protocol):
 
 
 @dataclass(frozen=True)
-class Task:
+class PageTask:
     """One image to ask about, with a note.
 
     Attributes:
@@ -70,7 +70,7 @@ class Task:
         note: a line below the pictures.
     """
 
-    item: Item
+    item: ImageItem
     note: str = ""
 
 
@@ -86,11 +86,11 @@ class Questionnaire:
         examples: images with captions that are shown before the questions.
     """
 
-    question: Asked
+    question: PageQuestion
     title: str
-    tasks: tuple[Task, ...]
+    tasks: tuple[PageTask, ...]
     orders: Mapping[str, Sequence[tuple[int, bool]]]
-    examples: tuple[Item, ...] = ()
+    examples: tuple[ImageItem, ...] = ()
 
     @property
     def hash(self) -> str:
@@ -99,19 +99,19 @@ class Questionnaire:
         text = json.dumps([*self.question.identity(), asked], ensure_ascii=True)
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
-    def own_options(self, task: Task) -> tuple[tuple[str, str], ...]:
+    def own_options(self, task: PageTask) -> tuple[tuple[str, str], ...]:
         """Return (label, caption) of the captions offered as answers to a task."""
         captions = self.question.captions
         return tuple(zip(captions, task.item.texts, strict=True)) if captions else ()
 
 
 def share_out(
-    question: Asked,
-    items: Sequence[Item],
+    question: PageQuestion,
+    items: Sequence[ImageItem],
     assignment: Assignment,
     title: str,
     to_everyone: Collection[int] = (),
-    examples: Sequence[Item] = (),
+    examples: Sequence[ImageItem] = (),
 ) -> Questionnaire:
     """Build the questionnaire of a question about images, distributed over annotators.
 
@@ -134,13 +134,13 @@ def share_out(
     return Questionnaire(
         question=question,
         title=title,
-        tasks=tuple(map(Task, items)),
+        tasks=tuple(map(PageTask, items)),
         orders={str(who): order(who, own) for who, own in enumerate(orders, 1)},
         examples=tuple(examples),
     )
 
 
-def ask_one(question: Question, tasks: Sequence[Task], title: str) -> Questionnaire:
+def ask_one(question: AnnotationQuestion, tasks: Sequence[PageTask], title: str) -> Questionnaire:
     """Build the questionnaire of a question about images with notes for one annotator.
 
     Args:
@@ -242,7 +242,7 @@ def _too_large(file: Path, done: int, total: int) -> str:
     )
 
 
-def _task(task: Task, questions: Questionnaire, numbers: Mapping[int, int]) -> dict[str, Any]:
+def _task(task: PageTask, questions: Questionnaire, numbers: Mapping[int, int]) -> dict[str, Any]:
     """Return a task in the form that the script reads.
 
     k key, m member, h hash of its captions, p pictures, c captions below them, s index of the one

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from cfaug.annotation.attention import ASKS, PREFIX, Checks, draw_check
 from cfaug.annotation.findings import Findings
-from cfaug.annotation.question import Item, Question
-from cfaug.annotation.sections import Section
+from cfaug.annotation.question import AnnotationQuestion, ImageItem
+from cfaug.annotation.sections import ReportSection
 from cfaug.annotation.two_texts import TwoTexts, known_truth, read_two_texts
 from cfaug.core.errors import UserError
 from cfaug.data.index import Index
@@ -17,7 +17,7 @@ from cfaug.stats.item_tests import mcnemar
 
 
 @dataclass(frozen=True)
-class Preference(Question):
+class Preference(AnnotationQuestion):
     """Which of two methods' captions is better; other arguments as for ``Question``.
 
     The two captions of a photo were made by two methods from the same text; each annotator sees
@@ -40,7 +40,7 @@ class Preference(Question):
             raise self._invalid("captions", list(self.captions), "names of two methods")
         super().__post_init__()
 
-    def outcome(self, item: Item, label: str) -> str:
+    def outcome(self, item: ImageItem, label: str) -> str:
         """Return the outcome of an answer: the answer itself."""
         return label
 
@@ -52,7 +52,7 @@ class Preference(Question):
         """Return the name of an outcome in tables and figures."""
         return self.options.get(outcome, f"Caption of {outcome}")
 
-    def items_of_two(self, index: Index, other: Index) -> list[Item]:
+    def items_of_two(self, index: Index, other: Index) -> list[ImageItem]:
         """Return the photos whose text the two methods changed differently; then the checks.
 
         Args:
@@ -64,7 +64,7 @@ class Preference(Question):
         """
         theirs = {one.key: one for one in read_two_texts(other)}
         found = [
-            Item(one.key, 1, (one.texts[1], theirs[one.key].texts[1]), one.rows[1])
+            ImageItem(one.key, 1, (one.texts[1], theirs[one.key].texts[1]), one.rows[1])
             for one in read_two_texts(index)
             if _differ(one, theirs.get(one.key))
         ]
@@ -75,13 +75,13 @@ class Preference(Question):
             )
         return found + [self._check(n, [one.row for one in found]) for n in range(self.attention)]
 
-    def _check(self, number: int, rows: Sequence[int]) -> Item:
+    def _check(self, number: int, rows: Sequence[int]) -> ImageItem:
         expected, row = draw_check(number, self.captions, rows)
         right, wrong = f"{ASKS}choose this caption.", f"{ASKS}do not choose this caption."
         texts = (right, wrong) if expected == self.captions[0] else (wrong, right)
-        return Item(f"{PREFIX}-{number}", 0, texts, row, expected=expected)
+        return ImageItem(f"{PREFIX}-{number}", 0, texts, row, expected=expected)
 
-    def count(self, findings: Findings) -> Section:
+    def count(self, findings: Findings) -> ReportSection:
         """Count the photos for which most annotators chose each method; add the sign test.
 
         Args:
@@ -99,7 +99,7 @@ class Preference(Question):
             f"{counts[first]:,}, that of {second} for {counts[second]:,}; sign test of these: "
             f"p = {p_text(p)}."
         )
-        return Section(
+        return ReportSection(
             title="Which caption most annotators prefer",
             columns=("", "photos"),
             rows=tuple((name, f"{count:,}") for name, count in counts.items()),
@@ -110,7 +110,7 @@ class Preference(Question):
 
     def oracle_answers(
         self,
-        items: Sequence[Item],
+        items: Sequence[ImageItem],
         ours: Mapping[str, Mapping[str, float]],
         theirs: Mapping[str, Mapping[str, float]],
     ) -> list[str | None]:

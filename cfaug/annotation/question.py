@@ -31,7 +31,7 @@ def check_field(name: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Item:
+class ImageItem:
     """One image to ask about.
 
     Attributes:
@@ -65,7 +65,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Question:
+class AnnotationQuestion:
     """The question about every image.
 
     An answer that chooses an offered caption has the outcome ``correct`` if the caption is the
@@ -158,25 +158,25 @@ class Question:
         """All valid answers."""
         return (*self.captions, *self.options)
 
-    def outcome(self, item: Item, label: str) -> str:
+    def outcome(self, item: ImageItem, label: str) -> str:
         """Return the outcome of an answer to an image."""
         if label not in self.captions:
             return label
         return CORRECT if label == self.captions[item.member] else INCORRECT
 
-    def offers(self, item: Item, label: str) -> bool:
+    def offers(self, item: ImageItem, label: str) -> bool:
         """Return whether an answer fits an image: some answers are only for some strata."""
         return self.strata is None or self.strata.offers(item, label)
 
-    def draw(self, items: Sequence[Item], seed: int) -> list[Item]:
+    def draw(self, items: Sequence[ImageItem], seed: int) -> list[ImageItem]:
         """Return the images to ask about, drawn evenly from the strata if there are any."""
         return list(items) if self.strata is None else self.strata.draw(items, seed)
 
-    def accepts(self, item: Item, label: str) -> bool:
+    def accepts(self, item: ImageItem, label: str) -> bool:
         """Return whether an answer accepts an image."""
         return self.outcome(item, label) in self.accepted
 
-    def rows_shown(self, item: Item) -> dict[int, str]:
+    def rows_shown(self, item: ImageItem) -> dict[int, str]:
         """Return the rows of a source whose pictures are shown, and their names."""
         if self.pictures == "image":
             return {item.row: item.name}
@@ -192,7 +192,7 @@ class Question:
         """Return JSON that identifies the question to which answers in a browser belong."""
         return [self.field, tuple(self.options.items())]
 
-    def shown(self, item: Item) -> dict[str, Any]:
+    def shown(self, item: ImageItem) -> dict[str, Any]:
         """Return the captions below the pictures, the one in question, and unfit answers."""
         unfit = [label for label in self.options if not self.offers(item, label)]
         found: dict[str, Any] = {"x": unfit} if unfit else {}

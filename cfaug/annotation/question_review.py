@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from cfaug.annotation.question import Item, Question
+from cfaug.annotation.question import AnnotationQuestion, ImageItem
 from cfaug.core.errors import UserError
 from cfaug.core.question_sets import QUESTION, VERIFIED, AskedQuestion, question_of
 from cfaug.data.index import Index
@@ -18,14 +18,14 @@ ANSWERS = (GOOD, "wrong_answer", "ambiguous", "leak", "not_counterfactual")
 
 
 @dataclass(frozen=True)
-class QuestionItem(Item):
+class QuestionItem(ImageItem):
     """A question to review; ``note`` lists its options, the right one first."""
 
     note: str = ""
 
 
 @dataclass(frozen=True)
-class QuestionReview(Question):
+class QuestionReview(AnnotationQuestion):
     """The review of every question of a set; other arguments as for ``Question``.
 
     Args:
@@ -72,7 +72,7 @@ class QuestionReview(Question):
             )
         return found
 
-    def shown(self, item: Item) -> dict[str, Any]:
+    def shown(self, item: ImageItem) -> dict[str, Any]:
         """Return the question below the picture, and its options."""
         assert isinstance(item, QuestionItem)
         return {"c": [item.text], "s": -1, "n": item.note}

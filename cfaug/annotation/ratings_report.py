@@ -11,7 +11,7 @@ from cfaug.report.document import Entry, Part
 from cfaug.report.numbers import DASH, percent
 from cfaug.report.page import render, write_page
 
-FILE = "ratings.html"
+PAGE_FILE = "ratings.html"
 
 HOW = (
     "Mean ± standard deviation over images of each image's mean over its annotators. Agreement is "
@@ -82,4 +82,4 @@ def write_ratings_page(ratings: Ratings, folder: Path) -> Path:
         part=ratings_part(ratings),
         remarks=ratings.remarks,
     )
-    return write_page(folder / FILE, text)
+    return write_page(folder / PAGE_FILE, text)

@@ -16,9 +16,9 @@ import numpy as np
 from PIL import Image
 
 from cfaug.annotation.answers import Answer
-from cfaug.annotation.findings import Agreement, Findings, Tally
-from cfaug.annotation.question import Question
-from cfaug.annotation.sections import Section
+from cfaug.annotation.findings import Agreement, AnswerCounts, Findings
+from cfaug.annotation.question import AnnotationQuestion
+from cfaug.annotation.sections import ReportSection
 from cfaug.core.errors import UserError, name_some
 from cfaug.core.files import require_regular
 from cfaug.core.json_records import from_json
@@ -39,7 +39,7 @@ SIDE = 160
 
 
 @dataclass(frozen=True)
-class Example:
+class ImageExample:
     """An image as an example of a category of rejected images, or of an outcome.
 
     Attributes:
@@ -60,7 +60,7 @@ class Example:
 
 
 @dataclass(frozen=True)
-class Record:
+class AnnotationRecord:
     """The results of annotation that tables print.
 
     Attributes:
@@ -83,12 +83,12 @@ class Record:
     simulated: bool
     annotators: int
     items: int
-    tallies: tuple[Tally, ...]
+    tallies: tuple[AnswerCounts, ...]
     validated: int
     agreement: Agreement
     sampled: int
     categories: Mapping[str, float]
-    examples: tuple[Example, ...]
+    examples: tuple[ImageExample, ...]
     question: str = ""
     extra: Mapping[str, Any] = field(default_factory=dict)
 
@@ -123,7 +123,7 @@ class Sorting:
         answers: the answers to that question; may be empty.
     """
 
-    question: Question
+    question: AnnotationQuestion
     answers: Sequence[Answer] = ()
 
 
@@ -132,8 +132,8 @@ def record_of(
     sorting: Sorting,
     source: str,
     read_image: Callable[[int], bytes],
-    sections: Sequence[Section] = (),
-) -> Record:
+    sections: Sequence[ReportSection] = (),
+) -> AnnotationRecord:
     """Build the record of the answers.
 
     Args:
@@ -149,7 +149,7 @@ def record_of(
     """
     categories, firsts = _categories(findings, sorting)
     shown = sorted(categories, key=lambda name: (-categories[name], name))[:EXAMPLES]
-    return Record(
+    return AnnotationRecord(
         source=source,
         simulated=are_simulated(findings),
         annotators=len(findings.annotators),
@@ -172,7 +172,11 @@ def record_of(
 def _merge(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     for data in found:
-        taken = [key for key in data if key in merged or key in {f.name for f in fields(Record)}]
+        taken = [
+            key
+            for key in data
+            if key in merged or key in {f.name for f in fields(AnnotationRecord)}
+        ]
         if taken:
             raise UserError(f"annotate.analyses: the key {taken[0]!r} is duplicated in {FILE}")
         merged |= data
@@ -200,11 +204,11 @@ def _categories(findings: Findings, sorting: Sorting) -> tuple[dict[str, float],
 
 def picture_example(
     findings: Findings,
-    question: Question,
+    question: AnnotationQuestion,
     category: str,
     i: int,
     read_image: Callable[[int], bytes],
-) -> Example:
+) -> ImageExample:
     """Return an image as an example of a category.
 
     Args:
@@ -218,7 +222,7 @@ def picture_example(
     pictures = [
         decode_image(read_image(row), name) for row, name in question.rows_shown(item).items()
     ]
-    return Example(
+    return ImageExample(
         category=category,
         key=item.key,
         member=item.member,
@@ -244,7 +248,7 @@ def _side_by_side(pictures: Sequence[Image.Image]) -> str:
     return base64.b64encode(file.getvalue()).decode()
 
 
-def write_record(record: Record, folder: Path) -> Path:
+def write_record(record: AnnotationRecord, folder: Path) -> Path:
     """Write ``annotation.json`` and return its path."""
     content = asdict(record)
     content |= content.pop("extra")
@@ -256,7 +260,7 @@ def write_record(record: Record, folder: Path) -> Path:
     return write_page(folder / FILE, text)
 
 
-def read_record(file: Path) -> Record:
+def read_record(file: Path) -> AnnotationRecord:
     """Read a record, including old records without the title of the question.
 
     Raises:
@@ -271,22 +275,22 @@ def read_record(file: Path) -> Record:
         ) from error
 
 
-def _record(found: Mapping[str, Any]) -> Record:
+def _record(found: Mapping[str, Any]) -> AnnotationRecord:
     about = dict(found["agreement"])
     kappas = {n: math.nan if about[n] is None else float(about[n]) for n in ("fleiss", "alpha")}
     matrix = np.array([require_finite(row) for row in about["matrix"]])
-    own = {f.name for f in fields(Record)}
-    return Record(
+    own = {f.name for f in fields(AnnotationRecord)}
+    return AnnotationRecord(
         source=str(found["source"]),
         simulated=bool(found["simulated"]),
         annotators=int(found["annotators"]),
         items=int(found["items"]),
-        tallies=from_json(tuple[Tally, ...], found["tallies"]),
+        tallies=from_json(tuple[AnswerCounts, ...], found["tallies"]),
         validated=int(found["validated"]),
         agreement=Agreement(**{**about, **kappas, "matrix": matrix}),
         sampled=int(found["sampled"]),
         categories=from_json(dict[str, float], found["categories"]),
-        examples=from_json(tuple[Example, ...], found["examples"]),
+        examples=from_json(tuple[ImageExample, ...], found["examples"]),
         question=str(found.get("question", "")),
         extra={key: value for key, value in found.items() if key not in own},
     )

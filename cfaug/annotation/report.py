@@ -9,9 +9,9 @@ from pathlib import Path
 
 from cfaug.annotation.figures import category_bars, disagreement_matrix, outcome_bars
 from cfaug.annotation.findings import Findings
-from cfaug.annotation.question import Question
-from cfaug.annotation.record import Record, Sorting
-from cfaug.annotation.sections import Section
+from cfaug.annotation.question import AnnotationQuestion
+from cfaug.annotation.record import AnnotationRecord, Sorting
+from cfaug.annotation.sections import ReportSection
 from cfaug.report.document import Part, plain_part
 from cfaug.report.numbers import percent
 from cfaug.report.page import render, write_page
@@ -28,7 +28,10 @@ NOT_PEOPLE = (
 
 
 def sentences(
-    record: Record, question: Question, categories: Question, sections: Sequence[Section] = ()
+    record: AnnotationRecord,
+    question: AnnotationQuestion,
+    categories: AnnotationQuestion,
+    sections: Sequence[ReportSection] = (),
 ) -> list[str]:
     """Return the findings as sentences, the verdict first.
 
@@ -70,17 +73,17 @@ def sentences(
     return found + ([NOT_PEOPLE] if record.simulated else [])
 
 
-def _reference(record: Record, question: Question, statement: str) -> str:
+def _reference(record: AnnotationRecord, question: AnnotationQuestion, statement: str) -> str:
     """Return known results to show beside people's answers; empty for simulated ones."""
     text = question.reference.get(statement, "")
     return f"; {text}" if text and not record.simulated else ""
 
 
 def write_report(
-    record: Record,
+    record: AnnotationRecord,
     findings: Findings,
     sorting: Sorting,
-    sections: Sequence[Section],
+    sections: Sequence[ReportSection],
     folder: Path,
 ) -> Path:
     """Write ``annotation.html`` and return its path.
@@ -119,7 +122,7 @@ def write_report(
     return write_page(folder / FILE, text)
 
 
-def _tallies(record: Record, names: Mapping[str, str]) -> Part:
+def _tallies(record: AnnotationRecord, names: Mapping[str, str]) -> Part:
     """Return the answers by sets of images; ``names`` maps outcomes to their names."""
     rows = (
         (one.name, f"{one.images:,}", f"{one.answers:,}", *(percent(one.share(n)) for n in names))

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cfaug.annotation.answers import Answer
-from cfaug.annotation.question import Item, Question
+from cfaug.annotation.question import AnnotationQuestion, ImageItem
 from cfaug.core.errors import UserError
 from cfaug.core.validation import Share, check
 from cfaug.data.sources.lists import list_records
 
 
-def read_known(file: Path, items: Sequence[Item], question: Question) -> dict[int, str]:
+def read_known(
+    file: Path, items: Sequence[ImageItem], question: AnnotationQuestion
+) -> dict[int, str]:
     """Read known answers: ``{index of the image: label}``.
 
     Args:

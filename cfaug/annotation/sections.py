@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Section:
+class ReportSection:
     """A section of ``annotation.html``, and its data for ``annotation.json``.
 
     Attributes:
@@ -34,7 +34,7 @@ class Section:
 class Analysis(Protocol):
     """An analysis of the answers."""
 
-    def analyse(self, findings: Findings, simulated: bool) -> Section:
+    def analyse(self, findings: Findings, simulated: bool) -> ReportSection:
         """Return the findings.
 
         Args:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from cfaug.annotation.assignment import Assignment
 from cfaug.annotation.findings import Findings
-from cfaug.annotation.question import Item, Question
+from cfaug.annotation.question import AnnotationQuestion, ImageItem
 from cfaug.annotation.record import SIMULATED
 from cfaug.core.errors import UserError, name_some
 from cfaug.core.rng import generator
@@ -36,7 +36,7 @@ class Mistakes:
     def __post_init__(self) -> None:
         check(self.rate, Share, "annotate.mistakes")
 
-    def answer(self, annotator: int, item: Item, truth: str, labels: Sequence[str]) -> str:
+    def answer(self, annotator: int, item: ImageItem, truth: str, labels: Sequence[str]) -> str:
         """Return the true answer, or another of the labels."""
         rng = generator(self.seed, "mistake", annotator, item.name)
         if rng.random() >= self.rate:
@@ -44,7 +44,7 @@ class Mistakes:
         return str(rng.choice([choice for choice in labels if choice != truth]))
 
 
-def read_truth(file: Path, items: Sequence[Item], question: Question) -> list[str]:
+def read_truth(file: Path, items: Sequence[ImageItem], question: AnnotationQuestion) -> list[str]:
     """Read an oracle's answer to every image.
 
     Args:
@@ -83,7 +83,7 @@ class Answerable(Protocol):
 
 def simulate_answers(
     question: Answerable,
-    items: Sequence[Item],
+    items: Sequence[ImageItem],
     truth: Sequence[str],
     assignment: Assignment,
     mistakes: Mistakes,
@@ -137,7 +137,7 @@ def simulate_categories(
     findings: Findings,
     truth: Mapping[str, str],
     sampled: Sequence[int],
-    categories: Question,
+    categories: AnnotationQuestion,
     causes: Causes,
 ) -> list[dict[str, Any]]:
     """Return the category of each sampled image as the page would export it.

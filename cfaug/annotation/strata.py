@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from cfaug.annotation.question import Item
+from cfaug.annotation.question import ImageItem
 from cfaug.annotation.record import picture_example
-from cfaug.annotation.sections import Section
+from cfaug.annotation.sections import ReportSection
 from cfaug.core.errors import UserError, name_some
 from cfaug.core.messages import say
 from cfaug.core.rng import derive
@@ -59,7 +59,7 @@ class Strata:
     def __post_init__(self) -> None:
         check_fields(self, "annotate.question.strata")
 
-    def mark(self, index: Index, items: Sequence[Item]) -> list[Item]:
+    def mark(self, index: Index, items: Sequence[ImageItem]) -> list[ImageItem]:
         """Return the items to ask about, each with its stratum.
 
         Args:
@@ -98,7 +98,7 @@ class Strata:
         found: list[Any] = index.extra(name).to_pylist()
         return found
 
-    def _stratum(self, value: Any, index: Index, item: Item) -> tuple[tuple[str, str], ...]:
+    def _stratum(self, value: Any, index: Index, item: ImageItem) -> tuple[tuple[str, str], ...]:
         try:
             found = json.loads(value) if isinstance(value, str) and value[:1] == "{" else value
         except ValueError:
@@ -119,12 +119,12 @@ class Strata:
             )
         return stratum
 
-    def offers(self, item: Item, label: str) -> bool:
+    def offers(self, item: ImageItem, label: str) -> bool:
         """Return whether an answer fits an image."""
         has = dict(item.stratum)
         return all(has.get(n) == value for n, value in self.offered.get(label, {}).items())
 
-    def draw(self, items: Sequence[Item], seed: int) -> list[Item]:
+    def draw(self, items: Sequence[ImageItem], seed: int) -> list[ImageItem]:
         """Return ``each`` images from every stratum, in the order of the source.
 
         Images are drawn by key, so that an image's selection does not depend on other strata.
@@ -160,7 +160,7 @@ def name_stratum(stratum: Sequence[tuple[str, str]]) -> str:
     return ", ".join(value for _, value in stratum)
 
 
-def count_strata(findings: Findings, strata: Strata) -> Section:
+def count_strata(findings: Findings, strata: Strata) -> ReportSection:
     """Count outcomes by stratum: a section of the report, and the data for tables.
 
     An image with several answers counts once, in equal parts.
@@ -184,7 +184,7 @@ def count_strata(findings: Findings, strata: Strata) -> Section:
     def shares(stratum: tuple[tuple[str, str], ...]) -> list[str]:
         return [percent(counts[stratum][name] / images[stratum], 1) for name in names]
 
-    return Section(
+    return ReportSection(
         title="By what the captions asked for",
         columns=("asked for", "images", *(f"{wording(name)}, %" for name in names)),
         rows=tuple((name_stratum(s), f"{images[s]:,}", *shares(s)) for s in order),
@@ -204,7 +204,7 @@ def count_strata(findings: Findings, strata: Strata) -> Section:
     )
 
 
-def illustrate(findings: Findings, read_image: Callable[[int], bytes]) -> Section:
+def illustrate(findings: Findings, read_image: Callable[[int], bytes]) -> ReportSection:
     """Save some example images of each outcome in ``Question.illustrated``.
 
     An image is an example of an outcome if all its answers agree; examples are drawn by key.
@@ -219,7 +219,7 @@ def illustrate(findings: Findings, read_image: Callable[[int], bytes]) -> Sectio
         keys = {i: derive(0, "illustration", findings.items[i].name) for i in own}
         for i in sorted(own, key=keys.__getitem__)[:SHOWN]:
             examples.append(picture_example(findings, findings.question, outcome, i, read_image))
-    return Section(
+    return ReportSection(
         title="Examples",
         notes=(f"{len(examples)} images are kept as examples for tables.",),
         data={ILLUSTRATIONS: [asdict(one) for one in examples]},

@@ -9,7 +9,6 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from cfaug.cfmm.question_answers import BLIND, PRIOR
 from cfaug.cfmm.answering import Accuracies, accuracies, total
 from cfaug.core.errors import UserError
 from cfaug.core.question_sets import BASIC, COUNTERFACTUAL

@@ -99,8 +99,8 @@ def question_page(limit: int | None = LIMIT) -> ModelPage[ShownAnswers]:
         limit: most images to show, 1 or more; ``None`` shows all.
     """
 
-    def make(answers: Sequence[ShownAnswers]) -> _Page:
-        return _Page(answers, limit)
+    def make(answers: Sequence[ShownAnswers]) -> _QuestionPageData:
+        return _QuestionPageData(answers, limit)
 
     return ModelPage("questions.html", ShownAnswers, "questions", make, THUMBNAIL)
 
@@ -142,7 +142,7 @@ class _Part:
     rows: np.ndarray
 
 
-class _Page:
+class _QuestionPageData:
     """Turns answers into data for the script."""
 
     def __init__(self, answers: Sequence[ShownAnswers], limit: int | None) -> None:

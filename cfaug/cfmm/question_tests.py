@@ -16,7 +16,7 @@ from cfaug.core.rng import generator
 from cfaug.core.types import ITEM
 from cfaug.report.item_tests import ItemTest, compare_items
 from cfaug.report.items import Items
-from cfaug.stats.significance import Summary, holm, summarise
+from cfaug.stats.significance import SeedSummary, holm, summarise
 from cfaug.stats.stress import DropTest, paired_drop
 
 ALPHA = 0.05
@@ -44,7 +44,7 @@ class CounterfactualDrop:
 
     test: DropTest
     images: int
-    phi: Summary | None
+    phi: SeedSummary | None
     phi_low: float
     phi_high: float
     p_holm: float = math.nan

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cfaug.core.errors import UserError
 from cfaug.data.sources.image_check import content_digest
-from cfaug.editing.models import CausalLM
+from cfaug.editing.causal_lm import CausalLM
 from cfaug.evaluation.embed import compute_distinct
 from cfaug.evaluation.feature_cache import Features, recall_or_compute, text_keys
 
@@ -26,7 +26,7 @@ AT_ONCE = 1024
 
 @runtime_checkable
 class IdentifiedLanguageModel(Protocol):
-    """A language model with an identity, such as ``cfaug.editing.models.CausalLM``."""
+    """A language model with an identity, such as ``cfaug.editing.causal_lm.CausalLM``."""
 
     def log_likelihood(self, texts: Sequence[str]) -> NDArray[np.float64]:
         """Return the natural log of the probability of each text: float64 (n,)."""
@@ -45,7 +45,7 @@ class BlindLanguage:
     """A causal language model that scores each distinct caption once.
 
     Args:
-        model: a folder, a Hub id or ``zoo:...``, as for ``cfaug.editing.models.CausalLM``; or a
+        model: a folder, a Hub id or ``zoo:...``, as for ``cfaug.editing.causal_lm.CausalLM``; or a
             language model with an identity.
         root: folder of cached features; ``None`` caches nothing.
 

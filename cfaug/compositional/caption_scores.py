@@ -20,7 +20,7 @@ from cfaug.data.index.examples import IndexedImage
 from cfaug.evaluation.cached_model import CachedAnswerer, CachedEncoder, CachedMatcher
 from cfaug.evaluation.embed import Pixels, embed_images, embed_texts
 from cfaug.evaluation.feature_cache import image_keys
-from cfaug.evaluation.matcher_scores import Asked, match_pairs
+from cfaug.evaluation.matcher_scores import PairsToScore, match_pairs
 from cfaug.evaluation.vqa_inference import Ask, Asker
 from cfaug.stats.pairs import pair_similarities
 
@@ -216,7 +216,7 @@ class MatcherScorer:
     def score(self) -> np.ndarray:
         """Return the matcher's scores, float32 (items, captions, images)."""
         texts, rows, number_NKM = _distinct_pairs(self._items)
-        asked = Asked("captions", self._items.index, rows, texts)
+        asked = PairsToScore("captions", self._items.index, rows, texts)
         return _spread(match_pairs(self._matcher, asked, self._size), number_NKM)
 
     def score_blind(self) -> None:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cfaug.data.sources.compositional.item import CATEGORY
 from cfaug.core.errors import UserError
 from cfaug.core.messages import say
 from cfaug.core.types import CLUSTER, ITEM
+from cfaug.data.sources.compositional.item import CATEGORY
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index

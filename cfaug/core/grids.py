@@ -79,7 +79,7 @@ def require_attributes(found: object, where: str) -> dict[str, str]:
     return dict(found)
 
 
-def combinations(attributes: Mapping[str, Sequence[str]]) -> list[dict[str, str]]:
+def attribute_combinations(attributes: Mapping[str, Sequence[str]]) -> list[dict[str, str]]:
     """Return every combination of values, the first attribute in the outer loop.
 
     Args:

@@ -29,7 +29,7 @@ def from_json(kind: type[T], content: Any) -> T:
     from pydantic import ValidationError
 
     try:
-        return _adapter(kind).validate_python(content)  # type: ignore[arg-type]
+        return _record_adapter(kind).validate_python(content)  # type: ignore[arg-type]
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
@@ -37,7 +37,7 @@ def from_json(kind: type[T], content: Any) -> T:
 
 
 @cache
-def _adapter(kind: type) -> Any:
+def _record_adapter(kind: type) -> Any:
     from pydantic import TypeAdapter  # takes 0.1 s: imported on first use
 
     return TypeAdapter(kind)

@@ -23,7 +23,7 @@ from math import prod
 from pathlib import Path
 
 from cfaug.core.errors import UserError
-from cfaug.core.grids import ATTRIBUTES, combinations, grid_key
+from cfaug.core.grids import ATTRIBUTES, attribute_combinations, grid_key
 from cfaug.core.types import Example
 from cfaug.editing.grid_files import GridFile, read_grid_file
 from cfaug.editing.templates import fill, placeholders
@@ -205,7 +205,7 @@ def _check_captions(grid: CaptionGrid, path: Path) -> None:
     known = {"prefix": grid.prefixes[0], "subject": grid.subjects[0]}
     neutral = fill(grid.neutral, known)
     seen: dict[str, str] = {}
-    for one in combinations({name: list(said) for name, said in grid.attributes.items()}):
+    for one in attribute_combinations({name: list(said) for name, said in grid.attributes.items()}):
         words = {name: grid.attributes[name][value] for name, value in one.items()}
         text, values = fill(grid.template, known | words), " ".join(one.values())
         if text.lower() == neutral.lower():

@@ -1,6 +1,6 @@
 """A causal language model: scores of texts, with shared prefixes computed once, and continuations.
 
-Configurations name it ``cfaug.editing.models.CausalLM``.
+Configurations name it ``cfaug.editing.causal_lm.CausalLM``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import LanguageModel
 from cfaug.editing.batching import by_length
-from cfaug.editing.prefixes import NODES, Stacked, Tree, stack, trees
+from cfaug.editing.prefixes import NODES, PrefixTree, Stacked, stack, trees
 from cfaug.editing.pretrained import Pretrained
 from cfaug.models.checkpoints import continuation
 
@@ -163,7 +163,7 @@ class CausalLM(Pretrained):
                 sums[tree.texts] = tree.sums(costs, from_token[tree.texts])
         return sums
 
-    def _surprises(self, batch: Sequence[Tree], share: bool) -> NDArray[np.float64]:
+    def _surprises(self, batch: Sequence[PrefixTree], share: bool) -> NDArray[np.float64]:
         """Return (trees, nodes): the negative log-likelihood of each node after its ancestors."""
         import torch
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from cfaug.core.errors import UserError
 from cfaug.core.files import require_regular
 
-SHIPPED = ("examples", "plain")
+PROMPT_SETS = ("examples", "plain")
 CAPTION = "<caption>"
 PHOTO = re.compile(r"^\s*an?\s+(?:photo|photograph)\s+of\s+", re.IGNORECASE)
 """Beginnings of captions that are removed after the same words of a prompt."""
@@ -101,7 +101,7 @@ def read_prompts(where: str | Path, kinds: Sequence[str] | None = None) -> tuple
     prompts = [_read(file) for file in _list_files(where)]
     if not prompts:
         raise UserError(
-            f"prompts={where} has no prompt: give one of {', '.join(SHIPPED)}, or a folder with a "
+            f"prompts={where} has no prompt: give one of {', '.join(PROMPT_SETS)}, or a folder with a "
             f"file KIND.txt for each kind of edit, with {CAPTION} where the caption is put"
         )
     if kinds is None:
@@ -117,13 +117,13 @@ def read_prompts(where: str | Path, kinds: Sequence[str] | None = None) -> tuple
 
 
 def _list_files(where: str | Path) -> list[Path]:
-    if str(where) in SHIPPED:
+    if str(where) in PROMPT_SETS:
         folder = Path(str(files("cfaug"))) / "editing" / "prompt_files" / str(where)
     else:
         folder = Path(where).expanduser()
     if not folder.is_dir():
         raise UserError(
-            f"prompts={where} is not a folder: give one of {', '.join(SHIPPED)}, or a folder"
+            f"prompts={where} is not a folder: give one of {', '.join(PROMPT_SETS)}, or a folder"
         )
     return sorted(folder.glob("*.txt"))
 

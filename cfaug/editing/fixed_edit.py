@@ -14,7 +14,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.read_with import ReadWith
 from cfaug.core.types import Edit, Edited, Example, Proposal
 from cfaug.core.validation import check_fields
-from cfaug.editing.sentence import Sentence, Slot, replace, split
+from cfaug.editing.sentence import Sentence, Slot, replace_slot, split
 
 NAMED = 5
 """Number of classes that an error names."""
@@ -113,7 +113,7 @@ class FixedEdit:
                 start, end = slot.span(sentence)
                 old = sentence.text[start:end]
                 after = self.after if old[0].islower() else self.after[:1].upper() + self.after[1:]
-                edited = replace(sentence, slot, after, article=True)
+                edited = replace_slot(sentence, slot, after, article=True)
                 return edited.text, Edit(self.kind, old, after)
         return sentence.text, None
 

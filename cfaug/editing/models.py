@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cfaug.core.errors import UserError
-from cfaug.editing.causal_lm import CausalLM
 from cfaug.editing.pretrained import Pretrained
 from cfaug.editing.protocols import Blank, Fill, MaskFiller, SentenceEmbedder
 from cfaug.editing.vocabulary import Pieces
@@ -25,7 +24,6 @@ from cfaug.editing.vocabulary import Pieces
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
-
 
 
 @dataclass(frozen=True)

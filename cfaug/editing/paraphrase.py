@@ -24,7 +24,7 @@ from cfaug.editing.changed_text import propose_change
 from cfaug.editing.phrases import LOCATIVE, MEDIUM, PARTITIVES
 from cfaug.editing.protocols import Tagger
 from cfaug.editing.sentence import Sentence, Slot, normalise, split
-from cfaug.editing.stop_words import STOP_WORDS
+from cfaug.editing.stop_words import NLTK_STOP_WORDS
 from cfaug.editing.synonyms import Synonyms
 
 METHOD = "paraphrase"
@@ -131,7 +131,7 @@ class Paraphrase:
     def _synonyms_in(self, sentence: Sentence, tags: Sequence[str]) -> Iterator[str]:
         known = self.synonyms or Synonyms()
         for slot, (word, tag) in enumerate(zip(sentence.words, tags, strict=True)):
-            if tag != "NN" or word.lower() in STOP_WORDS | PARTITIVES or not word.islower():
+            if tag != "NN" or word.lower() in NLTK_STOP_WORDS | PARTITIVES or not word.islower():
                 continue
             senses = known.senses(word)
             names = {name for sense in senses for name in sense if name.isalpha()}

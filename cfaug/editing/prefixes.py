@@ -22,7 +22,7 @@ NODES = 96
 
 
 @dataclass(frozen=True)
-class Tree:
+class PrefixTree:
     """The distinct prefixes of some texts, parents before children.
 
     Attributes:
@@ -91,7 +91,7 @@ class Stacked:
         return seen
 
 
-def stack(batch: Sequence[Tree], fill: int) -> Stacked:
+def stack(batch: Sequence[PrefixTree], fill: int) -> Stacked:
     """Stack trees; padding has the token ``fill`` and sees itself."""
     shape = len(batch), max(map(len, batch))
     tokens, depths, parents = np.full(shape, fill), np.zeros(shape, int), np.full(shape, -1)
@@ -111,7 +111,7 @@ def stack(batch: Sequence[Tree], fill: int) -> Stacked:
     return Stacked(tokens, depths, parents, shown, rows, places, slots[order], children[:, order])
 
 
-def trees(texts: Sequence[Sequence[int]], nodes: int = NODES) -> Iterator[Tree]:
+def trees(texts: Sequence[Sequence[int]], nodes: int = NODES) -> Iterator[PrefixTree]:
     """Yield trees that contain each text once, of up to ``nodes`` prefixes or of a single text.
 
     >>> [tree.tokens.tolist() for tree in trees([[5, 1, 2], [5, 3], [5, 1, 4]])]
@@ -139,7 +139,7 @@ def _shared(one: Sequence[int], other: Sequence[int]) -> int:
     return min(len(one), len(other))
 
 
-def _tree(chosen: Sequence[int], texts: Sequence[Sequence[int]]) -> Tree:
+def _tree(chosen: Sequence[int], texts: Sequence[Sequence[int]]) -> PrefixTree:
     """Return the tree of sorted texts."""
     tokens: list[int] = []
     depths: list[int] = []
@@ -155,7 +155,7 @@ def _tree(chosen: Sequence[int], texts: Sequence[Sequence[int]]) -> Tree:
             path.append(len(tokens))
             tokens.append(token)
         paths[row, : len(path)] = path
-    return Tree(
+    return PrefixTree(
         np.array(chosen, dtype=np.int64),
         np.array(tokens, dtype=np.int64),
         np.array(depths, dtype=np.int64),

@@ -12,7 +12,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.prompt_files import find_prompt_file, read_keys
 
 QUESTION, OPTIONS = "{question}", "{options}"
-SHIPPED = ("plain", "short", "listed")
+SHIPPED_WORDINGS = ("plain", "short", "listed")
 
 _PLACES = re.compile(r"\{(\w*)\}")
 
@@ -64,7 +64,7 @@ def read_wording(name: str) -> Wording:
         UserError: if there is no such file, or a template is missing or invalid.
     """
     file = find_prompt_file(
-        name, SHIPPED, "editing/question_wordings", "benchmark.wording", "the same keys"
+        name, SHIPPED_WORDINGS, "editing/question_wordings", "benchmark.wording", "the same keys"
     )
     wanted = [one.name for one in fields(Wording)]
     found = read_keys(file, wanted)

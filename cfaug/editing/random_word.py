@@ -16,7 +16,7 @@ from cfaug.core.validation import Positive, Seed, check_fields
 from cfaug.editing.edit_prompts import CAPTION, EditPrompt
 from cfaug.editing.instructed_edit import InstructedEdit
 from cfaug.editing.protocols import Blank, Fill, MaskFiller
-from cfaug.editing.sentence import Sentence, Slot, copy_case, replace, split
+from cfaug.editing.sentence import Sentence, Slot, copy_case, replace_slot, split
 from cfaug.editing.variations import EditGuard, VariationRequest, Variations
 
 KIND = "random"
@@ -287,5 +287,5 @@ def _replace(sentence: Sentence, slot: Slot, fills: Sequence[Fill]) -> str | Non
     before = sentence.words[slot.first]
     for fill in fills:
         if fill.word is not None and fill.word.lower() not in {before.lower(), *STOP_WORDS}:
-            return replace(sentence, slot, copy_case(fill.word, before), article=True).text
+            return replace_slot(sentence, slot, copy_case(fill.word, before), article=True).text
     return None

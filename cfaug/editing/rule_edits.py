@@ -17,7 +17,7 @@ from cfaug.core.articles import indefinite_article
 from cfaug.core.rng import generator
 from cfaug.editing.phrases import MEDIUM, Phrases, find_phrases
 from cfaug.editing.protocols import Tagger
-from cfaug.editing.sentence import Slot, copy_case, replace, split
+from cfaug.editing.sentence import Slot, copy_case, replace_slot, split
 from cfaug.editing.variations import VariationRequest, Variations
 from cfaug.editing.word_lists import NounKind, WordLists
 from cfaug.editing.wordnet import SisterTerms, WordNet
@@ -98,7 +98,7 @@ class RuleEdits:
             if others:
                 for other in _shuffled(others, rng):
                     shown = copy_case(other, phrases.sentence.words[slot.first])
-                    yield replace(phrases.sentence, slot, shown, article=True).text
+                    yield replace_slot(phrases.sentence, slot, shown, article=True).text
                 return
 
     def _head(self, phrases: Phrases, noun: Slot) -> Slot:
@@ -207,14 +207,16 @@ class RuleEdits:
             known = [there[word] for word in group.words if word in there]
             for adjective in group.words:
                 if known and adjective not in there:
-                    yield replace(
+                    yield replace_slot(
                         phrases.sentence, Slot(known[0], known[0]), adjective, article=True
                     ).text
                 elif not known:
                     shown = f"{copy_case(adjective, words[first])} {words[first]}"
                     if words[first][:1].isupper():
                         shown = f"{adjective[:1].upper()}{adjective[1:]} {words[first].lower()}"
-                    yield replace(phrases.sentence, Slot(first, first), shown, article=True).text
+                    yield replace_slot(
+                        phrases.sentence, Slot(first, first), shown, article=True
+                    ).text
 
     def _place(self, phrases: Phrases, rng: np.random.Generator) -> Iterator[str]:
         """Yield captions with another place, which replaces the last place or is added."""

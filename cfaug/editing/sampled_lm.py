@@ -16,7 +16,7 @@ from annotated_types import Interval
 from cfaug.core.read_with import GIVEN, ReadWith
 from cfaug.core.validation import Positive, Weight, check_fields
 from cfaug.editing.batching import by_length
-from cfaug.editing.models import CausalLM
+from cfaug.editing.causal_lm import CausalLM
 
 if TYPE_CHECKING:
     import torch

@@ -67,7 +67,7 @@ class Slot:
         return sentence.spans[self.first][0], sentence.spans[self.last][1]
 
 
-def replace(sentence: Sentence, slot: Slot, word: str, *, article: bool = False) -> Sentence:
+def replace_slot(sentence: Sentence, slot: Slot, word: str, *, article: bool = False) -> Sentence:
     """Replace a slot's words by one word; the rest keeps its characters.
 
     Args:

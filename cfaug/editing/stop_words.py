@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cfaug.editing.word_lists import SHIPPED, list_lines
 
-STOP_WORDS = frozenset(
+NLTK_STOP_WORDS = frozenset(
     word
     for line in list_lines((SHIPPED / "stop_words.txt").read_text(encoding="utf-8"))
     for word in line.split()

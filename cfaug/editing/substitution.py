@@ -26,7 +26,7 @@ from cfaug.editing.protocols import (
     Tagger,
     round_digits,
 )
-from cfaug.editing.sentence import Sentence, Slot, copy_case, normalise, replace, split
+from cfaug.editing.sentence import Sentence, Slot, copy_case, normalise, replace_slot, split
 
 _BE = ("be", "am", "is", "are", "was", "were", "been", "being", "'s", "'re", "'m")
 _HAVE = ("have", "has", "had", "having", "'ve")
@@ -227,7 +227,7 @@ class Substitution:
                 slot=slot,
                 tag=p.tags[slot.last],
                 after=after,
-                edited=replace(p.sentence, slot, after, article=self.repair_article),
+                edited=replace_slot(p.sentence, slot, after, article=self.repair_article),
                 rank=rank,
                 probability=fill.probability,
             )

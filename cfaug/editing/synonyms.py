@@ -19,7 +19,7 @@ Senses = tuple[tuple[str, ...], ...]
 PARTS = ("noun", "verb", "adj", "adv")
 
 # WordNet's detachment rules (morphy), with NLTK's "ves".
-_ENDINGS = {
+_SYNONYM_ENDINGS = {
     "noun": (("s", ""), ("ses", "s"), ("ves", "f"), ("xes", "x"), ("zes", "z"), ("ches", "ch"),
              ("shes", "sh"), ("men", "man"), ("ies", "y")),
     "verb": (("s", ""), ("ies", "y"), ("es", "e"), ("es", ""), ("ed", "e"), ("ed", ""),
@@ -76,7 +76,9 @@ class Synonyms:
         bases = self._exceptions[part].get(word)
         if bases is None:
             bases = [
-                word.removesuffix(end) + rest for end, rest in _ENDINGS[part] if word.endswith(end)
+                word.removesuffix(end) + rest
+                for end, rest in _SYNONYM_ENDINGS[part]
+                if word.endswith(end)
             ]
         return [form for form in dict.fromkeys([word, *bases]) if form in self._index[part]]
 

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from cfaug.core.articles import right_articles
 from cfaug.core.errors import UserError
-from cfaug.core.grids import ATTRIBUTES, combinations, grid_edit
+from cfaug.core.grids import ATTRIBUTES, attribute_combinations, grid_edit
 from cfaug.core.types import Edited, Example, Proposal
 from cfaug.editing.sentence import normalise
 
@@ -46,7 +46,7 @@ class AttributeGrid:
 
 def _propose(example: Example) -> Proposal:
     said = _attributes(example)
-    grid = combinations({name: list(values) for name, values in said.items()})
+    grid = attribute_combinations({name: list(values) for name, values in said.items()})
     texts = []
     for one in grid:
         words = {name: said[name][value] for name, value in one.items()}

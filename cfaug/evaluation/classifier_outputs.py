@@ -40,7 +40,7 @@ def classify_images(
         if len(places) < len(pixels.rows):
             some = Pixels(pixels.index, pixels.rows[places])
         classifier = model.model if isinstance(model, CachedClassifier) else model
-        return _batches(classifier, some, batch_size)
+        return _logit_batches(classifier, some, batch_size)
 
     keys = image_keys(pixels.index, pixels.rows)
     if isinstance(model, CachedClassifier):
@@ -48,7 +48,7 @@ def classify_images(
     return compute_distinct(keys, compute)
 
 
-def _batches(model: Classifier, pixels: Pixels, size: int) -> Iterator[np.ndarray]:
+def _logit_batches(model: Classifier, pixels: Pixels, size: int) -> Iterator[np.ndarray]:
     import torch
 
     batches = pixels.batches(model.transform, size)

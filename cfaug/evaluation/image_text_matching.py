@@ -19,7 +19,7 @@ from cfaug.core.types import CLUSTER, ITEM, Column, Evaluation
 from cfaug.core.validation import Positive, Seed
 from cfaug.evaluation.fingerprint import fingerprint
 from cfaug.evaluation.item_names import cluster_rows, name_pairs
-from cfaug.evaluation.matcher_scores import Asked, match_pairs
+from cfaug.evaluation.matcher_scores import PairsToScore, match_pairs
 from cfaug.evaluation.reference_photos import draw_random_rows, find_anchors
 from cfaug.evaluation.source import SourceBenchmark, paired_rows
 from cfaug.stats.matching import SCORES, gaps_where_scored
@@ -163,24 +163,24 @@ class Matching(SourceBenchmark):
             for row, there in zip(rows, self._anchored, strict=True)
         ]
 
-    def _asked(self) -> dict[str, list[Asked]]:
+    def _asked(self) -> dict[str, list[PairsToScore]]:
         """Return the pairs to score for each kind of gap, the right pair first."""
         pairs, first, second = self._pairs, self._first, self._second
         original, edited = _texts(pairs, first), _texts(pairs, second)
-        asked: dict[str, list[Asked]] = {}
+        asked: dict[str, list[PairsToScore]] = {}
         if self._real is not None:
             real, here = self._real, self._anchored
             anchor, random = self._anchor[here], self._random[here]
             right = _texts(real, random)
             asked["r"] = [
-                Asked(SCORES["r"][0], real, random, right),
-                Asked(SCORES["r"][1], real, anchor, right),
-                Asked(SCORES["r"][2], real, random, _texts(real, anchor)),
+                PairsToScore(SCORES["r"][0], real, random, right),
+                PairsToScore(SCORES["r"][1], real, anchor, right),
+                PairsToScore(SCORES["r"][2], real, random, _texts(real, anchor)),
             ]
         asked["c"] = [
-            Asked(SCORES["c"][0], pairs, second, edited),
-            Asked(SCORES["c"][1], pairs, first, edited),
-            Asked(SCORES["c"][2], pairs, second, original),
+            PairsToScore(SCORES["c"][0], pairs, second, edited),
+            PairsToScore(SCORES["c"][1], pairs, first, edited),
+            PairsToScore(SCORES["c"][2], pairs, second, original),
         ]
         return asked
 

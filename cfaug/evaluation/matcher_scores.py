@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Asked:
+class PairsToScore:
     """The pairs to score for one kind of score.
 
     Attributes:
@@ -34,18 +34,18 @@ class Asked:
     rows: np.ndarray
     texts: list[str]
 
-    def at(self, places: list[int]) -> Asked:
+    def at(self, places: list[int]) -> PairsToScore:
         """Return some of the pairs."""
         return replace(self, rows=self.rows[places], texts=[self.texts[at] for at in places])
 
-    def equal(self, other: Asked) -> np.ndarray:
+    def equal(self, other: PairsToScore) -> np.ndarray:
         """Return which pairs have the same image and text as the other's, bool (pairs,)."""
         mine, theirs = (one.index.digests[one.index.images[one.rows]] for one in (self, other))
         texts = [a == b for a, b in zip(self.texts, other.texts, strict=True)]
         return (mine == theirs).all(axis=1) & np.array(texts, bool)
 
 
-def match_pairs(matcher: Matcher | CachedMatcher, asked: Asked, size: int) -> np.ndarray:
+def match_pairs(matcher: Matcher | CachedMatcher, asked: PairsToScore, size: int) -> np.ndarray:
     """Return a matcher's scores for images with texts, float32 (pairs,), cached or computed.
 
     Args:
@@ -57,16 +57,16 @@ def match_pairs(matcher: Matcher | CachedMatcher, asked: Asked, size: int) -> np
         UserError: if an image cannot be read, or the model's weights are damaged.
     """
     if not isinstance(matcher, CachedMatcher):
-        return np.concatenate(list(_batches(matcher, asked, size)))
+        return np.concatenate(list(_score_batches(matcher, asked, size)))
 
     def compute(missing: list[int]) -> Iterator[np.ndarray]:
-        return _batches(matcher.model, asked.at(missing), size)
+        return _score_batches(matcher.model, asked.at(missing), size)
 
     keys = batch_keys(image_keys(asked.index, asked.rows), text_keys(asked.texts), size)
     return recall_or_compute(matcher.scores, keys, compute)
 
 
-def _batches(matcher: Matcher, asked: Asked, size: int) -> Iterator[np.ndarray]:
+def _score_batches(matcher: Matcher, asked: PairsToScore, size: int) -> Iterator[np.ndarray]:
     import torch
 
     batches = decode_rows(asked.index, asked.rows, matcher.transform, size)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cfaug.data.index import Index
     from cfaug.evaluation.cached_model import CachedEncoder
     from cfaug.evaluation.context import EvaluationContext
-    from cfaug.stats.ranking import Standing
+    from cfaug.stats.ranking import QueryRanks
 
 
 @dataclass
@@ -126,7 +126,7 @@ class Retrieval(SourceBenchmark):
         return Evaluation(self.mean_outcomes(hits), self._items(found, hits))
 
     def _items(
-        self, found: Mapping[str, Standing], hits: Mapping[str, np.ndarray]
+        self, found: Mapping[str, QueryRanks], hits: Mapping[str, np.ndarray]
     ) -> dict[str, list[str] | np.ndarray]:
         index, images, texts = self._index, self._pixels.rows, self._rows
         ways = [found["image_to_text"], found["text_to_image"]]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from cfaug.evaluation.context import EvaluationContext
 
 
-class Member(Protocol):
+class SuiteMember(Protocol):
     """An object that a suite's YAML names and that opens a benchmark: a ``SourceBenchmark``, ..."""
 
     def open(self, context: EvaluationContext) -> list[Benchmark]:
@@ -41,7 +41,7 @@ def check_member(member: object, key: str = "benchmark") -> None:
         )
 
 
-def open_member(member: Member, context: EvaluationContext) -> list[Benchmark]:
+def open_member(member: SuiteMember, context: EvaluationContext) -> list[Benchmark]:
     """Open a member of a suite, and check that it returns benchmarks.
 
     Args:

@@ -19,7 +19,7 @@ from cfaug.data.sources.class_names import class_words, require_names
 from cfaug.evaluation.classification import NAMED_BY_FILE, PAPER_TEMPLATE, Classes, ZeroShot
 from cfaug.evaluation.context import EvaluationContext
 from cfaug.evaluation.retrieval import Retrieval
-from cfaug.evaluation.suite_loading import Member, check_member, open_member
+from cfaug.evaluation.suite_loading import SuiteMember, check_member, open_member
 
 if TYPE_CHECKING:
     from cfaug.core.protocols import Benchmark
@@ -51,8 +51,8 @@ class Suite:
         UserError: for a name that is not in the suite, or a member that cannot be opened.
     """
 
-    world: Mapping[str, Member] = field(default_factory=dict)
-    folders: Mapping[str, Member] = field(default_factory=dict)
+    world: Mapping[str, SuiteMember] = field(default_factory=dict)
+    folders: Mapping[str, SuiteMember] = field(default_factory=dict)
     where: Where = "auto"
     only: Sequence[str] | None = None
     skip: Sequence[str] = ()
@@ -131,7 +131,7 @@ class Suite:
             say_once(f"{len(absent)} of {len(chosen)} tests are not run:\n{said}")
         return found
 
-    def _absent(self, chosen: Mapping[str, Member]) -> dict[str, str]:
+    def _absent(self, chosen: Mapping[str, SuiteMember]) -> dict[str, str]:
         """Return a line for each member whose missing folder is tolerated."""
         if self.absent == "refuse" or self.only is not None:
             return {}
@@ -146,7 +146,7 @@ class Suite:
                 found[name] = f"there is no {folder}{layout and f': {layout}'}"
         return found
 
-    def _chosen(self, context: EvaluationContext) -> dict[str, Member]:
+    def _chosen(self, context: EvaluationContext) -> dict[str, SuiteMember]:
         on_world = context.has_world if self.where == "auto" else self.where == "world"
         members = self.world if on_world else self.folders
         chosen = {
@@ -238,12 +238,12 @@ class Auto:
         questions: the suite for any other run that learnt from questions; ``None`` uses ``own``.
     """
 
-    world: Member
-    own: Member
-    hypotheses_world: Member | None = None
-    hypotheses: Member | None = None
-    questions_world: Member | None = None
-    questions: Member | None = None
+    world: SuiteMember
+    own: SuiteMember
+    hypotheses_world: SuiteMember | None = None
+    hypotheses: SuiteMember | None = None
+    questions_world: SuiteMember | None = None
+    questions: SuiteMember | None = None
 
     read_with: ClassVar[ReadWith] = {
         name: [

@@ -58,11 +58,11 @@ def _task(request: VariationRequest) -> ChatTask:
         form=ASK.format(count=request.count),
         schema=SCHEMA,
         seed=request.seed,
-        read=partial(_read, request.count),
+        read=partial(_read_variations, request.count),
     )
 
 
-def _read(count: int, found: Any) -> dict[str, Any]:
+def _read_variations(count: int, found: Any) -> dict[str, Any]:
     texts = found.get("variations") if isinstance(found, dict) else None
     if not isinstance(texts, list) or not all(map(is_text, texts)):
         raise UnusableError(WRONG_FORM)

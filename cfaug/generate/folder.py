@@ -26,7 +26,7 @@ Settings = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Record:
+class FolderRecord:
     """The content of ``run.json``: the settings of each stage so far, and the size of the plan.
 
     Attributes:
@@ -45,7 +45,7 @@ def settings_hash(settings: Settings) -> str:
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 
-def read_record(folder: Path) -> Record | None:
+def read_record(folder: Path) -> FolderRecord | None:
     """Return the record of a folder; ``None`` if the folder has no record.
 
     Raises:
@@ -54,7 +54,7 @@ def read_record(folder: Path) -> Record | None:
     file = folder / RECORD
     try:
         about = json.loads(require_regular(file).read_text(encoding="utf-8"))
-        return Record(about["captions"], about["images"], about["shards"])
+        return FolderRecord(about["captions"], about["images"], about["shards"])
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -79,7 +79,7 @@ def name_settings(group: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def claim(folder: Path, wanted: Record, run: RunSettings) -> Iterator[Record]:
+def claim(folder: Path, wanted: FolderRecord, run: RunSettings) -> Iterator[FolderRecord]:
     """Lock a part of a folder for this process, if the folder was made with the same settings.
 
     Args:
@@ -138,7 +138,7 @@ def _busy(what: str) -> str:
     return f"another process is at work on {what}: wait for it, or take another part"
 
 
-def _reconcile(folder: Path, wanted: Record, overwrite: bool, users: IO[str]) -> Record:
+def _reconcile(folder: Path, wanted: FolderRecord, overwrite: bool, users: IO[str]) -> FolderRecord:
     """Compare the record with the wanted settings, and add those of a later stage."""
     there = read_record(folder)
     if there is None:
@@ -150,7 +150,7 @@ def _reconcile(folder: Path, wanted: Record, overwrite: bool, users: IO[str]) ->
     ) != settings_hash(wanted.images or {})
     if not other_captions and not other_images:
         images = wanted.images if there.images is None else there.images
-        merged = Record(there.captions, images, wanted.shards)
+        merged = FolderRecord(there.captions, images, wanted.shards)
         return merged if merged == there else _write(folder, merged)
     if not overwrite:
         # The record is written before the work begins: a stage that failed early left only this.
@@ -165,7 +165,7 @@ def _reconcile(folder: Path, wanted: Record, overwrite: bool, users: IO[str]) ->
     return _write(folder, wanted)
 
 
-def _write(folder: Path, record: Record) -> Record:
+def _write(folder: Path, record: FolderRecord) -> FolderRecord:
     about = {"captions": record.captions, "images": record.images, "shards": record.shards}
     write_json(folder / RECORD, about)
     return record
@@ -180,7 +180,7 @@ def _refuse_strangers(folder: Path) -> None:
         )
 
 
-def _difference(folder: Path, there: Record, wanted: Record) -> str:
+def _difference(folder: Path, there: FolderRecord, wanted: FolderRecord) -> str:
     before = {**there.captions, **(there.images or {})}
     asked = {**wanted.captions, **(wanted.images or there.images or {})}
     absent = "(absent)"

@@ -14,7 +14,7 @@ from cfaug.core.protocols import ChecksSource, Editor
 from cfaug.core.types import Example, SourceImage
 from cfaug.generate.annotation import AnnotationStage
 from cfaug.generate.failures import Failure
-from cfaug.generate.folder import Record, name_settings, read_record, settings_hash
+from cfaug.generate.folder import FolderRecord, name_settings, read_record, settings_hash
 from cfaug.generate.pipeline import Pipeline
 from cfaug.generate.plan import shard_count
 from cfaug.generate.recipe import Recipe
@@ -27,7 +27,7 @@ NAMED = 5
 
 
 @dataclass(frozen=True)
-class Summary:
+class JobSummary:
     """The output of a part, including that of earlier runs.
 
     Attributes:
@@ -64,7 +64,7 @@ class Summary:
 
 
 @dataclass(frozen=True)
-class About:
+class JobIdentity:
     """The names of a run, and every setting that decides its result.
 
     Attributes:
@@ -104,7 +104,7 @@ class Job:
     source: Callable[[], Sequence[Example]]
     run: RunSettings = field(default_factory=RunSettings)
     shards: ShardSettings = field(default_factory=ShardSettings)
-    about: About = field(default_factory=About)
+    about: JobIdentity = field(default_factory=JobIdentity)
     cache: Path | None = None
 
     def __post_init__(self) -> None:
@@ -162,14 +162,14 @@ class Job:
     def _images(self) -> dict[str, SourceImage]:
         return {one.key: one.image for one in self.examples if one.image is not None}
 
-    def record(self) -> Record:
+    def record(self) -> FolderRecord:
         """Return the record that the folder has to match.
 
         Raises:
             UserError: if ``stage=images`` finds no edits.
         """
         captions, count = self._text_identity()
-        return Record(captions, self._image_identity(captions), count)
+        return FolderRecord(captions, self._image_identity(captions), count)
 
     def _image_identity(self, captions: Mapping[str, Any]) -> Mapping[str, Any] | None:
         if self.run.stage == "captions":

@@ -20,7 +20,7 @@ from cfaug.generate.card import add_counts, join_lists, write_card
 from cfaug.generate.editing import edit_captions
 from cfaug.generate.failures import Attempt, Failure, say_some
 from cfaug.generate.folder import claim, hold_file, hold_shard, journal_folder
-from cfaug.generate.job import Job, Summary
+from cfaug.generate.job import Job, JobSummary
 from cfaug.generate.plan import (
     ShardPlan,
     check_groups,
@@ -36,7 +36,7 @@ Unpublished = dict[int, tuple[Failure, ...]]
 """The failures of each shard that was not written because of them."""
 
 
-def generate(job: Job) -> Summary:
+def generate(job: Job) -> JobSummary:
     """Complete a part, stage by stage, and return a summary of all its output.
 
     If this process is killed, at most one batch or one shard of edits is lost: the same job resumes
@@ -157,7 +157,9 @@ def _hold_back(job: Job, number: int, found: Attempt[Any], unpublished: Unpublis
     return False
 
 
-def _summary(job: Job, numbers: Sequence[int], unpublished: Unpublished, wall_s: float) -> Summary:
+def _summary(
+    job: Job, numbers: Sequence[int], unpublished: Unpublished, wall_s: float
+) -> JobSummary:
     def commits(of: CommitOf) -> list[dict[str, Any]]:
         found = (of(job.folder, number) for number in numbers if number not in unpublished)
         return [commit for commit in found if commit is not None]
@@ -166,7 +168,7 @@ def _summary(job: Job, numbers: Sequence[int], unpublished: Unpublished, wall_s:
     made = edited if job.run.stage == "captions" else commits(read_drawn_commit)
     told = edited if job.run.stage == "captions" else [*edited, *made]
     listed = [Failure(**one) for one in join_lists(told, "failed")]
-    return Summary(
+    return JobSummary(
         shards=len(made),
         sets=sum(commit["sets"] for commit in made),
         members=sum(commit["members"] for commit in made),

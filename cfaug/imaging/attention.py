@@ -47,7 +47,7 @@ class CrossRows:
 
 
 @dataclass(frozen=True)
-class Rows:
+class CallRows:
     """Information about the rows of one call for the attention layers.
 
     Attributes:
@@ -80,7 +80,7 @@ class SharedAttention:
 
     def __init__(self, max_tokens: int | None = None, *, cross: bool = False) -> None:
         self.max_tokens, self.cross = max_tokens, cross
-        self.rows: Rows | None = None
+        self.rows: CallRows | None = None
         self.lent: dict[str, Heads] = {}
 
     def attach(self, unet: UNet2DConditionModel) -> None:
@@ -102,7 +102,7 @@ class SharedAttention:
                 )
         unet.set_attn_processor({f"{name}.processor": _Processor(self, name) for name in layers})
 
-    def pool(self, name: str, heads: Heads, rows: Rows) -> Heads:
+    def pool(self, name: str, heads: Heads, rows: CallRows) -> Heads:
         """Return the call's queries and keys, then the borrowed ones; lend the requested rows."""
         query, key = heads
         if rows.borrow:
@@ -138,7 +138,7 @@ class _Processor:
         out: Tensor = attn.to_out[1](attn.to_out[0](joined))
         return out
 
-    def _self(self, attn: Attention, hidden: Tensor, rows: Rows) -> Tensor:
+    def _self(self, attn: Attention, hidden: Tensor, rows: CallRows) -> Tensor:
         value = _heads(attn.to_v(hidden), attn.heads)
         query, key = _heads(attn.to_q(hidden), attn.heads), _heads(attn.to_k(hidden), attn.heads)
         limit = self.shared.max_tokens
@@ -147,7 +147,7 @@ class _Processor:
             query, key = query[rows.source], key[rows.source]
         return F.scaled_dot_product_attention(query, key, value)
 
-    def _cross(self, attn: Attention, hidden: Tensor, texts: Tensor, rows: Rows) -> Tensor:
+    def _cross(self, attn: Attention, hidden: Tensor, texts: Tensor, rows: CallRows) -> Tensor:
         # Distinct texts are projected once and then distributed to the rows.
         query = _heads(attn.to_q(hidden), attn.heads)
         key = _heads(attn.to_k(texts), attn.heads)[rows.text]

@@ -11,7 +11,7 @@ import torch
 from cfaug.core.errors import UserError
 from cfaug.core.rng import generator
 from cfaug.core.validation import PartialShare, Seed, Weight, check_fields
-from cfaug.imaging.inversion import Inversion, Photos, Predictor, pick_attention
+from cfaug.imaging.inversion import Inversion, PhotoBatch, Predictor, pick_attention
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -64,11 +64,11 @@ class EditFriendly:
             )
         return skipped
 
-    def invert(self, photos: Photos, model: Predictor) -> list[Inversion]:
+    def invert(self, photos: PhotoBatch, model: Predictor) -> list[Inversion]:
         """Return the inversion of each photo, in order."""
         return [self._invert(photos, i, model) for i in range(len(photos))]
 
-    def _invert(self, photos: Photos, photo: int, model: Predictor) -> Inversion:
+    def _invert(self, photos: PhotoBatch, photo: int, model: Predictor) -> Inversion:
         schedule, clean = model.schedule, photos.latents[photo]
         steps = range(self.skip(len(schedule)), len(schedule))
         levels = [self._noised(clean, photos.digests[photo], step, model) for step in steps]

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from cfaug.core.validation import check_fields
-from cfaug.imaging.attention import Heads, Rows, SharedAttention
+from cfaug.imaging.attention import CallRows, Heads, SharedAttention
 from cfaug.imaging.ddim import Schedule
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ Attention = Mapping[str, Heads]
 
 
 @dataclass(frozen=True)
-class Photos:
+class PhotoBatch:
     """Photos to invert in one batch; each result is the same as alone, up to rounding.
 
     Attributes:
@@ -53,10 +53,10 @@ class Photos:
     def __len__(self) -> int:
         return len(self.latents)
 
-    def part(self, start: int, end: int) -> Photos:
+    def part(self, start: int, end: int) -> PhotoBatch:
         """Return the photos from number ``start`` to before ``end``."""
         these = slice(start, end)
-        return Photos(
+        return PhotoBatch(
             latents=self.latents[these],
             texts=self.texts[these],
             empty=self.empty,
@@ -126,7 +126,7 @@ class Inverter(Protocol):
         """
         ...
 
-    def invert(self, photos: Photos, model: Predictor) -> list[Inversion]:
+    def invert(self, photos: PhotoBatch, model: Predictor) -> list[Inversion]:
         """Return the inversion of each photo, in order.
 
         Args:
@@ -184,7 +184,7 @@ class Predictor:
 
     def _ask(self, latents: Tensor, texts: Tensor, steps: list[int], remember: bool) -> Tensor:
         own = torch.arange(len(latents), device=latents.device)
-        self.shared.rows = Rows(source=own, text=own, lend=own if remember else None)
+        self.shared.rows = CallRows(source=own, text=own, lend=own if remember else None)
         times = np.append(self.schedule.timesteps, 0)[steps]
         at = torch.from_numpy(times).to(latents.device)
         (out,) = self.unet(
@@ -215,7 +215,7 @@ def pick_attention(attention: Attention, row: int) -> Attention:
     return {name: (q[row : row + 1], k[row : row + 1]) for name, (q, k) in attention.items()}
 
 
-def ddim_inversion(photos: Photos, model: Predictor) -> Tensor:
+def ddim_inversion(photos: PhotoBatch, model: Predictor) -> Tensor:
     """Return the latents from noise to the photos: (n, steps + 1, channels, height, width).
 
     They are DDIM's steps backwards at guidance 1, with text; the model gets the timestep to which a
@@ -266,7 +266,7 @@ class DirectInversion:
         """Return 0: edits start from noise."""
         return 0
 
-    def invert(self, photos: Photos, model: Predictor) -> list[Inversion]:
+    def invert(self, photos: PhotoBatch, model: Predictor) -> list[Inversion]:
         """Return the inversion of each photo, in order."""
         if self.timestep == "next":
             return [Inversion(latents) for latents in ddim_inversion(photos, model)]

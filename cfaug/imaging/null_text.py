@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 
 from cfaug.core.validation import Positive, PositiveNumber, check_fields
-from cfaug.imaging.inversion import Inversion, Photos, Predictor, ddim_inversion, pick_attention
+from cfaug.imaging.inversion import Inversion, PhotoBatch, Predictor, ddim_inversion, pick_attention
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -62,14 +62,14 @@ class NullText:
         """Return 0: edits start from noise."""
         return 0
 
-    def invert(self, photos: Photos, model: Predictor) -> list[Inversion]:
+    def invert(self, photos: PhotoBatch, model: Predictor) -> list[Inversion]:
         """Return the inversion of each photo, in order."""
         found: list[Inversion] = []
         for start in range(0, len(photos), self.max_rows):
             found += self._invert(photos.part(start, start + self.max_rows), model)
         return found
 
-    def _invert(self, photos: Photos, model: Predictor) -> list[Inversion]:
+    def _invert(self, photos: PhotoBatch, model: Predictor) -> list[Inversion]:
         pivots = ddim_inversion(photos, model)
         guidance = torch.tensor(photos.guidance, device=pivots.device, dtype=pivots.dtype)
         latents = pivots[:, 0]

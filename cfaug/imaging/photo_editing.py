@@ -264,7 +264,7 @@ class InvertAndEdit:
         import numpy as np
         import torch
 
-        from cfaug.imaging.inversion import Photos
+        from cfaug.imaging.inversion import PhotoBatch
 
         predictor, _ = self._engine
         loaded = self._diffusion
@@ -275,7 +275,7 @@ class InvertAndEdit:
             for name, one in pixels.items()
         }
         return self.inversion.invert(
-            Photos(
+            PhotoBatch(
                 latents=torch.stack([latents[one.digest] for one in tree.sources]),
                 texts=torch.stack([self._embed(one.text) for one in tree.sources]),
                 empty=self._embed(""),

@@ -19,7 +19,7 @@ from cfaug.imaging.tree import Branches, Integers, shared_steps
 
 
 @dataclass(frozen=True)
-class Source:
+class InversionKey:
     """The key of an inversion; jobs with equal sources share it.
 
     Attributes:
@@ -47,7 +47,7 @@ class PhotoTree(Branches):
         remembered: whether the sources' attention is stored, so that no source is computed.
     """
 
-    sources: tuple[Source, ...]
+    sources: tuple[InversionKey, ...]
     source: Integers
     cfg: NDArray[np.float64]
     end: Integers
@@ -106,13 +106,13 @@ def plan_edits(
     Raises:
         UserError: for a p outside [0, 1].
     """
-    wanted: dict[Source, dict[tuple[str, float], set[int]]] = {}
-    places: list[tuple[Source, list[tuple[str, float, int] | None]]] = []
+    wanted: dict[InversionKey, dict[tuple[str, float], set[int]]] = {}
+    places: list[tuple[InversionKey, list[tuple[str, float, int] | None]]] = []
     for job in jobs:
         assert job.image is not None
         caption, *edited = job.texts
         length = shared_steps(job.draw.p, steps, "p2p")
-        source = Source(job.image.digest, caption, job.draw.cfg if by_guidance else None)
+        source = InversionKey(job.image.digest, caption, job.draw.cfg if by_guidance else None)
         edits = wanted.setdefault(source, {})
         shown: list[tuple[str, float, int] | None] = [None]
         for text in edited:
@@ -132,15 +132,15 @@ def plan_edits(
 
 
 def _lay_out(
-    wanted: dict[Source, dict[tuple[str, float], set[int]]],
-    places: list[tuple[Source, list[tuple[str, float, int] | None]]],
+    wanted: dict[InversionKey, dict[tuple[str, float], set[int]]],
+    places: list[tuple[InversionKey, list[tuple[str, float, int] | None]]],
     steps: int,
     controlled: Callable[[str], int],
 ) -> PhotoTree:
     texts: dict[str, int] = {}
     rows: list[tuple[int, ...]] = []
     cfgs: list[float] = []
-    at: dict[tuple[Source, tuple[str, float, int] | None], int] = {}
+    at: dict[tuple[InversionKey, tuple[str, float, int] | None], int] = {}
     for number, (source, edits) in enumerate(wanted.items()):
         base = at[source, None] = len(rows)
         looks = [max(max(lengths), controlled(text)) for (text, _), lengths in edits.items()]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from cfaug.imaging.attention import CrossRows, Rows
+from cfaug.imaging.attention import CallRows, CrossRows
 from cfaug.imaging.tree import Branches, Integers
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Call:
     real: int
     guided: Tensor
     texts: Tensor
-    rows: Rows
+    rows: CallRows
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def _call(
     if following >= 0 and int(tree.base[following]) in where:
         at = where[int(tree.base[following])]
         lends = torch.tensor([without_text[at], with_text[at]], device=device)
-    rows = Rows(
+    rows = CallRows(
         source=torch.from_numpy(source).to(device),
         text=torch.from_numpy(text).to(device),
         lend=lends,

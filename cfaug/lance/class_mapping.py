@@ -42,7 +42,10 @@ def match_classes(labels: Sequence[str], classes: Sequence[str], owner: str) -> 
     Raises:
         UserError: naming every label that matches no class or several, and the nearest classes.
     """
-    rules: list[Callable[[str], set[int]]] = [_Names(classes, str), _Names(classes, _plain)]
+    rules: list[Callable[[str], set[int]]] = [
+        _ClassNames(classes, str),
+        _ClassNames(classes, _plain),
+    ]
     lost: dict[str, list[str]] = {}
     found = []
     for label in labels:
@@ -66,7 +69,7 @@ def _names_imagenet(labels: Sequence[str], classes: Sequence[str]) -> bool:
     return many or any(WNID.fullmatch(name) for name in (*labels, *classes))
 
 
-class _Names:
+class _ClassNames:
     """Classes by their names, and by each of several names separated by commas."""
 
     def __init__(self, classes: Sequence[str], form: Callable[[str], str]) -> None:

@@ -37,7 +37,7 @@ def discover_factors(
 
 
 @dataclass(frozen=True)
-class Retrieval:
+class SliceRetrieval:
     """How well discovered factors match the planted ones, summed over all classifiers.
 
     Attributes:
@@ -63,7 +63,7 @@ class Retrieval:
 
 def compare_factors(
     found: Sequence[Collection[Hashable]], planted: Sequence[Collection[Hashable]]
-) -> Retrieval:
+) -> SliceRetrieval:
     """Count found and planted factors over classifiers.
 
     Factors found for a classifier without a planted one count in ``found`` as well, so that false
@@ -83,7 +83,7 @@ def compare_factors(
     (1, 3, 3, 0.333, 0.333)
     """
     pairs = [(set(own), set(true)) for own, true in zip(found, planted, strict=True)]
-    return Retrieval(
+    return SliceRetrieval(
         right=sum(len(own & true) for own, true in pairs),
         found=sum(len(own) for own, _ in pairs),
         planted=sum(len(true) for _, true in pairs),

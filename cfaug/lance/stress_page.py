@@ -75,8 +75,8 @@ def stress_page(settings: PageSettings | None = None) -> ModelPage[StressItems]:
     """
     how = settings or PageSettings()
 
-    def make(answers: Sequence[StressItems]) -> _Page:
-        return _Page(answers, how)
+    def make(answers: Sequence[StressItems]) -> _StressPageData:
+        return _StressPageData(answers, how)
 
     remedy = "evaluate both with the same benchmark.data"
     return ModelPage("stress.html", StressItems, "images", make, how.side, None, remedy)
@@ -142,7 +142,7 @@ def _cost(drop: float) -> str:
     return f"{round(100 * drop, 1) + 0.0:.1f}"  # never -0.0
 
 
-class _Names:
+class _TextNumbers:
     """Texts by number, each once."""
 
     def __init__(self) -> None:
@@ -152,13 +152,13 @@ class _Names:
         return self.numbers.setdefault(text, len(self.numbers))
 
 
-class _Page:
+class _StressPageData:
     """Turns answers into data for the script."""
 
     def __init__(self, answers: Sequence[StressItems], settings: PageSettings) -> None:
         self.answers, self.settings = answers, settings
         self.first = answers[0]
-        self.names, self.images = _Names(), dict[str, str]()
+        self.names, self.images = _TextNumbers(), dict[str, str]()
         self._places: dict[str, int] = {}
         self._insights = [
             {part: _strongest(one.insights(part)) for part in one.edit_sets} for one in answers

@@ -59,7 +59,7 @@ HF_TEXT_TOWERS = (
 )  # fmt: skip
 """Text models of the Hub in open_clip's own architectures: a folder may name only these."""
 
-LONGEST = 8192
+LONGEST_TEXT = 8192
 """The largest context length, to which captions are padded."""
 
 
@@ -103,8 +103,8 @@ def check_config(config: Mapping[str, Any], file: Path) -> None:
     if name is not None and (not isinstance(name, str) or not re.fullmatch(r"[\w.]+", name)):
         raise UserError(f"{file}: timm_model_name={name!r} is not the name of a timm model")
     length = config["text_cfg"].get("context_length", 77)
-    if not isinstance(length, int) or not 1 <= length <= LONGEST:
-        raise UserError(f"{file}: context_length={length!r} should be from 1 to {LONGEST}")
+    if not isinstance(length, int) or not 1 <= length <= LONGEST_TEXT:
+        raise UserError(f"{file}: context_length={length!r} should be from 1 to {LONGEST_TEXT}")
 
 
 def _check_node(node: str, settings: Mapping[str, Any], file: Path) -> None:

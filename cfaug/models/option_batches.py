@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from cfaug.models.option_scores import Asked, Continued
+from cfaug.models.option_scores import Continued, EncodedQuestion
 from cfaug.models.prompts import Option
 from cfaug.models.translated import Translated
 
@@ -48,7 +48,9 @@ class OptionRow:
         )
 
 
-def option_row(asked: Asked, option: Option, scoring: Continued | Translated) -> OptionRow:
+def option_row(
+    asked: EncodedQuestion, option: Option, scoring: Continued | Translated
+) -> OptionRow:
     """Return a question with one of its options.
 
     Args:

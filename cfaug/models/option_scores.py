@@ -12,7 +12,7 @@ from torch import Tensor
 from cfaug.core.errors import UserError
 from cfaug.core.types import OptionScore
 from cfaug.models.prompts import Option
-from cfaug.models.shared_prefix import Decoder, Read
+from cfaug.models.shared_prefix import Decoder, PrefixState
 
 AHEAD = 1e-3
 """Tolerance for rounding of a prompt's log-probabilities with different texts after it."""
@@ -22,7 +22,7 @@ Shape: TypeAlias = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
-class Asked:
+class EncodedQuestion:
     """A question as a model's input.
 
     Attributes:
@@ -77,13 +77,13 @@ class Continued:
         """Return the model to call; with a Q-Former and no image it is the language model alone."""
         return self.decoder.model_of(inputs)
 
-    def shape(self, asked: Asked) -> Shape:
+    def shape(self, asked: EncodedQuestion) -> Shape:
         """Return the values that have to be equal for questions of one batch."""
         ids = asked.inputs["input_ids"].shape
         rest = sorted((n, tuple(t.shape)) for n, t in asked.inputs.items() if t.shape != ids)
         return (asked.head, *rest)
 
-    def check(self, asked: Asked, owner: object) -> None:
+    def check(self, asked: EncodedQuestion, owner: object) -> None:
         """Refuse a model whose outputs for the prompt depend on the option after it.
 
         Args:
@@ -104,7 +104,7 @@ class Continued:
                 "option after the prompt is undefined for it"
             )
 
-    def whole(self, asked: Asked) -> list[OptionScore]:
+    def whole(self, asked: EncodedQuestion) -> list[OptionScore]:
         """Score a question's options one at a time, without sharing: slow and simple."""
         scores = []
         for option in asked.options:
@@ -115,7 +115,7 @@ class Continued:
         return scores
 
     def shared(
-        self, images: Sequence[Sequence[Asked]], tokens_at_once: int
+        self, images: Sequence[Sequence[EncodedQuestion]], tokens_at_once: int
     ) -> list[list[list[OptionScore]]]:
         """Score all options of several images' questions; an image is processed once.
 
@@ -150,7 +150,7 @@ class Continued:
         return [[next(scores) for _ in own] for own in images]
 
     def _questions(
-        self, read: Read, rows: Sequence[tuple[int, Asked]], tokens_at_once: int
+        self, read: PrefixState, rows: Sequence[tuple[int, EncodedQuestion]], tokens_at_once: int
     ) -> list[list[OptionScore]]:
         common = [one.common for _, one in rows]
         if not all(common):
@@ -170,7 +170,7 @@ class Continued:
 
     def _rest(
         self,
-        before: Read,
+        before: PrefixState,
         options: Sequence[tuple[int, Option]],
         known: Sequence[int],
         tokens_at_once: int,

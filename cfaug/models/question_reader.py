@@ -14,7 +14,7 @@ from torch import Tensor
 from cfaug.core.errors import RejectedError, UserError
 from cfaug.core.questions import Answered, Question
 from cfaug.models.image_memory import ImageMemory
-from cfaug.models.option_scores import Asked
+from cfaug.models.option_scores import EncodedQuestion
 from cfaug.models.prompts import Option, Prompts
 from cfaug.models.translated import is_text
 
@@ -71,7 +71,7 @@ class QuestionReader:
 
     def read(
         self, image: Image | None, questions: Sequence[Question], known: Known | None = None
-    ) -> list[Asked | Answered]:
+    ) -> list[EncodedQuestion | Answered]:
         """Tokenize an image's questions; common beginnings share the processor's output.
 
         Args:
@@ -88,7 +88,7 @@ class QuestionReader:
             UserError: if the processor does not support questions.
         """
         known = Known() if known is None else known
-        made: list[Asked | Answered] = []
+        made: list[EncodedQuestion | Answered] = []
         for question in questions:
             try:
                 made.append(self._read(image, question, known))
@@ -115,11 +115,13 @@ class QuestionReader:
             inputs, head = self.inputs(text, self.prompts.images(question, image), [])
         except RejectedError as error:
             return Answered(left_out=error.reason)
-        if self.is_too_long(Asked(inputs, head + room, ())):
+        if self.is_too_long(EncodedQuestion(inputs, head + room, ())):
             return Answered(left_out="context")
         return inputs
 
-    def _read(self, image: Image | None, question: Question, known: Known) -> Asked | Answered:
+    def _read(
+        self, image: Image | None, question: Question, known: Known
+    ) -> EncodedQuestion | Answered:
         text = self.prompts.text(question, image is not None)
         ids = self.prompts.tokens(text)
         images = self.prompts.images(question, image)
@@ -136,7 +138,7 @@ class QuestionReader:
         options = self.options(text, ids, question.options)
         if not self.translates:  # the tokens after the image
             options = [Option(o.ids[place + 1 :], o.start - place - 1) for o in options]
-        asked = Asked(inputs, head, tuple(options))
+        asked = EncodedQuestion(inputs, head, tuple(options))
         return Answered(left_out="context") if self.is_too_long(asked) else asked
 
     def options(self, text: str, ids: Sequence[int], options: Sequence[str]) -> list[Option]:
@@ -194,7 +196,7 @@ class QuestionReader:
         }
         return inputs, len(ids) if self.translates else len(ids) - len(tail)
 
-    def is_too_long(self, asked: Asked) -> bool:
+    def is_too_long(self, asked: EncodedQuestion) -> bool:
         """Return whether a question with its longest option exceeds the model's limit."""
         query = asked.inputs.get("qformer_input_ids")
         limit = self.longest_query

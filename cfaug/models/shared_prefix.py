@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Read:
+class PrefixState:
     """Rows of text that a decoder has processed.
 
     Attributes:
@@ -28,7 +28,7 @@ class Read:
     next: Tensor
     ahead: Tensor | None = None
 
-    def take(self, rows: Sequence[int]) -> Read:
+    def take(self, rows: Sequence[int]) -> PrefixState:
         """Return a copy of some rows, each repeated as often as it is named.
 
         Raises:
@@ -37,7 +37,7 @@ class Read:
         index = torch.tensor(list(rows), device=self.mask.device)
         cache = copy_rows(self.cache, index)
         ahead = None if self.ahead is None else self.ahead[index]
-        return Read(cache, self.mask[index], self.next[index], ahead)
+        return PrefixState(cache, self.mask[index], self.next[index], ahead)
 
 
 def copy_rows(cache: Any, rows: Tensor) -> Any:
@@ -77,7 +77,7 @@ class Decoder:
         self.reader = model.language_model if hasattr(model, "qformer") else model
         self._keeps = "logits_to_keep" in inspect.signature(self.reader.forward).parameters
 
-    def read(self, inputs: dict[str, Tensor], length: int) -> Read:
+    def read(self, inputs: dict[str, Tensor], length: int) -> PrefixState:
         """Process the first tokens of prompts, including images.
 
         Args:
@@ -101,11 +101,11 @@ class Decoder:
         for part in holders:  # an image of many tokens takes fewer positions in Qwen-VL's models
             if part.rope_deltas is not None:
                 after = after + part.rope_deltas.reshape(-1).to(after)
-        return Read(cache, torch.ones_like(cut["input_ids"]), after)
+        return PrefixState(cache, torch.ones_like(cut["input_ids"]), after)
 
     def read_on(
-        self, before: Read, texts: Sequence[Sequence[int]], pad: Literal["left", "right"]
-    ) -> tuple[Read, Tensor]:
+        self, before: PrefixState, texts: Sequence[Sequence[int]], pad: Literal["left", "right"]
+    ) -> tuple[PrefixState, Tensor]:
         """Process a text after each row; the cache of ``before`` grows and is passed on.
 
         Args:
@@ -136,7 +136,7 @@ class Decoder:
         logits = output.logits[:, -1:] if pad == "left" else output.logits
         told = logits.float().log_softmax(-1)
         ahead = told[:, -1] if pad == "left" else None
-        return Read(before.cache, whole, before.next + mask.sum(1), ahead), told
+        return PrefixState(before.cache, whole, before.next + mask.sum(1), ahead), told
 
     def tell(self, inputs: dict[str, Tensor]) -> Tensor:
         """Return log-probabilities of each next token: float32 (rows, places, words)."""

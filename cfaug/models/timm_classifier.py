@@ -44,7 +44,7 @@ class TimmClassifier(nn.Module):
     ) -> None:
         super().__init__()
         self.model: Any = model
-        self.transform = image_transform(resolve_model_data_config(model), owner)
+        self.transform = timm_transform(resolve_model_data_config(model), owner)
         told: Any = model
         own, logits = _own_classes(told), int(told.num_classes)
         self.classes = choose_classes(classes, own, logits, owner)
@@ -113,7 +113,7 @@ def default_weights(architecture: str) -> str:
     return f"{architecture}.{default.tag}"
 
 
-def image_transform(config: dict[str, Any], owner: object) -> ImageTransform:
+def timm_transform(config: dict[str, Any], owner: object) -> ImageTransform:
     """Return the image transform equal to timm's ``create_transform(**config)``.
 
     Args:

@@ -81,7 +81,7 @@ class TorchvisionClassifier(nn.Module):
             model = build_and_fill(lambda: _build(architecture, count), file)
         else:
             model = _fetch(architecture, prepared)
-        return cls(model, image_transform(prepared.transforms(), owner), names).eval()
+        return cls(model, torchvision_transform(prepared.transforms(), owner), names).eval()
 
     def classify(self, pixels: Tensor) -> Tensor:
         """Map uint8 pixels (n, 3, size, size) to logits, float32 (n, classes)."""
@@ -125,7 +125,7 @@ def _fetch(architecture: str, weights: Any) -> nn.Module:
     return model
 
 
-def image_transform(prepared: Any, owner: object) -> ImageTransform:
+def torchvision_transform(prepared: Any, owner: object) -> ImageTransform:
     """Return the image transform of torchvision's weights.
 
     Args:

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from cfaug.core.types import OptionScore
-from cfaug.models.option_scores import Asked, Shape, chunks, score
+from cfaug.models.option_scores import EncodedQuestion, Shape, chunks, score
 from cfaug.models.prompts import Option
 from cfaug.models.shared_prefix import copy_rows
 
@@ -65,17 +65,17 @@ class Translated:
         self.padding = int(getattr(text, "pad_token_id", None) or 0)
         self._takes_features = "mm_encoder_outputs" in inspect.signature(model.forward).parameters
 
-    def shape(self, asked: Asked) -> Shape:
+    def shape(self, asked: EncodedQuestion) -> Shape:
         """Return the shapes that have to be equal within a batch: all except lengths of texts."""
         return tuple(sorted(
             (name, tuple(one.shape)) if not is_text(one) else (name, ())
             for name, one in asked.inputs.items()
         ))  # fmt: skip
 
-    def check(self, asked: Asked, owner: object) -> None:
+    def check(self, asked: EncodedQuestion, owner: object) -> None:
         """Accept every model: an encoder may look ahead, because its input has no options."""
 
-    def whole(self, asked: Asked) -> list[OptionScore]:
+    def whole(self, asked: EncodedQuestion) -> list[OptionScore]:
         """Score options one at a time, encoding image and prompt again for each."""
         scores = []
         for option in asked.options:
@@ -85,7 +85,7 @@ class Translated:
         return scores
 
     def shared(
-        self, images: Sequence[Sequence[Asked]], tokens_at_once: int
+        self, images: Sequence[Sequence[EncodedQuestion]], tokens_at_once: int
     ) -> list[list[list[OptionScore]]]:
         """Score all options of several images' questions; each question is encoded once.
 
@@ -109,7 +109,7 @@ class Translated:
         found = iter(scores)
         return [[next(found) for _ in own] for own in images]
 
-    def _encode(self, asked: Sequence[Asked]) -> _Encoded:
+    def _encode(self, asked: Sequence[EncodedQuestion]) -> _Encoded:
         first = asked[0].inputs
         shared = PIXELS in first and self._takes_features and not reads_questions(first)
         inputs: dict[str, Any] = {
@@ -124,7 +124,7 @@ class Translated:
         ahead = output.logits[:, -1].float().log_softmax(-1)
         return _Encoded(output.encoder_last_hidden_state, mask, output.past_key_values, ahead)
 
-    def _join(self, name: str, asked: Sequence[Asked]) -> Tensor:
+    def _join(self, name: str, asked: Sequence[EncodedQuestion]) -> Tensor:
         """Return one input of several questions as a batch, with texts padded on the right."""
         rows = [one.inputs[name] for one in asked]
         if is_text(rows[0]):
@@ -133,7 +133,7 @@ class Translated:
             rows = [pad(row, (0, width - row.shape[1]), value=value) for row in rows]
         return torch.cat(rows)
 
-    def _see(self, asked: Sequence[Asked]) -> Any:
+    def _see(self, asked: Sequence[EncodedQuestion]) -> Any:
         """Return the model's features of each question's image; equal images are processed once."""
         places: dict[int, int] = {}
         pixels = [one.inputs[PIXELS] for one in asked]
@@ -172,7 +172,7 @@ class Translated:
         """Return the model to call: without an image, it is the language model alone."""
         return self.model if PIXELS in inputs else self.language
 
-    def _device(self, asked: Asked) -> torch.device:
+    def _device(self, asked: EncodedQuestion) -> torch.device:
         return asked.inputs[IDS].device
 
 

@@ -24,7 +24,7 @@ from cfaug.core.messages import say
 from cfaug.core.questions import Answered, Question
 from cfaug.core.types import OptionScore
 from cfaug.models.checkpoints import load_model, longest_text
-from cfaug.models.option_scores import Asked, Continued, Shape
+from cfaug.models.option_scores import Continued, EncodedQuestion, Shape
 from cfaug.models.pretrained import Wrapped, load_processor
 from cfaug.models.prompts import Prompts
 from cfaug.models.question_reader import QuestionReader, longest_query
@@ -36,7 +36,7 @@ CLOSE = 1e-3
 Place: TypeAlias = tuple[int, int]
 """The number of an image, and of one of its questions."""
 
-Batch: TypeAlias = list[list[tuple[Place, Asked]]]
+Batch: TypeAlias = list[list[tuple[Place, EncodedQuestion]]]
 """For each image, questions with a common beginning and their places."""
 
 
@@ -183,13 +183,15 @@ class VisionLanguageModel(Wrapped):
         texts = self.processor.tokenizer.batch_decode(ids, skip_special_tokens=True)
         return [" ".join(text.split()) for text in texts]
 
-    def _ask(self, image: Image | None, questions: Sequence[Question]) -> list[Asked | Answered]:
+    def _ask(
+        self, image: Image | None, questions: Sequence[Question]
+    ) -> list[EncodedQuestion | Answered]:
         """Return an image's questions as tensors on the model's device, with shared tensors."""
         tensors: dict[int, Tensor] = {}
         placed: dict[int, dict[str, Tensor]] = {}
-        made: list[Asked | Answered] = []
+        made: list[EncodedQuestion | Answered] = []
         for one in self.reader.read(image, questions):
-            if isinstance(one, Asked):
+            if isinstance(one, EncodedQuestion):
                 own = id(one.inputs)
                 if own not in placed:
                     placed[own] = self._place(one.inputs, tensors)
@@ -213,13 +215,13 @@ class VisionLanguageModel(Wrapped):
                 known[id(one)] = one.to(self.device, format_)
         return {name: known[id(one)] for name, one in inputs.items()}
 
-    def _batches(self, asked: Sequence[Sequence[Asked | Answered]]) -> Iterator[Batch]:
+    def _batches(self, asked: Sequence[Sequence[EncodedQuestion | Answered]]) -> Iterator[Batch]:
         """Yield batches of images: for each image, its questions with a common beginning."""
         by_shape: dict[Shape, Batch] = {}
         for i, own in enumerate(asked):
-            together: dict[int, list[tuple[Place, Asked]]] = {}
+            together: dict[int, list[tuple[Place, EncodedQuestion]]] = {}
             for j, one in enumerate(own):
-                if isinstance(one, Asked) and one.options:
+                if isinstance(one, EncodedQuestion) and one.options:
                     together.setdefault(id(one.inputs), []).append(((i, j), one))
             for questions in together.values():
                 shape = self.scoring.shape(questions[0][1])

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 BAR, GAP = 17, 12
 """Pixels of a bar, and between groups of them."""
 
-COLOURS, ALPHA = (SERIES[1], SERIES[0], *SERIES[2:]), 0.7
+BAR_COLOURS, BAR_ALPHA = (SERIES[1], SERIES[0], *SERIES[2:]), 0.7
 
 Bar = tuple[str, float, float, float]
 """A bar: its name, its value, ``nan`` for none, and the ends of an interval, ``nan`` for none.
@@ -84,10 +84,10 @@ def grouped_bars(
             draw_chance(axes, chance[group], measure, middle, 2 * half + 6)
         for i, one in enumerate(bars):
             place = middle - half + BAR * (i + 0.5), limits[0] if logarithmic else 0.0
-            _draw_bar(axes, group, one, place, COLOURS[i % len(COLOURS)], measure)
+            _draw_bar(axes, group, one, place, BAR_COLOURS[i % len(BAR_COLOURS)], measure)
     name_rows(axes, zip(groups, middles, strict=True), bottoms[-1])
     value_axis(axes, "x", limits, title, measure.factor)
-    colours = [(name, COLOURS[i % len(COLOURS)]) for i, name in enumerate(legend)]
+    colours = [(name, BAR_COLOURS[i % len(BAR_COLOURS)]) for i, name in enumerate(legend)]
     name_series(axes, colours, swatches=True)
     return Drawing.of(axes, title)
 
@@ -114,6 +114,6 @@ def _draw_bar(
         return
     y, base = place
     told = f"{f'{group}, {name}'.strip(', ')}: {measure.text(value, 1)} {measure.sign}"
-    bar(axes, (base, value), y, BAR - 2, told, color=colour, alpha=ALPHA)
+    bar(axes, (base, value), y, BAR - 2, told, color=colour, alpha=BAR_ALPHA)
     if is_drawable(low, high):
         axes.plot([low, high], [y, y], color=INK, linewidth=1.8)

@@ -51,7 +51,7 @@ PANEL = (510, 220)
 
 
 @dataclass
-class Tally:
+class CandidateCounts:
     """Counts of the candidates in the logs.
 
     Attributes:
@@ -152,14 +152,14 @@ def _range(ends: Sequence[float]) -> tuple[float, float]:
     return (low, high) if low < high else (low - 1, high + 1)
 
 
-def tally(logs: Sequence[Path], names: Sequence[str]) -> Tally:
+def tally(logs: Sequence[Path], names: Sequence[str]) -> CandidateCounts:
     """Count the candidates of several logs.
 
     Args:
         logs: paths of the candidate logs.
         names: names of the scores to count, which are columns of every log.
     """
-    counts = Tally(find_ranges(logs, names))
+    counts = CandidateCounts(find_ranges(logs, names))
     for file in logs:
         counts.add(file)
     return counts
@@ -189,7 +189,7 @@ def write_candidates(
 
 @style()
 def candidates_figure(
-    counts: Tally, meanings: Mapping[str, str], thresholds: Mapping[str, float | None]
+    counts: CandidateCounts, meanings: Mapping[str, str], thresholds: Mapping[str, float | None]
 ) -> Drawing:
     """Draw a histogram of each score, and the outcomes of candidates by p."""
     width, height = PANEL
@@ -206,7 +206,7 @@ def candidates_figure(
 
 
 def _draw_histogram(
-    axes: Axes, counts: Tally, name: str, meaning: str, threshold: float | None
+    axes: Axes, counts: CandidateCounts, name: str, meaning: str, threshold: float | None
 ) -> None:
     scored, accepted = counts.scored[name], counts.accepted[name]
     title = f"{name}{meaning and ': '}{meaning} ({scored.sum():,})"
@@ -247,12 +247,12 @@ def _finish(axes: Axes, limits: tuple[float, float]) -> None:
     axes.axhline(0, color=RULE, linewidth=1)
 
 
-def _reasons(counts: Tally) -> list[str]:
+def _reasons(counts: CandidateCounts) -> list[str]:
     """Return the outcomes of candidates: "" for accepted, then the reasons."""
     return ["", *sorted({reason for count in counts.by_p for reason in count} - {""})]
 
 
-def _draw_by_p(axes: Axes, counts: Tally) -> None:
+def _draw_by_p(axes: Axes, counts: CandidateCounts) -> None:
     """Draw the shares of acceptance and of each reason as one stack per bin of p."""
     total: Counter[str] = sum(counts.by_p, Counter())
     looks: dict[str, Colour] = {

@@ -247,7 +247,7 @@ class Tradeoff:
 
 
 @dataclass(frozen=True)
-class Picture:
+class DocumentImage:
     """An image with its caption; ``png`` is base64."""
 
     caption: str
@@ -277,7 +277,7 @@ class Document:
     notes: tuple[str, ...] = ()
     curves: tuple[Curve, ...] = ()
     gaps: tuple[GapPlot, ...] = ()
-    pictures: tuple[Picture, ...] = ()
+    pictures: tuple[DocumentImage, ...] = ()
     bars: tuple[BarPlot, ...] = ()
     boxes: tuple[BoxPlot, ...] = ()
     tradeoffs: tuple[Tradeoff, ...] = ()

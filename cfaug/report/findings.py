@@ -13,7 +13,7 @@ from cfaug.report.item_tests import ItemTest
 from cfaug.report.numbers import PERCENT, Measure
 from cfaug.report.results import Cell, Result
 from cfaug.report.tables import ALPHA
-from cfaug.stats.effects import Comparison, compare
+from cfaug.stats.effects import ArmComparison, compare
 from cfaug.stats.significance import holm
 
 
@@ -29,7 +29,7 @@ class Finding:
     arm: str
     other: str
     cell: Cell
-    found: Comparison | None
+    found: ArmComparison | None
     p: float
     paired: bool
     p_two_sided: float = math.nan
@@ -115,7 +115,7 @@ def _over_items(
         return None
 
 
-def _p(found: Comparison | None, paired: bool) -> tuple[float, float]:
+def _p(found: ArmComparison | None, paired: bool) -> tuple[float, float]:
     """Return p of the one-sided and of the two-sided test."""
     if found is None:
         return math.nan, math.nan

@@ -30,7 +30,7 @@ Asked = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True)
-class Change:
+class MetricChange:
     """One metric of one run before and after fine-tuning, as fractions; larger is better."""
 
     arm: str
@@ -101,7 +101,7 @@ def _question(row: Result) -> tuple[str, str, str]:
     return row.benchmark, row.metric, row.data
 
 
-def changes(folder: Path, initial: Mapping[Asked, float]) -> list[Change]:
+def changes(folder: Path, initial: Mapping[Asked, float]) -> list[MetricChange]:
     """Return every watched metric of a run that is also known for its initial weights.
 
     Args:
@@ -113,20 +113,22 @@ def changes(folder: Path, initial: Mapping[Asked, float]) -> list[Change]:
         return []
     weights = initial_weights(run.record)
     return [
-        Change(row.arm, row.seed, *row.cell, initial[weights, *_question(row)], row.value, row.n)
+        MetricChange(
+            row.arm, row.seed, *row.cell, initial[weights, *_question(row)], row.value, row.n
+        )
         for row in run.results()
         if row.metric in WATCHED and row.data and (weights, *_question(row)) in initial
     ]
 
 
-def falls(found: Iterable[Change], threshold: float) -> list[Fall]:
+def falls(found: Iterable[MetricChange], threshold: float) -> list[Fall]:
     """Return the metrics whose mean over an arm's runs fell by more than ``threshold``.
 
     Args:
         found: changes of any number of runs.
         threshold: largest fall that is not reported, as a fraction: 0.02 for two points.
     """
-    groups: dict[tuple[str, str, str], list[Change]] = {}
+    groups: dict[tuple[str, str, str], list[MetricChange]] = {}
     for change in found:
         groups.setdefault((change.arm, change.benchmark, change.metric), []).append(change)
     means = [
@@ -136,7 +138,7 @@ def falls(found: Iterable[Change], threshold: float) -> list[Fall]:
     return [fall for fall in means if fall.before - fall.after > threshold]
 
 
-def alarms(found: Iterable[Change], threshold: float) -> list[str]:
+def alarms(found: Iterable[MetricChange], threshold: float) -> list[str]:
     """Return a sentence for each benchmark and metric that fell by more than ``threshold``.
 
     Args:
@@ -157,7 +159,7 @@ def _describe(some: Sequence[Fall]) -> str:
     return f"{some[0].benchmark} {some[0].metric} fell in {len(some)} arms: {', '.join(arms)}"
 
 
-def sentences(found: Sequence[Change], threshold: float | None) -> list[str]:
+def sentences(found: Sequence[MetricChange], threshold: float | None) -> list[str]:
     """Return sentences on metrics that fell, or why there are none; empty without a threshold.
 
     Args:

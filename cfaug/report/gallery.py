@@ -79,7 +79,7 @@ def write_gallery(
     chosen, count = _sample(sets, limit)
     if not chosen:
         raise UserError(f"there is no set to show in {file}")
-    page = _Page()
+    page = _GalleryData()
     shown = [page.entry(one) for one in chosen]
     html = render(
         "gallery.html",
@@ -169,7 +169,7 @@ def _subtitle(shown: int, count: int) -> str:
     return f"{shown:,} of {count:,} sets, drawn at random"
 
 
-class _Page:
+class _GalleryData:
     """Turns sets into data for the script, and numbers the names they share."""
 
     def __init__(self) -> None:

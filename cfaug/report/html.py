@@ -29,7 +29,7 @@ from cfaug.report.summary_text import (
     pairing_says,
     verdict,
 )
-from cfaug.report.tables import Row, Table
+from cfaug.report.tables import SignificanceRow, Table
 from cfaug.stats.significance import summarise
 
 COUNTS = ("real", "counterfactual", "train", "seen")
@@ -154,7 +154,7 @@ def _headline_part(rows: Sequence[Result], table: Table, headline: Headline) -> 
     )
 
 
-def _mean(row: Row) -> Entry:
+def _mean(row: SignificanceRow) -> Entry:
     return Entry(row.measure.text(row.mean, 1), sub=row.measure.spread(row.sd))
 
 

@@ -15,7 +15,7 @@ from cfaug.report.items import Items, read_items
 from cfaug.report.numbers import Measure
 from cfaug.report.records import Run
 from cfaug.report.results import Cell, Result
-from cfaug.report.tables import ONE_SEED, SPELLED_OUT, ItemComparison, Row
+from cfaug.report.tables import ONE_SEED, SPELLED_OUT, ItemComparison, SignificanceRow
 from cfaug.stats.significance import holm
 
 NO_ITEMS = (
@@ -95,7 +95,7 @@ def items_of_arms(runs: Runs, experiment: str, arms: Iterable[str]) -> RunItems:
 
 
 def compare_over_items(
-    made: Sequence[Row],
+    made: Sequence[SignificanceRow],
     rows: Iterable[Result],
     items: ItemSource,
     labels: Mapping[str, str],

@@ -20,7 +20,7 @@ from cfaug.report.item_comparisons import RunItems, shorten
 from cfaug.report.item_tests import Values, read_values
 from cfaug.report.items import Items
 from cfaug.report.results import Cell, Result
-from cfaug.report.tables import NO_SPREAD, OTHER_SEEDS, Row
+from cfaug.report.tables import NO_SPREAD, OTHER_SEEDS, SignificanceRow
 from cfaug.stats.resolution import describe_resolution, standard_error
 from cfaug.stats.seeds_and_items import (
     ArmDifference,
@@ -51,7 +51,7 @@ class JointComparison:
         p_holm: ``p``, corrected over all comparisons made together.
     """
 
-    row: Row
+    row: SignificanceRow
     found: ArmDifference
     parts: Decomposition
     item_error: float
@@ -95,7 +95,7 @@ class JointComparison:
 
 
 def compare_over_seeds_and_items(
-    rows: Sequence[Row],
+    rows: Sequence[SignificanceRow],
     results: Iterable[Result],
     items: RunItems,
     labels: Mapping[str, str] | None = None,
@@ -115,7 +115,7 @@ def compare_over_seeds_and_items(
         The comparisons, and sentences on what could not be compared.
     """
     about = {result.cell: result for result in results}
-    by_benchmark: dict[str, list[Row]] = {}
+    by_benchmark: dict[str, list[SignificanceRow]] = {}
     for row in rows:
         if row.arm != row.baseline and row.reason in TESTABLE:
             by_benchmark.setdefault(about[row.cell].benchmark, []).append(row)
@@ -157,7 +157,9 @@ class _Answers:
         items: reader of the arms' items.
     """
 
-    def __init__(self, rows: Sequence[Row], about: Mapping[Cell, Result], items: RunItems) -> None:
+    def __init__(
+        self, rows: Sequence[SignificanceRow], about: Mapping[Cell, Result], items: RunItems
+    ) -> None:
         self._about = about
         self._own: dict[tuple[str, Cell], dict[int, _Own] | UserError] = {}
         arms = dict.fromkeys(arm for row in rows for arm in (row.arm, row.baseline))
@@ -202,7 +204,7 @@ class _Answers:
             means |= dict(zip([answer for answer, _ in models], found, strict=True))
         return means
 
-    def compare(self, row: Row) -> list[JointComparison]:
+    def compare(self, row: SignificanceRow) -> list[JointComparison]:
         """Return the comparison in a list; empty without items, or if the metric is not a mean.
 
         Raises:

@@ -6,7 +6,7 @@ import re
 
 from cfaug.report.document import Document, Entry, Part
 
-SPECIAL = str.maketrans(
+LATEX_ESCAPES = str.maketrans(
     {"\\": r"\textbackslash{}", "_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$",
      "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
      "–": "--", "±": r"$\pm$", "†": r"$\dagger$", "Δ": r"$\Delta$", "→": r"$\rightarrow$",
@@ -24,17 +24,17 @@ NUMBER = re.compile(r"[\d.]+")
 
 def to_latex(document: Document) -> str:
     """Return one ``table`` per part; the document's notes follow as comments."""
-    tables = [_table(part, document.title) for part in document.parts]
+    tables = [_latex_table(part, document.title) for part in document.parts]
     notes = [f"% {' '.join(note.split())}" for note in document.notes]
     return "\n\n".join(["% \\usepackage{booktabs}", *tables, *notes]) + "\n"
 
 
 def tex_text(text: str) -> str:
     """Escape text so that LaTeX prints it literally."""
-    return " ".join(text.splitlines()).translate(SPECIAL).replace("<=", r"$\leq$")
+    return " ".join(text.splitlines()).translate(LATEX_ESCAPES).replace("<=", r"$\leq$")
 
 
-def _table(part: Part, title: str) -> str:
+def _latex_table(part: Part, title: str) -> str:
     lines = []
     if any(name for name, _ in part.groups):
         spans = " & ".join(
@@ -44,7 +44,7 @@ def _table(part: Part, title: str) -> str:
     lines += [" & ".join(map(tex_text, [*part.labels, *part.columns])) + r" \\", r"\midrule"]
     for row, (labels, cells) in enumerate(part.rows):
         lines += [r"\midrule"] if row in part.rules else []
-        lines.append(" & ".join([*map(tex_text, labels), *map(_entry, cells)]) + r" \\")
+        lines.append(" & ".join([*map(tex_text, labels), *map(_latex_cell, cells)]) + r" \\")
     titles = [f"{one}." for one in (title, part.title) if one]
     caption = " ".join(map(tex_text, (*titles, *part.notes)))
     columns = "l" * len(part.labels) + "r" * len(part.columns)
@@ -56,7 +56,7 @@ def _table(part: Part, title: str) -> str:
     )
 
 
-def _entry(cell: Entry) -> str:
+def _latex_cell(cell: Entry) -> str:
     text = tex_text(cell.text)
     text = rf"\textbf{{{text}}}" if cell.bold else text
     text = rf"\underline{{{text}}}" if cell.underlined else text

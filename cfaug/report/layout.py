@@ -23,7 +23,7 @@ from cfaug.report.numbers import DASH, p_text
 from cfaug.report.page import write_page
 from cfaug.report.results import Cell
 from cfaug.report.spreadsheet import csv_text
-from cfaug.report.tables import ALPHA, Row, Table
+from cfaug.report.tables import ALPHA, SignificanceRow, Table
 
 WORSE, KEPT, LOST = "↓", "†", "‡"
 KEPT_ITEMS, LOST_ITEMS = "§", "¶"
@@ -122,7 +122,7 @@ COMPARED = ("arm", "baseline", "benchmark", "metric")
 """Columns that name a row of a comparison."""
 
 
-def _name_comparison(table: Table, row: Row) -> tuple[str, ...]:
+def _name_comparison(table: Table, row: SignificanceRow) -> tuple[str, ...]:
     return (table.label(row.arm), table.label(row.baseline), *row.cell)
 
 
@@ -216,7 +216,7 @@ def full_comparison_part(table: Table) -> Part:
     )  # fmt: skip
 
 
-def interval_text(row: Row) -> str:
+def interval_text(row: SignificanceRow) -> str:
     """Return the bootstrap interval of a difference in points, or the reason for none."""
     if math.isnan(row.ci_low):
         return f"n/a ({row.reason})" if row.reason else "n/a"
@@ -276,7 +276,11 @@ def comparisons_csv(table: Table) -> str:
     ``note`` has the notes of these that concern the row. ``unit`` and ``better`` exist if any
     metric is not a fraction, or is better if lower; ``ITEM_COLUMNS`` if there are tests over items.
     """
-    names = [f.name for f in fields(Row) if not table.plain or f.name not in ("unit", "better")]
+    names = [
+        f.name
+        for f in fields(SignificanceRow)
+        if not table.plain or f.name not in ("unit", "better")
+    ]
     more = ITEM_COLUMNS if table.over_items else ()
     lines = [*table.notes, *(f"Caution: {line}" for line in table.cautions)]
     rows: list[list[Any]] = []
@@ -287,7 +291,7 @@ def comparisons_csv(table: Table) -> str:
     return csv_text([*names, "label", "note", *more], rows)
 
 
-def _item_numbers(table: Table, row: Row) -> list[Any]:
+def _item_numbers(table: Table, row: SignificanceRow) -> list[Any]:
     """Return the columns ``ITEM_COLUMNS`` of a row, empty if seeds test it."""
     one = table.get_over_items(row.arm, row.cell, row.baseline)
     if one is None:

@@ -10,7 +10,9 @@ from __future__ import annotations
 from cfaug.report.document import Curve, Document, Entry, Part
 from cfaug.report.numbers import Measure
 
-SPECIAL = str.maketrans({"|": r"\|", "_": r"\_", "*": r"\*", "<": "&lt;", ">": "&gt;", "`": r"\`"})
+MARKDOWN_ESCAPES = str.maketrans(
+    {"|": r"\|", "_": r"\_", "*": r"\*", "<": "&lt;", ">": "&gt;", "`": r"\`"}
+)
 
 
 def to_markdown(document: Document) -> str:
@@ -18,7 +20,7 @@ def to_markdown(document: Document) -> str:
     blocks = [f"## {markdown_text(document.title)}"] if document.title else []
     for part in document.parts:
         blocks += [f"### {markdown_text(part.title)}"] if part.title else []
-        blocks += [_table(part), *map(markdown_text, part.notes)]
+        blocks += [_markdown_table(part), *map(markdown_text, part.notes)]
     blocks += map(_curve, document.curves)
     if document.pictures:
         blocks.append(f"{len(document.pictures)} pictures: see report.html.")
@@ -27,7 +29,7 @@ def to_markdown(document: Document) -> str:
 
 def markdown_text(text: str) -> str:
     """Escape text so that Markdown shows it literally."""
-    return " ".join(text.splitlines()).translate(SPECIAL)
+    return " ".join(text.splitlines()).translate(MARKDOWN_ESCAPES)
 
 
 def markdown_table(head: list[str], body: list[list[str]]) -> str:
@@ -39,12 +41,14 @@ def markdown_table(head: list[str], body: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in padded)
 
 
-def _table(part: Part) -> str:
-    body = [[*map(markdown_text, labels), *map(_entry, cells)] for labels, cells in part.rows]
+def _markdown_table(part: Part) -> str:
+    body = [
+        [*map(markdown_text, labels), *map(_markdown_cell, cells)] for labels, cells in part.rows
+    ]
     return markdown_table(list(part.header), body)
 
 
-def _entry(cell: Entry) -> str:
+def _markdown_cell(cell: Entry) -> str:
     text = markdown_text(cell.text)
     text = f"**{text}**" if cell.bold else text
     text = f"<u>{text}</u>" if cell.underlined else text

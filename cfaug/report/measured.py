@@ -82,7 +82,7 @@ class ArmRow:
 
 
 @dataclass
-class Measured:
+class ArmTablePart:
     """A part of a table of arms: one set of runs on one set of benchmarks.
 
     Attributes:

@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from cfaug.report.arm_results import MissingError, Runs
-from cfaug.report.document import BarPlot, BoxPlot, Curve, Document, Entry, Part, Picture, Tradeoff
+from cfaug.report.document import (
+    BarPlot,
+    BoxPlot,
+    Curve,
+    Document,
+    DocumentImage,
+    Entry,
+    Part,
+    Tradeoff,
+)
 from cfaug.report.items import Items
 from cfaug.report.paper_answers import Models, read_answers
 from cfaug.report.published import published
@@ -61,7 +70,7 @@ class PaperTable:
         bars: Sequence[BarPlot] = (),
         boxes: Sequence[BoxPlot] = (),
         curves: Sequence[Curve] = (),
-        pictures: Sequence[Picture] = (),
+        pictures: Sequence[DocumentImage] = (),
         tradeoffs: Sequence[Tradeoff] = (),
         notes: Sequence[str] = (),
     ) -> Document:

@@ -17,13 +17,13 @@ from cfaug.core.types import CounterfactualSet, Member
 from cfaug.report.caption_diff import mark_changes
 from cfaug.report.page import GRID
 
-THUMBNAIL = 320
+SAMPLE_PIXELS = 320
 """Longest side of an embedded picture: a page of 512 px pairs would be tens of megabytes."""
 
 CHANGED = 24
 """A pixel has changed if a channel differs by more than this (of 255): above JPEG's noise."""
 
-MEMBERS = 4
+SAMPLE_MEMBERS = 4
 """Most members of a set that are shown; a sentence says how many more there are."""
 
 
@@ -55,7 +55,7 @@ def show(example: CounterfactualSet) -> Sample:
     Raises:
         UserError: naming the set and image, if an image cannot be decoded.
     """
-    members = example.members[:MEMBERS]
+    members = example.members[:SAMPLE_MEMBERS]
     pictures = [
         decode_image(example.images[m.image_name], f"set {example.key}, image {m.image_name}")
         for m in members
@@ -158,7 +158,7 @@ def _edges(cells: NDArray[np.bool_], direction: str) -> list[str]:
 
 def _data_uri(picture: Image.Image) -> str:
     small = picture.copy()
-    small.thumbnail((THUMBNAIL, THUMBNAIL))
+    small.thumbnail((SAMPLE_PIXELS, SAMPLE_PIXELS))
     # A drawing of a few pixels must stay exact; a photograph should stay small.
     kind = "PNG" if max(small.size) <= GRID else "JPEG"
     file = io.BytesIO()

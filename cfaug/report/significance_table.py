@@ -29,11 +29,11 @@ from cfaug.report.tables import (
     ONE_SEED,
     OTHER_SEEDS,
     SPELLED_OUT,
-    Row,
+    SignificanceRow,
     Table,
     no_spread_says,
 )
-from cfaug.stats.effects import Comparison, compare
+from cfaug.stats.effects import ArmComparison, compare
 from cfaug.stats.significance import holm, summarise
 
 
@@ -94,7 +94,7 @@ def significance_table(
         for name in ("p_paired", "p_paired_two_sided")
     )  # fmt: skip
     made = tuple(
-        Row(**piece, p_holm=float(p), p_holm_two_sided=float(q))
+        SignificanceRow(**piece, p_holm=float(p), p_holm_two_sided=float(q))
         for piece, p, q in zip(pieces, corrected, two_sided, strict=True)
     )
     over_items, refused = (
@@ -131,7 +131,9 @@ def _compare(
     ours, theirs = both
     summary = summarise(list(values(ours).values()))
     shared: dict[str, Any] = {
-        f.name: math.nan for f in fields(Comparison) if f.name in Row.__dataclass_fields__
+        f.name: math.nan
+        for f in fields(ArmComparison)
+        if f.name in SignificanceRow.__dataclass_fields__
     }
     reason = obstacle(ours, theirs) if arm != baseline else ""
     if arm != baseline:
@@ -147,7 +149,7 @@ def _compare(
     }  # fmt: skip
 
 
-def _without_test(ours: Answers, theirs: Answers, found: Comparison) -> str:
+def _without_test(ours: Answers, theirs: Answers, found: ArmComparison) -> str:
     """Return why seeds allow no test or interval of a difference; empty if they do."""
     if min(len(ours), len(theirs)) < 2:
         return ONE_SEED
@@ -156,7 +158,7 @@ def _without_test(ours: Answers, theirs: Answers, found: Comparison) -> str:
     return NO_SPREAD if math.isnan(found.t_low) else ""
 
 
-def _describe_untested(rows: Sequence[Row], labels: Mapping[str, str]) -> list[str]:
+def _describe_untested(rows: Sequence[SignificanceRow], labels: Mapping[str, str]) -> list[str]:
     """Name the comparisons without a test over these seeds."""
     said = []
     for reason, means in (

@@ -32,7 +32,7 @@ SPELLED_OUT = 5
 
 
 @dataclass(frozen=True)
-class Row:
+class SignificanceRow:
     """One arm on one benchmark and metric, against one baseline; the CSV's columns in order.
 
     ``mean`` and ``sd`` are over ``n`` seeds, in ``unit``. ``diff`` is the arm minus the baseline
@@ -118,7 +118,7 @@ class ItemComparison:
         p_holm_two_sided: two-sided p of the test, corrected in the same way.
     """
 
-    row: Row
+    row: SignificanceRow
     test: ItemTest
     p_holm: float = math.nan
     p_holm_two_sided: float = math.nan
@@ -154,7 +154,7 @@ class Table:
         more: parts of the documents after the comparisons; not in the CSV.
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[SignificanceRow, ...]
     baselines: tuple[str, ...]
     labels: Mapping[str, str] = field(default_factory=dict)
     one_test: frozenset[Cell] = frozenset()
@@ -191,7 +191,7 @@ class Table:
         """Whether every metric is a fraction in which higher is better."""
         return all(row.measure == PERCENT for row in self.rows)
 
-    def get(self, arm: str, cell: Cell, baseline: str | None = None) -> Row | None:
+    def get(self, arm: str, cell: Cell, baseline: str | None = None) -> SignificanceRow | None:
         """Return the row of an arm in a cell against a baseline (the first one by default).
 
         Args:
@@ -218,11 +218,11 @@ class Table:
         )  # fmt: skip
 
     @cached_property
-    def _by_key(self) -> dict[tuple[str, Cell, str], Row]:
+    def _by_key(self) -> dict[tuple[str, Cell, str], SignificanceRow]:
         return {(row.arm, row.cell, row.baseline): row for row in self.rows}
 
     @property
-    def comparisons(self) -> list[Row]:
+    def comparisons(self) -> list[SignificanceRow]:
         """The rows of an arm against another."""
         return [row for row in self.rows if row.arm != row.baseline]
 
@@ -263,7 +263,7 @@ class Table:
         return [*self.own_notes(), *cautions, *([names] if names else [])]
 
 
-def _span(rows: Sequence[Row], label: Callable[[str], str]) -> str:
+def _span(rows: Sequence[SignificanceRow], label: Callable[[str], str]) -> str:
     arms = len({row.arm for row in rows})
     baselines = " and ".join(label(name) for name in dict.fromkeys(row.baseline for row in rows))
     cells = len({row.cell for row in rows})

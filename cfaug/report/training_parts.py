@@ -10,7 +10,7 @@ from cfaug.report.document import Entry, Part, groups_of
 from cfaug.report.layout import interval_text
 from cfaug.report.numbers import DASH, p_text
 from cfaug.report.result_row import Cell, name_part
-from cfaug.report.tables import ALPHA, Row, Table
+from cfaug.report.tables import ALPHA, SignificanceRow, Table
 from cfaug.stats.significance import holm
 
 KEPT, LOST = "†", "‡"
@@ -110,7 +110,7 @@ def differences_part(
     )
 
 
-def _difference(row: Row | None) -> Entry:
+def _difference(row: SignificanceRow | None) -> Entry:
     if row is None:
         return Entry(DASH)
     return Entry(
@@ -193,18 +193,18 @@ def describe_effect(
     return f"{table.label(arm)} against {table.label(baseline)}: {'; '.join(told)}."
 
 
-def _beyond(row: Row) -> int:
+def _beyond(row: SignificanceRow) -> int:
     """Return 1 if the whole interval is better than 0, -1 if it is worse, else 0."""
     ends = [row.measure.gain(end) for end in (row.ci_low, row.ci_high)]
     return 1 if min(ends) > 0 else -1 if max(ends) < 0 else 0
 
 
-def _amount(column: TrainingColumn, row: Row) -> str:
+def _amount(column: TrainingColumn, row: SignificanceRow) -> str:
     name = f"{column.group} {column.name}".strip() if column.cost else column.name
     return f"{name} {row.measure.amount(row.diff)} (95 % {interval_text(row)})"
 
 
-def _aim_effect(column: TrainingColumn, row: Row) -> str:
+def _aim_effect(column: TrainingColumn, row: SignificanceRow) -> str:
     if math.isnan(row.p_holm):
         return f"{_amount(column, row)}: no test ({row.reason})"
     if row.lost:

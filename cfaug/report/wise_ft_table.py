@@ -35,7 +35,7 @@ def interpolated_arm(arm: str, factor: float) -> str:
 
 
 @dataclass(frozen=True)
-class Measured:
+class ChangeColumn:
     """A column of values and of their change.
 
     Attributes:
@@ -62,14 +62,14 @@ class Measured:
         return self.name or f"{self.benchmark} {self.metric}"
 
 
-class RequiredSettings(TypedDict):
+class RequiredColumnSettings(TypedDict):
     """Required settings of every column; see ``Measured``."""
 
     benchmark: str
     metric: str
 
 
-class MeasuredSettings(RequiredSettings, total=False):
+class MeasuredSettings(RequiredColumnSettings, total=False):
     """The settings of a column, arguments of ``Measured``."""
 
     name: str
@@ -134,9 +134,9 @@ class WiseFtTable(PaperTable):
             tradeoffs=[self._draw(read, gain, cost, measures)],
         )
 
-    def _measured(self, name: str) -> Measured:
+    def _measured(self, name: str) -> ChangeColumn:
         try:
-            return Measured(**getattr(self, name))
+            return ChangeColumn(**getattr(self, name))
         except TypeError as error:
             raise UserError(
                 f"table.{name} of {self.name}: {error}; give benchmark=NAME and metric=NAME"
@@ -181,7 +181,7 @@ class WiseFtTable(PaperTable):
     def _part(
         self,
         read: Mapping[str, Points],
-        columns: Sequence[Measured],
+        columns: Sequence[ChangeColumn],
         measures: Mapping[Cell, Measure],
     ) -> Part:
         rows = []
@@ -216,8 +216,8 @@ class WiseFtTable(PaperTable):
     def _draw(
         self,
         read: Mapping[str, Points],
-        gain: Measured,
-        cost: Measured,
+        gain: ChangeColumn,
+        cost: ChangeColumn,
         measures: Mapping[Cell, Measure],
     ) -> Tradeoff:
         series = {
@@ -239,7 +239,7 @@ class WiseFtTable(PaperTable):
         )
 
 
-def _axis(measured: Measured, measure: Measure) -> str:
+def _axis(measured: ChangeColumn, measure: Measure) -> str:
     unit = "points" if measure.is_fraction else measure.unit
     worse = ", lower is better" if measure.better == "lower" else ""
     return f"change of {measured.group} ({unit}{worse})"

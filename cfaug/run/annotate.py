@@ -13,7 +13,7 @@ from cfaug.core.messages import say
 from cfaug.core.read_with import GIVEN, ReadWith
 from cfaug.core.validation import Seed, check_fields
 from cfaug.run.annotation_source import (
-    Source,
+    AnnotationSource,
     find_answer_files,
     find_answers,
     refuse_form,
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from cfaug.annotation.assignment import Assignment
     from cfaug.annotation.findings import Findings
     from cfaug.annotation.form import Form
-    from cfaug.annotation.question import Item, Question
+    from cfaug.annotation.question import AnnotationQuestion, ImageItem
     from cfaug.annotation.record import Sorting
-    from cfaug.annotation.sections import Analysis, Section
+    from cfaug.annotation.sections import Analysis, ReportSection
     from cfaug.data.index import Index
 
 LABELS = "labels.jsonl"
@@ -78,7 +78,7 @@ def annotation(
 
     index = open_other(name)
     say_source("pairs", name, index)
-    source = Source(
+    source = AnnotationSource(
         name=name if is_world(name) else Path(name).resolve().name,
         index=index,
         oracle=oracle,
@@ -106,7 +106,7 @@ class Export:
     """
 
     out: str
-    question: Question | Form
+    question: AnnotationQuestion | Form
     assignment: Assignment
     screening: str | None
     pages: Literal["one", "each"]
@@ -117,7 +117,7 @@ class Export:
         if Path(self.out).suffix != ".html":
             raise UserError(f"annotate.out={self.out}: the page is an .html file")
 
-    def run(self, source: Source) -> None:
+    def run(self, source: AnnotationSource) -> None:
         """Write the page or pages, and say how many questions there are."""
         from cfaug.annotation.page import share_out, write_questions
 
@@ -143,7 +143,7 @@ class Export:
             sys.stdout,
         )
 
-    def _examples(self, source: Source) -> Sequence[Item]:
+    def _examples(self, source: AnnotationSource) -> Sequence[ImageItem]:
         """Return the instructions, shown before the first question."""
         from cfaug.annotation.caption_form import CaptionForm
 
@@ -151,14 +151,14 @@ class Export:
             return ()
         return self.question.example_items(source.index, self.assignment.seed)
 
-    def _items(self, source: Source) -> tuple[list[Item], set[int]]:
+    def _items(self, source: AnnotationSource) -> tuple[list[ImageItem], set[int]]:
         """Return the images to ask about, and the places of those that go to everyone."""
         from cfaug.annotation.attention import split_checks
         from cfaug.annotation.form import Form
         from cfaug.annotation.screening import read_known
 
         items, checks = split_checks(source.items(self.question, self.assignment.seed))
-        drawn: Sequence[Item] = items
+        drawn: Sequence[ImageItem] = items
         if not isinstance(self.question, Form):  # a form has drawn its own
             drawn = self.question.draw(items, self.assignment.seed)
         chosen = {item.name for item in self.assignment.choose_items(drawn)}
@@ -190,21 +190,21 @@ class Taxonomy:
     """
 
     out: str
-    question: Question
-    category_question: Question
+    question: AnnotationQuestion
+    category_question: AnnotationQuestion
     answers: Sequence[str]
     sample: int
     seed: Seed
     side: int
 
-    def run(self, source: Source) -> None:
+    def run(self, source: AnnotationSource) -> None:
         """Write the page."""
-        from cfaug.annotation.page import Task, ask_one, write_questions
+        from cfaug.annotation.page import PageTask, ask_one, write_questions
 
         refuse_form(self.question, "taxonomy")
         findings = find_answers(self.question, self.answers, source.items(self.question))
         tasks = [
-            Task(findings.items[i], f"The marked image was labelled: {findings.said_of(i)}.")
+            PageTask(findings.items[i], f"The marked image was labelled: {findings.said_of(i)}.")
             for i in findings.sample_rejected(self.sample, self.seed)
         ]
         questions = ask_one(
@@ -217,7 +217,7 @@ class Taxonomy:
 
 
 @dataclass(frozen=True)
-class Read:
+class ReadAnswers:
     """Read answers back: labels, agreement, a record for tables, and a page that shows them.
 
     For a form, the means by kind of edit are computed, and only ``out``, ``question`` and
@@ -236,8 +236,8 @@ class Read:
     """
 
     out: str
-    question: Question | Form
-    category_question: Question
+    question: AnnotationQuestion | Form
+    category_question: AnnotationQuestion
     answers: Sequence[str]
     categories: Sequence[str]
     screening: str | None
@@ -246,7 +246,7 @@ class Read:
 
     read_with: ClassVar[ReadWith] = {"screening_minimum": {"screening": GIVEN}}
 
-    def run(self, source: Source) -> None:
+    def run(self, source: AnnotationSource) -> None:
         """Write all files, and print the findings."""
         from cfaug.annotation.form import Form
 
@@ -255,7 +255,7 @@ class Read:
         else:
             self._read_question(self.question, source)
 
-    def _read_question(self, question: Question, source: Source) -> None:
+    def _read_question(self, question: AnnotationQuestion, source: AnnotationSource) -> None:
         from cfaug.annotation.record import are_simulated, record_of, write_record
         from cfaug.annotation.report import sentences, write_report
 
@@ -277,7 +277,9 @@ class Read:
             say(line, sys.stdout)
         say("wrote " + ", ".join(map(str, written)), sys.stdout)
 
-    def _sections(self, findings: Findings, simulated: bool, source: Source) -> list[Section]:
+    def _sections(
+        self, findings: Findings, simulated: bool, source: AnnotationSource
+    ) -> list[ReportSection]:
         """Return the question's own counts, then the results of the analyses."""
         from cfaug.annotation.preference import Preference
         from cfaug.annotation.sections import Selective
@@ -316,7 +318,7 @@ class Read:
         return Sorting(question, choices)
 
 
-def _read_form(form: Form, patterns: Sequence[str], source: Source, out: Path) -> None:
+def _read_form(form: Form, patterns: Sequence[str], source: AnnotationSource, out: Path) -> None:
     """Read forms, write a summary of their answers, and print it."""
     from cfaug.annotation.ratings import (
         leave_out_inattentive,

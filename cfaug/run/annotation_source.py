@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from cfaug.annotation.findings import Findings
     from cfaug.annotation.form import Form
     from cfaug.annotation.preference import Preference
-    from cfaug.annotation.question import Item, Question
+    from cfaug.annotation.question import AnnotationQuestion, ImageItem
     from cfaug.data.index import Index
 
 
 @dataclass(frozen=True)
-class Source:
+class AnnotationSource:
     """The data that people are asked about.
 
     Attributes:
@@ -35,7 +35,7 @@ class Source:
     oracle: Callable[[], Path]
     open: Callable[[str], Index]
 
-    def items(self, question: Question | Form, seed: int = 0) -> Sequence[Item]:
+    def items(self, question: AnnotationQuestion | Form, seed: int = 0) -> Sequence[ImageItem]:
         """Return all items of a question; ``seed`` draws the images of a form."""
         from cfaug.annotation.assignment import items_of
         from cfaug.annotation.form import Form
@@ -102,7 +102,9 @@ def find_answer_files(patterns: Sequence[str]) -> list[str]:
     return files
 
 
-def find_answers(question: Question, patterns: Sequence[str], items: Sequence[Item]) -> Findings:
+def find_answers(
+    question: AnnotationQuestion, patterns: Sequence[str], items: Sequence[ImageItem]
+) -> Findings:
     """Return the answers to a question.
 
     Args:

@@ -23,7 +23,7 @@ SETTINGS_OF_A_RUN = frozenset(
         "cfaug.coco_cf.tables.mixtures.PaperMixture",
         "cfaug.shapescapes.WorldSettings",
         *(f"{kind.__module__}.{kind.__name__}" for kind in specs.every()),
-        "cfaug.editing.models.CausalLM",
+        "cfaug.editing.causal_lm.CausalLM",
         "cfaug.train.edit_data.EditData",
         "cfaug.train.settings.LoggerSettings",
     }

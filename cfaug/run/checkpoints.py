@@ -23,7 +23,7 @@ from cfaug.models.specs import HFClip
 from cfaug.report.forgetting import WEIGHTS
 from cfaug.report.records import read_config, setting_node
 from cfaug.run.build import build
-from cfaug.run.evaluate_checkpoint import Tested
+from cfaug.run.evaluate_checkpoint import EvaluationTarget
 from cfaug.run.names import clean_name
 from cfaug.run.unread import key_of
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 def checkpoint(
     weights: str | None, model: Mapping[str, Any], data: Mapping[str, Any], seed: int, root: Path
-) -> Tested:
+) -> EvaluationTarget:
     """Return a checkpoint to be tested on the data of a node.
 
     Args:
@@ -95,7 +95,7 @@ def _kind_of(spec: HFClip) -> str | None:
     return kind if isinstance(kind, str) else None
 
 
-def no_model(data: Mapping[str, Any], seed: int, root: Path) -> Tested:
+def no_model(data: Mapping[str, Any], seed: int, root: Path) -> EvaluationTarget:
     """Return the placeholder for a checkpoint in benchmarks that need no model.
 
     Args:
@@ -107,7 +107,7 @@ def no_model(data: Mapping[str, Any], seed: int, root: Path) -> Tested:
     return _build_untrained(spec.weights, spec, build(data).with_seed(seed), seed, root)
 
 
-def initial_checkpoints(finished: Sequence[Tested], root: Path) -> list[Tested]:
+def initial_checkpoints(finished: Sequence[EvaluationTarget], root: Path) -> list[EvaluationTarget]:
     """Return the initial weights of runs, once for each checkpoint, seed and data.
 
     Args:
@@ -117,7 +117,7 @@ def initial_checkpoints(finished: Sequence[Tested], root: Path) -> list[Tested]:
     Raises:
         UserError: if a checkpoint is not on this machine.
     """
-    found: dict[tuple[Path, str], Tested] = {}
+    found: dict[tuple[Path, str], EvaluationTarget] = {}
     for one in finished:
         node = setting_node(read_config(one.folder), "model", one.folder)
         model = build(node, trusted=False)
@@ -136,10 +136,12 @@ def _own_name(model: Any) -> str:
     return "-".join(str(word) for word in words if word)
 
 
-def _build_untrained(name: str, model: Any, data: DataSettings, seed: int, root: Path) -> Tested:
+def _build_untrained(
+    name: str, model: Any, data: DataSettings, seed: int, root: Path
+) -> EvaluationTarget:
     arm = clean_name(",".join([clean_name(name, extra=""), *world_words(data, seed)]))
     folder = root / WEIGHTS / arm / f"seed={seed}"
-    return Tested(folder, arm, seed, model, data, WEIGHTS, trained=False)
+    return EvaluationTarget(folder, arm, seed, model, data, WEIGHTS, trained=False)
 
 
 def world_words(data: DataSettings, seed: int) -> list[str]:

@@ -13,10 +13,12 @@ from cfaug.report.layout import write_tables
 from cfaug.report.records import Run
 from cfaug.report.results import Result
 from cfaug.report.significance_table import significance_table
-from cfaug.run.evaluate_checkpoint import Tested
+from cfaug.run.evaluate_checkpoint import EvaluationTarget
 
 
-def compare_checkpoints(one: Tested, baselines: Sequence[Tested], benchmarks: Primary) -> None:
+def compare_checkpoints(
+    one: EvaluationTarget, baselines: Sequence[EvaluationTarget], benchmarks: Primary
+) -> None:
     """Write table.csv, .md and .tex beside a checkpoint's results, and print the table.
 
     Args:

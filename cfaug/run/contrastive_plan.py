@@ -20,7 +20,7 @@ from cfaug.run.mixture_plan import (
     planned_mixture,
     report_mixture,
 )
-from cfaug.run.planned import Asked, Planned
+from cfaug.run.planned import TrainPlan, TrainRequest
 from cfaug.run.readings import check_sources
 from cfaug.run.sources import Opened, check_negatives, say_once
 from cfaug.train.contrastive_task import ContrastiveTask
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from cfaug.data.mixture.records import Mixture
 
 
-def plan_contrastive(data: DataSettings, asked: Asked) -> Planned:
+def plan_contrastive(data: DataSettings, asked: TrainRequest) -> TrainPlan:
     """Open the sources and draw the mixture; print what was joined and what is held out.
 
     Raises:

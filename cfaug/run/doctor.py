@@ -34,7 +34,7 @@ LINES = {24: 2, 40: 9}
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckedPart:
     """One part that was looked for.
 
     Attributes:
@@ -60,7 +60,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Section:
+class DoctorSection:
     """Parts of one kind.
 
     Attributes:
@@ -71,7 +71,7 @@ class Section:
     """
 
     title: str
-    find: Callable[[], Iterator[Finding]]
+    find: Callable[[], Iterator[CheckedPart]]
     bring: Callable[[Sequence[str]], str] | None = None
 
     def screen(self, width: int, lines: int) -> Iterator[str]:
@@ -121,7 +121,7 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def list_sections(data: Path) -> dict[str, Section]:
+def list_sections(data: Path) -> dict[str, DoctorSection]:
     """Return {word that asks for one section alone: the section}.
 
     Args:
@@ -131,23 +131,23 @@ def list_sections(data: Path) -> dict[str, Section]:
     data_title = f"data: paths.data={data}" + ("" if readable else ", which cannot be read")
     place = "a clone" if is_checkout() else "a wheel"
     return {
-        "devices": Section(
+        "devices": DoctorSection(
             f"cfaug {__version__} from {place}: {find_folder('conf')}", find_devices
         ),
-        "extras": Section("extras", find_extras, _bring_extras),
-        "weights": Section(
+        "extras": DoctorSection("extras", find_extras, _bring_extras),
+        "weights": DoctorSection(
             "weights from the Hub in this machine's cache",
             find_weights,
             lambda _: "hf download NAME; cfaug doctor weights",
         ),
-        "data": Section(
+        "data": DoctorSection(
             data_title, lambda: find_data(data), lambda _: "docs/sets.md; cfaug doctor data"
         ),
-        "services": Section("services", find_services),
+        "services": DoctorSection("services", find_services),
     }
 
 
-def _usage(sections: dict[str, Section]) -> str:
+def _usage(sections: dict[str, DoctorSection]) -> str:
     names = " | ".join(sections)
     return (
         "cfaug doctor [paths.data=FOLDER]          one screen\n"
@@ -156,27 +156,27 @@ def _usage(sections: dict[str, Section]) -> str:
     )
 
 
-def find_devices() -> Iterator[Finding]:
+def find_devices() -> Iterator[CheckedPart]:
     """Find accelerators, cores and memory."""
     import torch
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    yield Finding("processor", True, f"{cores} cores, torch {torch.__version__}")
+    yield CheckedPart("processor", True, f"{cores} cores, torch {torch.__version__}")
     if torch.cuda.is_available():
         for number in range(torch.cuda.device_count()):
             known = torch.cuda.get_device_properties(number)
             said = f"{known.name}, {known.total_memory / 2**30:.0f} GiB"
-            yield Finding(f"cuda:{number}", True, said)
+            yield CheckedPart(f"cuda:{number}", True, said)
     elif not torch.backends.mps.is_available():
         said = "papers' weights need one"
         if shutil.which("nvidia-smi"):
             said = "this torch cannot use the one here"
-        yield Finding("GPU", False, said, "pytorch.org/get-started")
+        yield CheckedPart("GPU", False, said, "pytorch.org/get-started")
     if torch.backends.mps.is_available():
-        yield Finding("mps", True, "Apple's GPU: device=mps, trainer.device=mps")
+        yield CheckedPart("mps", True, "Apple's GPU: device=mps, trainer.device=mps")
 
 
-def find_extras() -> Iterator[Finding]:
+def find_extras() -> Iterator[CheckedPart]:
     """Find the packages of every extra of this project, and WordNet."""
     extras: dict[str, list[str]] = {}
     for line in _requirements():
@@ -186,12 +186,12 @@ def find_extras() -> Iterator[Finding]:
     for extra, names in extras.items():
         missing = [name for name in names if name != "cfaug" and version_of(name) is None]
         said = ", ".join(names) if not missing else f"missing: {', '.join(missing)}"
-        yield Finding(extra, not missing, said, f"pip install 'cfaug[{extra}]'")
+        yield CheckedPart(extra, not missing, said, f"pip install 'cfaug[{extra}]'")
     from cfaug.editing.wordnet import places
 
     wordnet = any(os.path.isfile(place / "index.noun") for place in places())
     use = "EDA, METEOR, class names by WordNet id"
-    yield Finding("WordNet", wordnet, use, "apt install wordnet-base")
+    yield CheckedPart("WordNet", wordnet, use, "apt install wordnet-base")
 
 
 def _bring_extras(missing: Sequence[str]) -> str:
@@ -201,7 +201,7 @@ def _bring_extras(missing: Sequence[str]) -> str:
     return "; ".join([*pip, *(["apt install wordnet-base"] if "WordNet" in missing else [])])
 
 
-def find_weights() -> Iterator[Finding]:
+def find_weights() -> Iterator[CheckedPart]:
     """Find the models of the Hub that the settings name, in the cache."""
     conf = find_folder("conf")
     users: dict[str, list[str]] = {}
@@ -213,7 +213,7 @@ def find_weights() -> Iterator[Finding]:
     for name, uses in users.items():
         trouble = find_trouble(name)
         use = f"for {', '.join(uses)}"
-        yield Finding(name, trouble is None, use, f"hf download {name}", trouble or "")
+        yield CheckedPart(name, trouble is None, use, f"hf download {name}", trouble or "")
 
 
 def find_trouble(name: str) -> str | None:
@@ -242,7 +242,7 @@ def _was_finished(part: Path) -> bool:
     return part.with_name(part.name.partition(".")[0]).exists()
 
 
-def find_data(folder: Path) -> Iterator[Finding]:
+def find_data(folder: Path) -> Iterator[CheckedPart]:
     """Find the folders in which suites look for data.
 
     Args:
@@ -255,15 +255,17 @@ def find_data(folder: Path) -> Iterator[Finding]:
             users.setdefault(name, set()).add(str(file.relative_to(conf).with_suffix("")))
     for name in sorted(users):
         said = f"for {', '.join(sorted(users[name])[:3])}"
-        yield Finding(name, os.path.exists(folder / name), said, "docs/sets.md, docs/data.md")
+        yield CheckedPart(name, os.path.exists(folder / name), said, "docs/sets.md, docs/data.md")
 
 
-def find_services() -> Iterator[Finding]:
+def find_services() -> Iterator[CheckedPart]:
     """Find accounts and schedulers."""
-    yield Finding("Hugging Face login", has_hub_token(), "gated models and sets", "hf auth login")
-    yield Finding("wandb login", has_wandb_key(), "logger=wandb", "wandb login")
+    yield CheckedPart(
+        "Hugging Face login", has_hub_token(), "gated models and sets", "hf auth login"
+    )
+    yield CheckedPart("wandb login", has_wandb_key(), "logger=wandb", "wandb login")
     slurm = shutil.which("sbatch") is not None
-    yield Finding("SLURM", slurm, "sweeps/*.sbatch", "a login node of a cluster")
+    yield CheckedPart("SLURM", slurm, "sweeps/*.sbatch", "a login node of a cluster")
 
 
 def _requirements() -> list[str]:

@@ -19,13 +19,13 @@ from cfaug.run.mixture_plan import (
     planned_mixture,
     report_mixture,
 )
-from cfaug.run.planned import Asked, Planned
+from cfaug.run.planned import TrainPlan, TrainRequest
 from cfaug.run.readings import check_sources
 from cfaug.run.sources import say_once
 from cfaug.train.entailment_task import EntailmentTask
 
 
-def plan_entailment(data: EntailmentData, asked: Asked) -> Planned:
+def plan_entailment(data: EntailmentData, asked: TrainRequest) -> TrainPlan:
     """Open the sources and draw the mixture; count its labels.
 
     Raises:

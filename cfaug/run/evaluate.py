@@ -24,13 +24,13 @@ from cfaug.run.checkpoints import (
     no_model,
     refuse_contradictions,
 )
-from cfaug.run.evaluate_checkpoint import Asking, Tested, ask
+from cfaug.run.evaluate_checkpoint import EvaluationOptions, EvaluationTarget, ask
 from cfaug.run.evaluate_settings import EvaluateSettings
-from cfaug.run.evaluation_data import Opener, describe_data, prepare_worlds
+from cfaug.run.evaluation_data import DataOpener, describe_data, prepare_worlds
 from cfaug.run.launch import DONE, FAILED, Jobs, report
 from cfaug.run.publish import check_result_loggers
 from cfaug.run.sources import permitted_roots
-from cfaug.run.tested import About, describe_learning
+from cfaug.run.tested import CheckpointFacts, describe_learning
 from cfaug.run.threads import use_threads
 from cfaug.run.unread import refuse_unread_by_runs
 
@@ -71,14 +71,17 @@ def evaluate(settings: EvaluateSettings) -> int:
     check_member(suite)
     if settings.dry_run:
         return _check_data(suite, settings)
-    finished: list[Tested] = []
+    finished: list[EvaluationTarget] = []
     damaged = False
     # A benchmark of texts alone is run once, and not for every run, unless runs are named.
     without = settings.asks_nothing and getattr(suite, "needs", None) is NoModel
     alone = settings.weights is not None or settings.asks_model or without
     if not alone:
         finished, damaged = _find_finished(settings.root, experiment, settings.arm, settings.runs)
-        about = [About(one.model.provides, True, *describe_learning(one.data)) for one in finished]
+        about = [
+            CheckpointFacts(one.model.provides, True, *describe_learning(one.data))
+            for one in finished
+        ]
         refuse_unread_by_runs(settings.benchmark, settings.overrides, about)
     if settings.wise_ft is not None:
         return _ask_between(finished, suite, settings) or (USERS_MISTAKE if damaged else DONE)
@@ -86,7 +89,7 @@ def evaluate(settings: EvaluateSettings) -> int:
     tested = [*finished, *find_checkpoints(settings, finished, without)]
     how = settings.asking
     kept = how.memory.folder if how.memory.limit else None
-    opener = Opener(Path(paths["shards"]), Path(paths["cache"]), permitted_roots(paths), kept)
+    opener = DataOpener(Path(paths["shards"]), Path(paths["cache"]), permitted_roots(paths), kept)
     prepare_worlds(tested, suite, opener)
     if settings.device != "auto":  # a missing device is reported once, not for every run
         choose_device(settings.device)
@@ -112,7 +115,9 @@ def evaluate(settings: EvaluateSettings) -> int:
     return max(code, failed, USERS_MISTAKE if damaged else DONE)
 
 
-def _ask_between(finished: Sequence[Tested], suite: Any, settings: EvaluateSettings) -> int:
+def _ask_between(
+    finished: Sequence[EvaluationTarget], suite: Any, settings: EvaluateSettings
+) -> int:
     """Evaluate runs with weights interpolated between their initial and their final ones.
 
     Returns:
@@ -125,7 +130,7 @@ def _ask_between(finished: Sequence[Tested], suite: Any, settings: EvaluateSetti
 
     tested = interpolate_runs(finished, check_factors(settings.wise_ft))
     paths = settings.paths
-    opener = Opener(Path(paths["shards"]), Path(paths["cache"]), permitted_roots(paths))
+    opener = DataOpener(Path(paths["shards"]), Path(paths["cache"]), permitted_roots(paths))
     prepare_worlds(tested, suite, opener)
     if settings.device != "auto":
         choose_device(settings.device)
@@ -149,7 +154,7 @@ def _check_data(suite: object, settings: EvaluateSettings) -> int:
             "dry_run=true checks the data of benchmark=vqa, and this benchmark has no such check"
         )
     paths = settings.paths
-    opener = Opener(Path(paths["shards"]), Path(paths["cache"]), permitted_roots(paths))
+    opener = DataOpener(Path(paths["shards"]), Path(paths["cache"]), permitted_roots(paths))
     context = describe_data(no_model(settings.data, settings.seed, settings.root), opener)
     for line in suite.describe_data(context):
         say(line, sys.stdout)
@@ -162,8 +167,8 @@ def _check_data(suite: object, settings: EvaluateSettings) -> int:
 
 
 def find_checkpoints(
-    settings: EvaluateSettings, finished: Sequence[Tested], without: bool
-) -> list[Tested]:
+    settings: EvaluateSettings, finished: Sequence[EvaluationTarget], without: bool
+) -> list[EvaluationTarget]:
     """Return the checkpoints to evaluate besides finished runs.
 
     Args:
@@ -183,7 +188,7 @@ def find_checkpoints(
     return initial_checkpoints(finished, settings.root) if settings.evaluate_initial else []
 
 
-def _baselines(settings: EvaluateSettings) -> list[Tested]:
+def _baselines(settings: EvaluateSettings) -> list[EvaluationTarget]:
     """Return the checkpoints that ``weights`` is compared with, tested on the same world."""
     given = settings.baseline or ()
     return [
@@ -193,10 +198,10 @@ def _baselines(settings: EvaluateSettings) -> list[Tested]:
 
 
 def _ask_all(
-    tested: Sequence[Tested],
+    tested: Sequence[EvaluationTarget],
     suite: Any,
-    opener: Opener,
-    how: Asking,
+    opener: DataOpener,
+    how: EvaluationOptions,
     label_frequency: str | None,
 ) -> tuple[int, dict[Path, dict[str, tuple[str, ...]]]]:
     """Evaluate each checkpoint on its benchmarks; report each error, a shared one once.
@@ -251,7 +256,7 @@ def _evaluate_or_report(config: Mapping[str, Any], words: Sequence[str]) -> int:
 
 def _find_finished(
     root: Path, name: str | None, arm: str | None, runs: Sequence[str] | None
-) -> tuple[list[Tested], bool]:
+) -> tuple[list[EvaluationTarget], bool]:
     """Return finished runs, by folder or by a search under ``root``; print which are left out.
 
     Returns:
@@ -289,7 +294,7 @@ def _find_finished(
     return found, damaged
 
 
-def _read_tested(run: Run) -> Tested:
+def _read_tested(run: Run) -> EvaluationTarget:
     config = read_config(run.folder)
     model_node, data_node = (setting_node(config, name, run.folder) for name in ("model", "data"))
     try:
@@ -299,4 +304,6 @@ def _read_tested(run: Run) -> Tested:
     if not isinstance(data, DataSettings):  # its training data have no images to ask about
         data = DataSettings(None, None, seed=data.seed)
     checkpoint = str(run.folder / "checkpoint")
-    return Tested(run.folder, run.arm, run.seed, model.at(checkpoint), data, run.experiment)
+    return EvaluationTarget(
+        run.folder, run.arm, run.seed, model.at(checkpoint), data, run.experiment
+    )

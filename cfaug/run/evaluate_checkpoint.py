@@ -46,7 +46,7 @@ CacheSize = Annotated[Weight, Means("GiB; 0 caches nothing")]
 
 
 @dataclass(frozen=True)
-class Tested:
+class EvaluationTarget:
     """One checkpoint to test, the folder of its results, and the data it may be tested on."""
 
     folder: Path
@@ -82,7 +82,7 @@ def memory(paths_cache: str | Path, gib: float) -> Memory:
 
 
 @dataclass(frozen=True)
-class Asking:
+class EvaluationOptions:
     """How checkpoints are evaluated.
 
     Attributes:
@@ -97,7 +97,7 @@ class Asking:
     items: KeepItems = "new"
 
 
-def ask(one: Tested, benchmarks: Sequence[Benchmark], how: Asking) -> bool:
+def ask(one: EvaluationTarget, benchmarks: Sequence[Benchmark], how: EvaluationOptions) -> bool:
     """Run the benchmarks without a result for this model, and append their rows.
 
     A model is identified by its weights and the settings that change its answers, in every row's
@@ -160,7 +160,7 @@ def _is_kept(benchmark: Benchmark, folder: Path, asked: tuple[str, str, str]) ->
     )
 
 
-def _draw_again(benchmark: Benchmark, one: Tested, asked: tuple[str, str, str]) -> bool:
+def _draw_again(benchmark: Benchmark, one: EvaluationTarget, asked: tuple[str, str, str]) -> bool:
     """Write a benchmark's pages again if one was removed and its items exist."""
     if not isinstance(benchmark, KeepsPages) or not has_items(one.folder, *asked):
         return False
@@ -221,7 +221,7 @@ def _name_needs(benchmark: Benchmark) -> str:
     return " or ".join(one.__name__ for one in (benchmark.needs, *others))
 
 
-def _load(model: ModelSpec, protocol: type, how: Asking) -> Any:
+def _load(model: ModelSpec, protocol: type, how: EvaluationOptions) -> Any:
     """Return the model as a protocol, with a cache of its answers if the protocol has one."""
     from cfaug.evaluation.cached_model import CACHED
 
@@ -239,7 +239,7 @@ def _load(model: ModelSpec, protocol: type, how: Asking) -> Any:
     return CACHED[protocol](place, model.weights_hash(), settings, memory.folder, memory.limit)
 
 
-def _rows(one: Tested, found: Evaluation, weights: str, data: str) -> list[Result]:
+def _rows(one: EvaluationTarget, found: Evaluation, weights: str, data: str) -> list[Result]:
     return [
         Result(
             one.run, one.arm, one.seed, o.benchmark, o.metric, o.value, o.n, weights, data,
@@ -253,7 +253,7 @@ def _metric(outcome: Outcome) -> str:
     return name_part(outcome.metric, outcome.by)
 
 
-def _report_leaks(one: Tested, benchmark: Any) -> None:
+def _report_leaks(one: EvaluationTarget, benchmark: Any) -> None:
     """Print the test's overlap with the run's training data, and write it beside the results."""
     leaks = benchmark.leaks
     if leaks is None:

@@ -12,7 +12,7 @@ from annotated_types import MinLen
 from cfaug.core.devices import check_device
 from cfaug.core.validation import Means, RunSeed, Share, check_fields
 from cfaug.models.interpolation import Factor
-from cfaug.run.evaluate_checkpoint import Asking, CacheSize, KeepItems, memory
+from cfaug.run.evaluate_checkpoint import CacheSize, EvaluationOptions, KeepItems, memory
 from cfaug.run.joined_experiments import join_experiments
 from cfaug.run.names import runs_folder
 from cfaug.run.setting_types import Node, RunPaths
@@ -123,13 +123,15 @@ class EvaluateSettings:
         return all(one is None for one in (self.weights, self.name, self.arm, self.runs))
 
     @property
-    def asking(self) -> Asking:
+    def asking(self) -> EvaluationOptions:
         """How checkpoints are evaluated.
 
         Raises:
             UserError: if the cache is not a number of GiB.
         """
-        return Asking(self.device, memory(self.paths["cache"], self.feature_cache), self.items)
+        return EvaluationOptions(
+            self.device, memory(self.paths["cache"], self.feature_cache), self.items
+        )
 
     def check(self) -> None:
         """Refuse invalid settings before anything is evaluated.

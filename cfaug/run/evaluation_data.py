@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from cfaug.core.errors import UserError
 from cfaug.core.world_source import is_questions, is_world, world_part
-from cfaug.run.evaluate_checkpoint import Tested
+from cfaug.run.evaluate_checkpoint import EvaluationTarget
 from cfaug.run.readings import say_source
 from cfaug.run.sources import label_file, open_data, open_questions, open_source, part_folder
 from cfaug.run.tested import describe_learning
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from cfaug.evaluation.context import EvaluationContext
 
 
-class Opener:
+class DataOpener:
     """Opens each source once, however many runs share it."""
 
     def __init__(
@@ -101,7 +101,7 @@ class Opener:
         return list(islice(read_sets(folder), count)) if (folder / CARD).exists() else []
 
 
-def describe_data(one: Tested, opener: Opener) -> EvaluationContext:
+def describe_data(one: EvaluationTarget, opener: DataOpener) -> EvaluationContext:
     """Return the context of a run or checkpoint for benchmarks.
 
     Args:
@@ -132,7 +132,9 @@ def describe_data(one: Tested, opener: Opener) -> EvaluationContext:
     )
 
 
-def _describe_questions(one: Tested, data: QuestionData, opener: Opener) -> EvaluationContext:
+def _describe_questions(
+    one: EvaluationTarget, data: QuestionData, opener: DataOpener
+) -> EvaluationContext:
     """Return the context of a run that learnt from questions about images.
 
     Such a run trained on no images with captions, and held none out.
@@ -164,7 +166,7 @@ def _trained_on(data: DataSettings) -> frozenset[str]:
     )
 
 
-def prepare_worlds(tested: Sequence[Tested], suite: Any, opener: Opener) -> None:
+def prepare_worlds(tested: Sequence[EvaluationTarget], suite: Any, opener: DataOpener) -> None:
     """Draw and index the tests of several worlds on all cores, before they are used."""
     worlds = {(one.data.world, one.data.seed): one for one in tested if one.data.world}
     if len(worlds) > 1:
@@ -176,12 +178,12 @@ def prepare_worlds(tested: Sequence[Tested], suite: Any, opener: Opener) -> None
             list(pool.map(partial(_prepare, suite, opener), worlds.values()))
 
 
-def _prepare(suite: Any, opener: Opener, one: Tested) -> None:
+def _prepare(suite: Any, opener: DataOpener, one: EvaluationTarget) -> None:
     with suppress(UserError):  # raised again, with the run's name, when the run is evaluated
         suite.open(describe_data(one, opener))
 
 
-def _held_out(data: DataSettings, opener: Opener) -> tuple[Index, np.ndarray] | None:
+def _held_out(data: DataSettings, opener: DataOpener) -> tuple[Index, np.ndarray] | None:
     """Return the test set that the experiment held out, without planning an arm."""
     from cfaug.data.mixture.holdout import hold_out
 
@@ -197,7 +199,7 @@ def _held_out(data: DataSettings, opener: Opener) -> tuple[Index, np.ndarray] | 
     return index, hold_out(index, data.holdout).rows
 
 
-def _withheld(data: DataSettings, opener: Opener) -> np.ndarray | None:
+def _withheld(data: DataSettings, opener: DataOpener) -> np.ndarray | None:
     """Return the groups that no arm's sets show, from settings alone."""
     from cfaug.data.mixture.holdout import withhold
 
@@ -207,7 +209,7 @@ def _withheld(data: DataSettings, opener: Opener) -> np.ndarray | None:
     return withhold(index, data.counterfactual_holdout).groups
 
 
-def _validation(data: DataSettings, opener: Opener) -> tuple[Index, np.ndarray]:
+def _validation(data: DataSettings, opener: DataOpener) -> tuple[Index, np.ndarray]:
     """Return the rows that the run validated on: real ones, if it had any."""
     from cfaug.data.mixture.records import COUNTERFACTUAL, REAL
 
@@ -217,7 +219,7 @@ def _validation(data: DataSettings, opener: Opener) -> tuple[Index, np.ndarray]:
     return index, mixture.validation[mixture.validation[:, 0] == source, 1]
 
 
-def _training(data: DataSettings, opener: Opener) -> list[tuple[Index, np.ndarray]]:
+def _training(data: DataSettings, opener: DataOpener) -> list[tuple[Index, np.ndarray]]:
     """Return the rows of each source that the run was trained on."""
     mixture = _mixture(data, opener)
     return [
@@ -227,7 +229,7 @@ def _training(data: DataSettings, opener: Opener) -> list[tuple[Index, np.ndarra
     ]
 
 
-def _mixture(data: DataSettings, opener: Opener) -> Mixture:
+def _mixture(data: DataSettings, opener: DataOpener) -> Mixture:
     """Plan the run's mixture again."""
     from cfaug.data.mixture.mixture import mix
 

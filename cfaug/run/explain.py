@@ -27,7 +27,7 @@ Compose = Callable[[Sequence[str]], Mapping[str, Any]]
 Options = Callable[[str], Sequence[str]]
 """Returns the choices of a group, by its name; empty for anything else."""
 
-PRESET = "preset."
+PRESET_PREFIX = "preset."
 """Prefix of a model's own values; users set the settings that take these."""
 
 
@@ -120,7 +120,7 @@ def _explain_one(
         if key.startswith(key_of(before) + ".") and not options(key_of(before)):
             return f"{before}: {key_of(before)} has settings of its own, such as {key}"
     tree = compose(tried)
-    known = sorted(flatten(_strings(tree)), key=lambda one: one.startswith(PRESET))
+    known = sorted(flatten(_strings(tree)), key=lambda one: one.startswith(PRESET_PREFIX))
     nodes = {key.rsplit(".", depth)[0] for key in known for depth in range(1, key.count(".") + 1)}
     if key in {*known, *nodes}:
         return f"{word}: {reason_of(failure)}"

@@ -12,7 +12,7 @@ from cfaug.core.messages import say, say_record
 from cfaug.core.types import Example
 from cfaug.core.validation import Means, Positive, Processes, check
 from cfaug.core.world_source import QUESTIONS_PREFIX, is_world
-from cfaug.generate.job import About, Job, Summary
+from cfaug.generate.job import Job, JobIdentity, JobSummary
 from cfaug.generate.plan import count_candidates, shard_count, shards_of
 from cfaug.generate.recipe import IMAGE_PARTS, TEXT_PARTS, Recipe, parts_of
 from cfaug.generate.run import generate as make
@@ -163,9 +163,9 @@ def _run_reported(job: tuple[Config, list[str]]) -> int:
         return report(error)
 
 
-def describe_settings(settings: GenerateSettings) -> About:
+def describe_settings(settings: GenerateSettings) -> JobIdentity:
     """Return a run's name, and the settings that decide its result."""
-    return About(
+    return JobIdentity(
         {"recipe": settings.recipe["name"], "zoo": settings.zoo["name"]},
         {SOURCE: _source_name(settings.data), **_result_settings(settings.recipe, TEXT_PARTS)},
         _result_settings(settings.recipe, IMAGE_PARTS),
@@ -312,7 +312,7 @@ def _plan(job: Job) -> dict[str, Any]:
     }
 
 
-def _report(summary: Summary, folder: Path) -> int:
+def _report(summary: JobSummary, folder: Path) -> int:
     """Print what was made, the last line as a record, and return the exit code."""
     for line in yield_lines(summary.yields) if summary.yields else ():
         say(line)

@@ -9,13 +9,13 @@ from cfaug.core.weights import sha256, sha256_text
 from cfaug.data.sources.lists import json_lines
 from cfaug.editing.edit_rows import group_rows, split_by_caption
 from cfaug.models.checkpoints import Checkpoint, choose_protocol
-from cfaug.run.planned import Asked, Planned
+from cfaug.run.planned import TrainPlan, TrainRequest
 from cfaug.run.sources import say_once
 from cfaug.train.edit_data import EditData
 from cfaug.train.language_task import LanguageTask
 
 
-def plan_language(data: EditData, asked: Asked) -> Planned:
+def plan_language(data: EditData, asked: TrainRequest) -> TrainPlan:
     """Read the rows, and hold out a share of their captions.
 
     Raises:
@@ -42,7 +42,7 @@ def plan_language(data: EditData, asked: Asked) -> Planned:
         f"captions are trained on, {counts['validation']:,} about others are held out"
     )
     format_hash = sha256_text(json.dumps(words.content(), sort_keys=True))
-    return Planned(
+    return TrainPlan(
         task=task,
         data={"seed": data.seed},
         content={"edits": sha256([file]), "format": format_hash},

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from cfaug.data.mixture.settings import DataSettings
-from cfaug.run.planned import Asked, Planned
+from cfaug.run.planned import TrainPlan, TrainRequest
 from cfaug.run.readings import describe_sources
 from cfaug.run.sources import (
     Opened,
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from cfaug.train.mixture_task import MixtureTask
 
 
-def report_mixture(mixture: Mixture, data: DataSettings, opened: Opened, asked: Asked) -> None:
+def report_mixture(
+    mixture: Mixture, data: DataSettings, opened: Opened, asked: TrainRequest
+) -> None:
     """Print what was joined and what is held out."""
     if mixture.join is not None:
         report_join(mixture.join, opened, asked.cache)
@@ -35,7 +37,7 @@ def report_mixture(mixture: Mixture, data: DataSettings, opened: Opened, asked: 
         report_held_out(mixture.held_out, data)
 
 
-def of_mixture(mixture: Mixture, data: DataSettings, asked: Asked) -> dict[str, Any]:
+def of_mixture(mixture: Mixture, data: DataSettings, asked: TrainRequest) -> dict[str, Any]:
     """Return the arguments of every :class:`cfaug.train.mixture_task.MixtureTask`."""
     assert data.seed is not None
     indexes = indexes_of(mixture)
@@ -45,7 +47,7 @@ def of_mixture(mixture: Mixture, data: DataSettings, asked: Asked) -> dict[str, 
     }  # fmt: skip
 
 
-def planned_mixture(task: MixtureTask, opened: Opened, content: Mapping[str, str]) -> Planned:
+def planned_mixture(task: MixtureTask, opened: Opened, content: Mapping[str, str]) -> TrainPlan:
     """Return a task with the part of its data that identifies its run.
 
     Args:
@@ -54,7 +56,7 @@ def planned_mixture(task: MixtureTask, opened: Opened, content: Mapping[str, str
         content: {setting: hash of its data}.
     """
     data = task.data
-    return Planned(
+    return TrainPlan(
         task=task,
         data={"seed": data.seed, "cf_ratio": data.cf_ratio, "holdout": data.holdout},
         # A plan is identified by its name, as it was before it became an object.

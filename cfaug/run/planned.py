@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class TrainRequest:
     """A run's settings other than its data, as objects.
 
     Attributes:
@@ -50,7 +50,7 @@ class Asked:
     paths: Mapping[str, Any]
 
     @classmethod
-    def of(cls, settings: TrainSettings) -> Asked:
+    def of(cls, settings: TrainSettings) -> TrainRequest:
         """Make the objects of a run's settings.
 
         Raises:
@@ -108,7 +108,7 @@ class Asked:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Planned:
+class TrainPlan:
     """A task, and the part of its data that identifies its run.
 
     Attributes:

@@ -21,7 +21,7 @@ FAR = 100
 factor of 1,200 destroyed a CLIP without any message."""
 
 
-class Rate(TypedDict):
+class LearningRate(TypedDict):
     """A learning rate by itself."""
 
     lr: float
@@ -32,7 +32,7 @@ class Preset(TypedDict):
 
     optim: Node
     trainer: Node
-    lora: Rate
+    lora: LearningRate
     batch_size: int
 
 

@@ -23,7 +23,7 @@ from cfaug.editing.question_wording import read_wording
 from cfaug.models.checkpoints import choose_protocol
 from cfaug.models.vision_language_specs import VisionLanguage
 from cfaug.run.mixture_plan import of_mixture
-from cfaug.run.planned import Asked, Planned
+from cfaug.run.planned import TrainPlan, TrainRequest
 from cfaug.run.sources import open_questions, permitted_roots, say_once
 from cfaug.train.question_task import QuestionTask
 from cfaug.train.settings import AnswerLoss
@@ -32,7 +32,7 @@ Questions = Callable[[str], Sequence[AskedImage]]
 """Opens a question set by its name."""
 
 
-def plan_questions(data: QuestionData, asked: Asked) -> Planned:
+def plan_questions(data: QuestionData, asked: TrainRequest) -> TrainPlan:
     """Open the question sets and draw the mixture; count its questions.
 
     Raises:
@@ -56,7 +56,7 @@ def plan_questions(data: QuestionData, asked: Asked) -> Planned:
         if one is not None
     }
     wording = json.dumps(asdict(read_wording(data.wording)), sort_keys=True)
-    return Planned(
+    return TrainPlan(
         task=task,
         data={
             "seed": data.seed, "cf_ratio": data.cf_ratio, "holdout": data.holdout,
@@ -67,7 +67,7 @@ def plan_questions(data: QuestionData, asked: Asked) -> Planned:
     )  # fmt: skip
 
 
-def _check_model(asked: Asked) -> None:
+def _check_model(asked: TrainRequest) -> None:
     model: Any = asked.model
     owner = getattr(model, "owner", type(model).__name__)
     choose_protocol(model.provides, Answerer, owner)

@@ -34,11 +34,11 @@ def say_sources(sources: Mapping[str, Mapping[str, Any]]) -> None:
     Args:
         sources: {role: the form in which its source was read}, from ``describe_sources``.
     """
-    from cfaug.data.index.reading import Reading
+    from cfaug.data.index.reading import ScanReport
 
     for role, about in sources.items():
         if not is_world(about["source"]):
-            say_once(Reading.of_json(about).line(role, about["source"]))
+            say_once(ScanReport.of_json(about).line(role, about["source"]))
 
 
 def say_source(role: str, name: str, index: Index) -> None:

@@ -26,7 +26,7 @@ from cfaug.run.language_plan import plan_language
 from cfaug.run.launch import Jobs
 from cfaug.run.mixture_plan import prepare_sources
 from cfaug.run.names import clean_name, experiment_name, runs_folder
-from cfaug.run.planned import Asked, Planned
+from cfaug.run.planned import TrainPlan, TrainRequest
 from cfaug.run.preset import check_scale, check_warmup, notes, refuse_ignored_epochs
 from cfaug.run.question_plan import plan_questions
 from cfaug.run.readings import check_undrawn
@@ -75,7 +75,7 @@ def plan_run(settings: TrainSettings) -> TrainJob:
     if settings.arm is not None and clean_name(settings.arm) != settings.arm:
         say_once(f"the folder of arm={settings.arm} is called {arm.name}")
     refuse_ignored_epochs(words, settings.trainer)
-    asked = Asked.of(settings)
+    asked = TrainRequest.of(settings)
     if settings.parallel > 1 and asked.trainer.devices > 1:
         raise UserError(
             f"parallel={settings.parallel} with trainer.devices={asked.trainer.devices}: either "
@@ -110,7 +110,7 @@ def plan_run(settings: TrainSettings) -> TrainJob:
     return replace(job, folder=longer(job.folder, job.task.steps)) if settings.extend else job
 
 
-PLANS: Mapping[type, Callable[[Any, Asked], Planned]] = {
+PLANS: Mapping[type, Callable[[Any, TrainRequest], TrainPlan]] = {
     EntailmentData: plan_entailment,
     QuestionData: plan_questions,
     DataSettings: plan_contrastive,
@@ -119,7 +119,7 @@ PLANS: Mapping[type, Callable[[Any, Asked], Planned]] = {
 """The planner of each kind of data; a subclass of two kinds counts as the first."""
 
 
-def _plan(data: Any, asked: Asked) -> Planned:
+def _plan(data: Any, asked: TrainRequest) -> TrainPlan:
     for kind, plan in PLANS.items():
         if isinstance(data, kind):
             return plan(data, asked)

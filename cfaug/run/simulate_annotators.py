@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from cfaug.core.errors import UserError
 from cfaug.core.messages import say
 from cfaug.run.annotation_source import (
-    Source,
+    AnnotationSource,
     find_answers,
     other_folder,
     refuse_form,
@@ -21,7 +21,7 @@ from cfaug.run.annotation_source import (
 if TYPE_CHECKING:
     from cfaug.annotation.assignment import Assignment
     from cfaug.annotation.caption_form import CaptionForm
-    from cfaug.annotation.question import Item, Question
+    from cfaug.annotation.question import AnnotationQuestion, ImageItem
     from cfaug.annotation.simulate import Causes
 
 
@@ -41,14 +41,14 @@ class Simulate:
     """
 
     out: str
-    question: Question | CaptionForm
-    category_question: Question
+    question: AnnotationQuestion | CaptionForm
+    category_question: AnnotationQuestion
     assignment: Assignment
     mistakes: float
     sorted_errors: int
     causes: Causes
 
-    def run(self, source: Source) -> None:
+    def run(self, source: AnnotationSource) -> None:
         """Write the files."""
         from cfaug.annotation import simulate
         from cfaug.annotation.caption_form import CaptionForm
@@ -67,7 +67,11 @@ class Simulate:
         say("wrote " + ", ".join(map(str, files)), sys.stdout)
 
     def _write_categories(
-        self, question: Question, items: list[Item], truth: list[str], files: Sequence[Path]
+        self,
+        question: AnnotationQuestion,
+        items: list[ImageItem],
+        truth: list[str],
+        files: Sequence[Path],
     ) -> Path:
         """Write the reasons why images were rejected, and return the file."""
         from cfaug.annotation import simulate
@@ -80,7 +84,7 @@ class Simulate:
         )
         return write_lines(Path(self.out) / "categories-simulated-1.jsonl", lines)
 
-    def _truth(self, source: Source) -> tuple[list[Item], list[str]]:
+    def _truth(self, source: AnnotationSource) -> tuple[list[ImageItem], list[str]]:
         """Return the items, and the oracle's answer to each."""
         from cfaug.annotation import simulate
         from cfaug.annotation.attention import split_checks
@@ -101,7 +105,9 @@ class Simulate:
         return items, simulate.read_truth(source.oracle(), items, question)
 
 
-def _keep_known(items: Sequence[Item], truth: Sequence[str | None]) -> tuple[list[Item], list[str]]:
+def _keep_known(
+    items: Sequence[ImageItem], truth: Sequence[str | None]
+) -> tuple[list[ImageItem], list[str]]:
     """Return the items that the oracle can answer; the others are counted in a message.
 
     Raises:

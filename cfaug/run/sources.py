@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cfaug.core.question_sets import AskedImage
     from cfaug.data.index import Index
     from cfaug.data.mixture.human_labels import Labels
-    from cfaug.data.mixture.records import HeldOut, Join
+    from cfaug.data.mixture.records import HeldOutTest, Join
     from cfaug.data.mixture.settings import DataSettings
     from cfaug.shapescapes import WorldSettings
     from cfaug.train.settings import LossSettings
@@ -269,7 +269,7 @@ def report_join(join: Join, opened: Opened, kept: Path) -> None:
     say_once(line)
 
 
-def report_held_out(held: HeldOut, data: DataSettings) -> None:
+def report_held_out(held: HeldOutTest, data: DataSettings) -> None:
     """Print what is held out as the test set of every arm, and what is not drawn because of it."""
     every = len(np.unique(held.source.images))
     line = (

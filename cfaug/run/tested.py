@@ -12,7 +12,7 @@ from cfaug.core.world_source import is_questions, is_world
 from cfaug.run.binding import locate
 
 
-class About(NamedTuple):
+class CheckpointFacts(NamedTuple):
     """A checkpoint or a finished run.
 
     Attributes:
@@ -28,7 +28,7 @@ class About(NamedTuple):
     learnt: str
 
 
-def about_checkpoint(model: Mapping[str, Any] | None, data: Mapping[str, Any]) -> About:
+def about_checkpoint(model: Mapping[str, Any] | None, data: Mapping[str, Any]) -> CheckpointFacts:
     """Return what is known of a checkpoint from its settings.
 
     Args:
@@ -41,8 +41,8 @@ def about_checkpoint(model: Mapping[str, Any] | None, data: Mapping[str, Any]) -
     try:
         world, learnt = describe_learning(build(data))
     except UserError:  # refused with its own message before the evaluation
-        return About(provides, False, None, "captions")
-    return About(provides, False, world, learnt)
+        return CheckpointFacts(provides, False, None, "captions")
+    return CheckpointFacts(provides, False, world, learnt)
 
 
 def describe_learning(data: Any) -> tuple[bool, str]:
@@ -60,7 +60,7 @@ def describe_learning(data: Any) -> tuple[bool, str]:
     return any(is_world(name) for name in names if name), learnt
 
 
-def knowing(about: About | None, target: Any) -> dict[str, Any]:
+def knowing(about: CheckpointFacts | None, target: Any) -> dict[str, Any]:
     """Return what is known of a model as the conditions of ``cfaug.core.read_with`` name it.
 
     Args:

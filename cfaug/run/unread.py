@@ -29,7 +29,7 @@ from cfaug.run.generation_readings import (
     is_read_with_source,
     weighs_images,
 )
-from cfaug.run.tested import About, about_checkpoint
+from cfaug.run.tested import CheckpointFacts, about_checkpoint
 from cfaug.run.unread_annotation import ANNOTATED
 from cfaug.run.unread_nodes import declared_unread, is_under, nodes_of, touches
 
@@ -91,7 +91,7 @@ def _tests_texts(config: Config, words: Sequence[str]) -> bool:
     return not _names_runs(config) and _needs(target) is NoModel
 
 
-def _about(config: Config, words: Sequence[str]) -> About | None:
+def _about(config: Config, words: Sequence[str]) -> CheckpointFacts | None:
     """Return what is known of the model to evaluate; ``None`` of finished runs and of training."""
     if "benchmark" not in config or _checks_data(config, words):
         return None
@@ -532,7 +532,7 @@ def describe_readers(command: str, targets: Mapping[str, str]) -> list[str]:
 
 
 def refuse_unread_by_runs(
-    benchmark: Mapping[str, Any], words: Sequence[str], runs: Sequence[About]
+    benchmark: Mapping[str, Any], words: Sequence[str], runs: Sequence[CheckpointFacts]
 ) -> None:
     """Refuse a typed setting of a benchmark that none of the finished runs reads.
 

@@ -12,7 +12,7 @@ Config = Mapping[str, Any]
 STEPS = {
     "cfaug.run.annotate.Export": "export",
     "cfaug.run.annotate.Taxonomy": "taxonomy",
-    "cfaug.run.annotate.Read": "read",
+    "cfaug.run.annotate.ReadAnswers": "read",
     "cfaug.run.simulate_annotators.Simulate": "simulate",
 }
 """{class of a step: its name in ``conf/annotate``}."""

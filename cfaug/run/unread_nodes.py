@@ -7,12 +7,12 @@ from typing import Any
 
 from cfaug.core.read_with import describe_conditions, find_unread
 from cfaug.run.binding import locate
-from cfaug.run.tested import About, knowing
+from cfaug.run.tested import CheckpointFacts, knowing
 
 Config = Mapping[str, Any]
 
 
-def declared_unread(config: Config, about: About | None) -> Iterator[tuple[str, str]]:
+def declared_unread(config: Config, about: CheckpointFacts | None) -> Iterator[tuple[str, str]]:
     """Yield (setting, with what it is read) for all that their classes leave out.
 
     Args:

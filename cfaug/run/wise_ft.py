@@ -17,7 +17,7 @@ from cfaug.models.interpolation import Ends, Factor, Interpolated
 from cfaug.report.records import experiment_folder, read_config, read_run, setting_node
 from cfaug.report.wise_ft_table import interpolated_arm
 from cfaug.run.build import build
-from cfaug.run.evaluate_checkpoint import Tested
+from cfaug.run.evaluate_checkpoint import EvaluationTarget
 
 if TYPE_CHECKING:
     from cfaug.models.specs import ModelSpec
@@ -43,7 +43,9 @@ def check_factors(given: object) -> tuple[float, ...]:
     return factors
 
 
-def interpolate_runs(finished: Sequence[Tested], factors: Sequence[float]) -> list[Tested]:
+def interpolate_runs(
+    finished: Sequence[EvaluationTarget], factors: Sequence[float]
+) -> list[EvaluationTarget]:
     """Return every run with the weights of every factor, the factors of a run one after the other.
 
     Runs without a step are left out, as their weights did not change.
@@ -68,13 +70,13 @@ def interpolate_runs(finished: Sequence[Tested], factors: Sequence[float]) -> li
     return found
 
 
-def _between(one: Tested, ends: Ends, factor: float) -> Tested:
+def _between(one: EvaluationTarget, ends: Ends, factor: float) -> EvaluationTarget:
     arm = interpolated_arm(one.arm, factor)
     folder = experiment_folder(one.folder) / arm / one.folder.name
     return replace(one, folder=folder, arm=arm, model=Interpolated(ends, factor))
 
 
-def _read_initial(one: Tested) -> ModelSpec:
+def _read_initial(one: EvaluationTarget) -> ModelSpec:
     """Return the specification of a run's initial weights on this machine.
 
     Raises:

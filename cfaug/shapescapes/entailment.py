@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfaug.shapescapes.scene import Rendering
-from cfaug.shapescapes.vocabulary import FRAMES, SUBJECTS, Factors, Wording, caption
+from cfaug.shapescapes.vocabulary import FRAMES, SUBJECTS, CaptionWording, Factors, caption
 from cfaug.shapescapes.world import World
 
 COVER = 128
@@ -51,7 +51,7 @@ class Hypothesis:
 
 
 @dataclass(frozen=True)
-class Photo:
+class EntailmentPhoto:
     """A photo's content, its covered part, and its hypotheses."""
 
     factors: Factors
@@ -59,13 +59,13 @@ class Photo:
     hypotheses: tuple[Hypothesis, ...]
 
 
-def draw_photo(world: World, part: str, index: int) -> Photo:
+def draw_photo(world: World, part: str, index: int) -> EntailmentPhoto:
     """Return photo ``index`` of a part of ShapeScapes-VE, its factors uniform and independent."""
     rng = world.stream(part, index)
     factors = world.draw_unbiased(rng)
     hidden, forms = PLAN[index % len(PLAN)]
     asked = tuple(_ask(world, rng, factors, hidden, label, named) for label, named in forms)
-    return Photo(factors, hidden, asked)
+    return EntailmentPhoto(factors, hidden, asked)
 
 
 def _ask(
@@ -85,7 +85,7 @@ def _ask(
         values = SUBJECTS if wrong == "subject" else world.values[wrong]
         others = [one for one in values if one != getattr(factors, wrong)]
         factors = replace(factors, **{wrong: _pick(rng, others)})
-    wording = Wording(
+    wording = CaptionWording(
         int(rng.integers(len(FRAMES))), colour="colour" in named, background="background" in named
     )
     return Hypothesis(caption(factors, wording), label)
@@ -109,6 +109,6 @@ def cover(drawn: Rendering, hidden: str | None) -> NDArray[np.uint8]:
     return np.where(covered[..., None], np.uint8(COVER), drawn.pixels)
 
 
-def photos(world: World, part: str, count: int) -> Iterator[Photo]:
+def photos(world: World, part: str, count: int) -> Iterator[EntailmentPhoto]:
     """Yield the first ``count`` photos of a part."""
     return (draw_photo(world, part, index) for index in range(count))

@@ -16,8 +16,8 @@ from cfaug.shapescapes.vocabulary import (
     PHOTO,
     PLACES,
     SUBJECTS,
+    CaptionWording,
     Factors,
-    Wording,
     caption,
 )
 
@@ -66,7 +66,7 @@ def describe(factors: Factors) -> str:
     >>> describe(Factors("cat", "orange", "beach", "sketch"))
     'a sketch of an orange cat on the beach'
     """
-    return caption(factors, Wording(FRAMES.index("a photo of {}")))
+    return caption(factors, CaptionWording(FRAMES.index("a photo of {}")))
 
 
 def parse(text: str) -> Statement | None:

@@ -26,14 +26,14 @@ from PIL import Image
 from cfaug.core.errors import UserError
 from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.shapescapes.compositional import parts as compositional
-from cfaug.shapescapes.entailment import Photo, cover, photos
+from cfaug.shapescapes.entailment import EntailmentPhoto, cover, photos
 from cfaug.shapescapes.scene import Scene, render
 from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.truth import HIDDEN
 from cfaug.shapescapes.vocabulary import (
     FRAMES,
+    CaptionWording,
     Factors,
-    Wording,
     caption,
     draw_wording,
 )
@@ -41,7 +41,7 @@ from cfaug.shapescapes.world import World
 
 
 @dataclass(frozen=True)
-class _Shot:
+class _PlannedScene:
     """A planned member: a scene, its caption, and the edit that made it."""
 
     scene: Scene
@@ -56,7 +56,7 @@ def _png(scene: Scene, settings: WorldSettings, hidden: str | None = None) -> by
     return buffer.getvalue()
 
 
-def _assemble(world: World, part: str, index: int, shots: list[_Shot]) -> CounterfactualSet:
+def _assemble(world: World, part: str, index: int, shots: list[_PlannedScene]) -> CounterfactualSet:
     key = f"{part}-{index:06d}"
     members = tuple(
         Member(
@@ -78,15 +78,15 @@ def _assemble(world: World, part: str, index: int, shots: list[_Shot]) -> Counte
     )
 
 
-def _training_wording(world: World, rng: np.random.Generator) -> Wording:
+def _training_wording(world: World, rng: np.random.Generator) -> CaptionWording:
     settings = world.settings
     return draw_wording(
         rng, drop_colour=settings.drop_colour, drop_background=settings.drop_background
     )
 
 
-def _full_wording(rng: np.random.Generator) -> Wording:
-    return Wording(int(rng.integers(len(FRAMES))))
+def _full_wording(rng: np.random.Generator) -> CaptionWording:
+    return CaptionWording(int(rng.integers(len(FRAMES))))
 
 
 def _real(world: World) -> Iterator[CounterfactualSet]:
@@ -107,7 +107,7 @@ def _real_scenes(world: World, count: int) -> Iterator[CounterfactualSet]:
         rng = world.stream("real", index)
         drawn, wording = world.draw_biased(rng), _training_wording(world, rng)
         factors = world.plant(drawn, wording, "real", index)
-        shot = _Shot(world.scene(factors, "real", index), caption(factors, wording))
+        shot = _PlannedScene(world.scene(factors, "real", index), caption(factors, wording))
         yield _assemble(world, "real", index, [shot])
 
 
@@ -115,13 +115,13 @@ def _unbiased(world: World) -> Iterator[CounterfactualSet]:
     for index in range(world.settings.unbiased_scenes):
         rng = world.stream("unbiased", index)
         factors = world.draw_unbiased(rng)
-        shot = _Shot(
+        shot = _PlannedScene(
             world.scene(factors, "unbiased", index), caption(factors, _training_wording(world, rng))
         )
         yield _assemble(world, "unbiased", index, [shot])
 
 
-def _pair(world: World, index: int) -> tuple[Factors, Factors, Wording, Edit]:
+def _pair(world: World, index: int) -> tuple[Factors, Factors, CaptionWording, Edit]:
     """Draw pair ``index``: both scenes' factors, their common wording, and the edit."""
     rng = world.stream("counterfactual", index)
     before = world.draw_biased(rng)
@@ -139,8 +139,8 @@ def _pairs(world: World, part: str, *, same_scene: bool) -> Iterator[Counterfact
         first = world.scene(before, part, index)
         second = Scene(after, first.seed) if same_scene else world.scene(after, part, index, 1)
         shots = [
-            _Shot(first, caption(before, wording)),
-            _Shot(second, caption(after, wording), edit if same_scene else None),
+            _PlannedScene(first, caption(before, wording)),
+            _PlannedScene(second, caption(after, wording), edit if same_scene else None),
         ]
         yield _assemble(world, part, index, shots)
 
@@ -156,7 +156,9 @@ def _matched(world: World) -> Iterator[CounterfactualSet]:
 def _test(world: World, part: str, every: list[Factors]) -> Iterator[CounterfactualSet]:
     for index, factors in enumerate(every):
         text = caption(factors, _full_wording(world.stream(part, index)))
-        yield _assemble(world, part, index, [_Shot(world.scene(factors, part, index), text)])
+        yield _assemble(
+            world, part, index, [_PlannedScene(world.scene(factors, part, index), text)]
+        )
 
 
 def _id(world: World) -> Iterator[CounterfactualSet]:
@@ -186,7 +188,10 @@ def _real_test(world: World) -> Iterator[CounterfactualSet]:
         # The wording of the pair with this caption.
         text = caption(factors, _full_wording(world.stream("counterfactual_test-wording", index)))
         yield _assemble(
-            world, "real_test", index, [_Shot(world.scene(factors, "real_test", index), text)]
+            world,
+            "real_test",
+            index,
+            [_PlannedScene(world.scene(factors, "real_test", index), text)],
         )
 
 
@@ -198,8 +203,8 @@ def _swapped(
         swapped = replace(factors, subject=subject)
         first = world.scene(factors, part, index)
         shots = [
-            _Shot(first, caption(factors, wording)),
-            _Shot(
+            _PlannedScene(first, caption(factors, wording)),
+            _PlannedScene(
                 Scene(swapped, first.seed),
                 caption(swapped, wording),
                 Edit("subject", factors.subject, subject),
@@ -221,7 +226,7 @@ def _asked_photos(world: World, part: str, count: int) -> Iterator[Counterfactua
         yield _asked(world, part, index, photo)
 
 
-def _asked(world: World, part: str, index: int, photo: Photo) -> CounterfactualSet:
+def _asked(world: World, part: str, index: int, photo: EntailmentPhoto) -> CounterfactualSet:
     """Return a photo with its hypotheses, which are one set and share the image."""
     key, scene = f"{part}-{index:06d}", world.scene(photo.factors, part, index)
     extra = {**scene.record(), HIDDEN: photo.hidden}

@@ -125,7 +125,7 @@ def _swapped(things: tuple[Thing, ...], *names: str) -> tuple[Thing, ...]:
 
 
 @dataclass(frozen=True)
-class Attribute:
+class AttributeTopic:
     """Questions about an attribute of a thing.
 
     Attributes:
@@ -177,14 +177,14 @@ class Attribute:
         )
 
 
-COLOR = Attribute(
+COLOR = AttributeTopic(
     "colour", "color", "shape", ("size", "sizes"),
     "What color is {}?", "what color would {} be?",
 )  # fmt: skip
-SIZE = Attribute(
+SIZE = AttributeTopic(
     "size", "size", "shape", ("colour", "colors"), "What size is {}?", "what size would {} be?"
 )
-SHAPE = Attribute(
+SHAPE = AttributeTopic(
     "shape", "shape", "colour", ("size", "sizes"),
     "What shape is {}?", "what shape would {} be?",
 )  # fmt: skip

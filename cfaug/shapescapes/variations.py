@@ -20,8 +20,8 @@ from cfaug.shapescapes.vocabulary import (
     PLACES,
     SUBJECTS,
     WEATHER,
+    CaptionWording,
     Factors,
-    Wording,
     caption,
 )
 
@@ -77,7 +77,9 @@ def _value(said: Statement, factor: str) -> str | None:
 def _phrase(said: Statement) -> str:
     """Return the part of a caption after its frame."""
     shown = Factors(said.subject, said.colour or "red", said.background or "beach")
-    wording = Wording(0, colour=said.colour is not None, background=said.background is not None)
+    wording = CaptionWording(
+        0, colour=said.colour is not None, background=said.background is not None
+    )
     return caption(shown, wording)
 
 

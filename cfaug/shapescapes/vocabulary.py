@@ -74,7 +74,7 @@ class Factors:
 
 
 @dataclass(frozen=True)
-class Wording:
+class CaptionWording:
     """The wording of a caption: its frame, and whether it names the colour and the background."""
 
     frame: int = 0
@@ -84,14 +84,14 @@ class Wording:
 
 def draw_wording(
     rng: np.random.Generator, *, drop_colour: float, drop_background: float
-) -> Wording:
+) -> CaptionWording:
     """Draw a frame, and leave out the colour and the background with the given probabilities."""
     frame = int(rng.integers(len(FRAMES)))
     colour, background = rng.random(2)
-    return Wording(frame, bool(colour >= drop_colour), bool(background >= drop_background))
+    return CaptionWording(frame, bool(colour >= drop_colour), bool(background >= drop_background))
 
 
-def caption(factors: Factors, wording: Wording) -> str:
+def caption(factors: Factors, wording: CaptionWording) -> str:
     """Return a scene's caption; a domain other than the photo is named in place of the frame.
 
     >>> caption(Factors("cat", "orange", "beach"), Wording())

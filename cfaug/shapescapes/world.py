@@ -14,7 +14,7 @@ from cfaug.core.rng import derive, generator
 from cfaug.shapescapes.oracle import edit_factors
 from cfaug.shapescapes.scene import Scene
 from cfaug.shapescapes.settings import SKEWED, WorldSettings
-from cfaug.shapescapes.vocabulary import SUBJECTS, Factors, Wording
+from cfaug.shapescapes.vocabulary import SUBJECTS, CaptionWording, Factors
 
 
 def _pick(rng: np.random.Generator, choices: Sequence[str]) -> str:
@@ -73,7 +73,7 @@ class World:
             for i, subject in enumerate(chosen)
         }
 
-    def plant(self, factors: Factors, wording: Wording, part: str, index: int) -> Factors:
+    def plant(self, factors: Factors, wording: CaptionWording, part: str, index: int) -> Factors:
         """Return a training scene's factors, possibly with its subject's planted label.
 
         Args:

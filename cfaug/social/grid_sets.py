@@ -25,7 +25,7 @@ from cfaug.core.grids import (
     SUBJECT,
     SUBJECT_TYPE,
     TEXTS,
-    combinations,
+    attribute_combinations,
     require_attributes,
 )
 from cfaug.core.validation import check
@@ -89,7 +89,7 @@ class GridImages:
         codes = np.zeros(len(self.rows), np.int64)
         for name in names:
             codes = codes * len(self.attributes[name]) + self.values[:, order.index(name)]
-        every = combinations({name: self.attributes[name] for name in names})
+        every = attribute_combinations({name: self.attributes[name] for name in names})
         labels = [" ".join(one.values()) for one in every]
         if len(set(labels)) < len(labels):
             labels = [" + ".join(one.values()) for one in every]
@@ -154,7 +154,7 @@ def read_grid_sets(
             all are left out.
     """
     check(invalid, Invalid, "invalid")
-    table = _Table(index, np.arange(len(index)) if rows is None else np.sort(rows))
+    table = _GridColumns(index, np.arange(len(index)) if rows is None else np.sort(rows))
     left_out = table.find_invalid()
     if left_out and (invalid == "refuse" or len(left_out) == len(table.names)):
         raise UserError(_refusal(index.source, left_out, len(table.names)))
@@ -183,7 +183,7 @@ def _unshown(index: Index, row: int, name: str = SUBJECT) -> str:
     )
 
 
-class _Table:
+class _GridColumns:
     """The columns of an index that describe grids, row by row and set by set."""
 
     def __init__(self, index: Index, rows: np.ndarray) -> None:

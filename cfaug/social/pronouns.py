@@ -49,7 +49,7 @@ COLUMNS = ("idx", "context", "occupation", "other", "gender", "other_gender", "s
 
 
 @dataclass(frozen=True)
-class Photos:
+class AnnotatedPhotos:
     """Annotated photos.
 
     Attributes:
@@ -63,7 +63,7 @@ class Photos:
     about: Sequence[Mapping[str, str]]
 
     @classmethod
-    def read(cls, index: Index, rows: np.ndarray) -> Photos:
+    def read(cls, index: Index, rows: np.ndarray) -> AnnotatedPhotos:
         """Read the annotations of some rows."""
         columns = {name: index.extra(name).take(rows).to_pylist() for name in COLUMNS}
         about = [
@@ -106,7 +106,7 @@ class PhotoQuestion:
     """
 
     name: str
-    photos: Photos
+    photos: AnnotatedPhotos
     templates: Mapping[str, str]
     batch_size: int
     leaks: Leaks | None = None

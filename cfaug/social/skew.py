@@ -56,7 +56,7 @@ from cfaug.evaluation.model_page import WritesModelPage
 from cfaug.evaluation.source import SourceBenchmark
 from cfaug.social.grid_sets import GridImages, GridSets, Invalid, read_grid_sets
 from cfaug.social.skew_judging import Compat, Judging, Permute
-from cfaug.social.skew_metrics import ALPHA, Zeros
+from cfaug.social.skew_metrics import SKEW_ALPHA, Zeros
 from cfaug.social.skew_outcomes import outcomes
 from cfaug.social.skew_ranking import label_grid, rank_subject, ranking_columns
 from cfaug.social.skew_rows import RankedSubject, item_columns, measure
@@ -117,7 +117,7 @@ class Skew(WritesModelPage, SourceBenchmark):
     labellings: Sequence[str] | None = None
     k: int | str | Sequence[int | str] | None = None
     zeros: Zeros = "smooth"
-    alpha: float = ALPHA
+    alpha: float = SKEW_ALPHA
     permute: Permute = "sets"
     permutations: int = 10_000
     resamples: int = 2_000

@@ -40,7 +40,7 @@ NAMED = 8
 
 
 @dataclass(frozen=True)
-class Question:
+class RankingTask:
     """The question asked about every subject.
 
     Attributes:
@@ -107,7 +107,7 @@ class Retrieved:
 
 
 @dataclass(frozen=True)
-class Standing:
+class SignificantSubjects:
     """Subjects whose MaxSkew is above chance.
 
     Attributes:
@@ -143,19 +143,19 @@ class SkewItems(ModelItems):
     ASKED_BY = "skew"
 
     @cached_property
-    def questions(self) -> tuple[Question, ...]:
+    def questions(self) -> tuple[RankingTask, ...]:
         """The questions, in the order of the items."""
         ks = self.items.metric("k").astype(int).tolist()
         asked = zip(self.texts("grid"), self.texts("labelling"), ks, strict=True)
-        return tuple(dict.fromkeys(Question(*one) for one in asked))
+        return tuple(dict.fromkeys(RankingTask(*one) for one in asked))
 
     @cached_property
-    def _places(self) -> dict[Question, list[int]]:
+    def _places(self) -> dict[RankingTask, list[int]]:
         ks = self.items.metric("k").astype(int).tolist()
         asked = zip(self.texts("grid"), self.texts("labelling"), ks, strict=True)
-        found: dict[Question, list[int]] = {}
+        found: dict[RankingTask, list[int]] = {}
         for row, one in enumerate(asked):
-            found.setdefault(Question(*one), []).append(row)
+            found.setdefault(RankingTask(*one), []).append(row)
         return found
 
     def intersectional(self, grid: str) -> str:
@@ -168,7 +168,7 @@ class SkewItems(ModelItems):
         }
         return max(most, key=lambda name: (most[name], len(name))) if most else ""
 
-    def choose(self, grid: str, labelling: str, k: int | None = None) -> Question | None:
+    def choose(self, grid: str, labelling: str, k: int | None = None) -> RankingTask | None:
         """Return the question with a labelling; ``None`` if it was not asked.
 
         Args:
@@ -184,11 +184,11 @@ class SkewItems(ModelItems):
         order = [*([k] if k is not None else []), labels, min(one.k for one in asked)]
         return next(one for wanted in order for one in asked if one.k == wanted)
 
-    def places(self, question: Question) -> list[int]:
+    def places(self, question: RankingTask) -> list[int]:
         """Return every row of a question, including those that were left out."""
         return self._places.get(question, [])
 
-    def rows(self, question: Question, subject_type: str | None = None) -> list[int]:
+    def rows(self, question: RankingTask, subject_type: str | None = None) -> list[int]:
         """Return the rows of a question, without those that were left out.
 
         Args:
@@ -203,7 +203,7 @@ class SkewItems(ModelItems):
         ]
 
     def values(
-        self, question: Question, metric: str = "max_skew", subject_type: str | None = None
+        self, question: RankingTask, metric: str = "max_skew", subject_type: str | None = None
     ) -> dict[str, float]:
         """Return the values of a column by subject, without missing ones."""
         column, subjects = self.items.metric(metric), self.texts("subject")
@@ -236,7 +236,7 @@ class SkewItems(ModelItems):
         return Retrieved(labels, top, pool)
 
     def gaps(
-        self, question: Question, subject_type: str | None = None
+        self, question: RankingTask, subject_type: str | None = None
     ) -> dict[str, dict[str, float]]:
         """Return {label: {subject: its mean rank within sets, above 1/2}}, without missing ones.
 
@@ -258,21 +258,23 @@ class SkewItems(ModelItems):
                     own[self.texts("subject")[row]] = float(value)
         return found
 
-    def standing(self, question: Question, subject_type: str | None = None) -> Standing:
+    def standing(
+        self, question: RankingTask, subject_type: str | None = None
+    ) -> SignificantSubjects:
         """Return which subjects stand out, and how many are expected to by chance."""
         corrected = self.values(question, "p_holm", subject_type)
         excess = self.values(question, "max_skew_excess", subject_type)
         found = [name for name, p in corrected.items() if p <= ALPHA]
         p = self.values(question, "p_permutation", subject_type)
         alarms = self.values(question, "p_level", subject_type)
-        return Standing(
+        return SignificantSubjects(
             tested=len(p),
             corrected=tuple(sorted(found, key=lambda name: -excess.get(name, 0.0))),
             uncorrected=sum(one <= ALPHA for one in p.values()),
             by_chance=sum(alarms.values()),
         )
 
-    def chance(self, question: Question, subject_type: str | None = None) -> list[ChanceSkew]:
+    def chance(self, question: RankingTask, subject_type: str | None = None) -> list[ChanceSkew]:
         """Return the distribution of MaxSkew@K of a random ranking for each subject."""
         found = []
         for row in self.rows(question, subject_type):

@@ -9,7 +9,7 @@ from annotated_types import Interval
 
 from cfaug.core.errors import UserError
 from cfaug.core.validation import PositiveNumber, Seed, check_fields
-from cfaug.social.skew_metrics import ALPHA, Zeros
+from cfaug.social.skew_metrics import SKEW_ALPHA, Zeros
 
 Permute = Literal["sets", "pool"]
 Compat = Literal["released"]
@@ -27,7 +27,7 @@ class Judging:
 
     k: tuple[int | str, ...] | None = None
     zeros: Zeros = "smooth"
-    alpha: PositiveNumber = ALPHA
+    alpha: PositiveNumber = SKEW_ALPHA
     permute: Permute = "sets"
     permutations: Annotated[int, Interval(ge=1, le=MOST_PERMUTATIONS)] = 10_000
     resamples: Annotated[int, Interval(ge=1, le=MOST_RESAMPLES)] = 2_000

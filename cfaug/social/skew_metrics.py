@@ -32,7 +32,7 @@ Zeros = Literal["smooth", "neg_inf", "drop", "ref0", "one"]
   pool that is not balanced, a rare label that is missing may then even have the largest skew.
 """
 
-ALPHA = 0.5
+SKEW_ALPHA = 0.5
 """The number that ``smooth`` adds to every count: half an image (Jeffreys)."""
 
 
@@ -125,7 +125,7 @@ def relative_share(counts_KA: Any, desired_A: Any) -> np.ndarray:
 
 
 def skew(
-    counts_KA: Any, desired_A: Any, zeros: Zeros = "neg_inf", alpha: float = ALPHA
+    counts_KA: Any, desired_A: Any, zeros: Zeros = "neg_inf", alpha: float = SKEW_ALPHA
 ) -> np.ndarray:
     """Return Skew@K of every label: the log of its share over its desired share (equation 1).
 
@@ -183,7 +183,7 @@ def max_skew(counts_KA: Any, desired_A: Any) -> np.ndarray:
 
 
 def min_skew(
-    counts_KA: Any, desired_A: Any, zeros: Zeros = "smooth", alpha: float = ALPHA
+    counts_KA: Any, desired_A: Any, zeros: Zeros = "smooth", alpha: float = SKEW_ALPHA
 ) -> np.ndarray:
     """Return MinSkew@K: the smallest skew of any label, float64 (...).
 

@@ -19,7 +19,7 @@ from cfaug.core.validation import Count, check_fields
 from cfaug.report.model_pages import ModelPage
 from cfaug.report.numbers import p_text
 from cfaug.report.page import short
-from cfaug.social.skew_items import Question, Retrieved, SkewItems, read_list
+from cfaug.social.skew_items import RankingTask, Retrieved, SkewItems, read_list
 from cfaug.social.skew_rankings import compare_over_sets, read_rankings
 
 THUMBNAIL = 96
@@ -65,13 +65,13 @@ def skew_page(settings: SkewPageSettings | None = None) -> ModelPage[SkewItems]:
     """
     how = settings or SkewPageSettings()
 
-    def make(answers: Sequence[SkewItems]) -> _Page:
-        return _Page(answers, how)
+    def make(answers: Sequence[SkewItems]) -> _SkewPageData:
+        return _SkewPageData(answers, how)
 
     return ModelPage("skew.html", SkewItems, "subjects", make, how.side)
 
 
-def _main_question(one: SkewItems) -> Question | None:
+def _main_question(one: SkewItems) -> RankingTask | None:
     """Return the question about the first grid with all attributes together."""
     grid = one.questions[0].grid
     return one.choose(grid, one.intersectional(grid))
@@ -122,7 +122,7 @@ def verdict(one: SkewItems) -> str:
     )
 
 
-class _Page:
+class _SkewPageData:
     """Turns answers into data for the script."""
 
     def __init__(self, answers: Sequence[SkewItems], settings: SkewPageSettings) -> None:
@@ -168,7 +168,7 @@ class _Page:
             "questions": [self._question(one) for one in self.first.questions],
         }
 
-    def _question(self, question: Question) -> dict[str, Any]:
+    def _question(self, question: RankingTask) -> dict[str, Any]:
         """Return a question: g grid, l labelling, k, n labels, s sentences, m means, r subjects."""
         rows = self.first.rows(question)
         every = self.first.places(question)
@@ -185,7 +185,7 @@ class _Page:
         }
 
     def _means(
-        self, one: SkewItems, question: Question, labels: Sequence[str]
+        self, one: SkewItems, question: RankingTask, labels: Sequence[str]
     ) -> list[list[float | None]]:
         """Return for each label its mean share of the retrieved images, and of all images."""
         found = [one.retrieved(row) for row in one.rows(question)]
@@ -195,7 +195,7 @@ class _Page:
             for label in labels
         ] if found else []  # fmt: skip
 
-    def _subject(self, question: Question, row: int, labels: Sequence[str]) -> dict[str, Any]:
+    def _subject(self, question: RankingTask, row: int, labels: Sequence[str]) -> dict[str, Any]:
         """Return a subject: n name, t type, o reason if it was left out, m models."""
         first = self.first
         found: dict[str, Any] = {"n": first.texts("subject")[row],
@@ -206,7 +206,7 @@ class _Page:
         return found | {"m": [self._model(one, question, row, labels) for one in self.answers]}
 
     def _model(
-        self, one: SkewItems, question: Question, row: int, labels: Sequence[str]
+        self, one: SkewItems, question: RankingTask, row: int, labels: Sequence[str]
     ) -> dict[str, Any]:
         """Return a model's retrieval: v numbers, c and x counts and expected counts, p pictures.
 
@@ -221,7 +221,7 @@ class _Page:
         expected = [None if own is None else short(k * own / whole) for own in pool]
         return {"v": numbers, "c": counts, "x": expected, "p": self._pictures(one, question, row)}
 
-    def _pictures(self, one: SkewItems, question: Question, row: int) -> list[int]:
+    def _pictures(self, one: SkewItems, question: RankingTask, row: int) -> list[int]:
         """Return the numbers of the first images; equal images share one."""
         subject = question.grid, one.texts("subject")[row]
         # A conditional labelling has its own ranking, which would double the page.

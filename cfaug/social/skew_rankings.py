@@ -20,7 +20,7 @@ from cfaug.core.labellings import Labelling, find_labellings
 from cfaug.core.rng import generator
 from cfaug.core.types import CLUSTER
 from cfaug.report.items import RANKINGS, Items, items_file, read_items
-from cfaug.social.skew_items import Question, SkewItems
+from cfaug.social.skew_items import RankingTask, SkewItems
 from cfaug.social.skew_tests import RankedPool, draw_sets, resample_max_skew
 from cfaug.social.within_set_gap import gaps_by_set, rank_within, resample_range
 from cfaug.stats.item_tests import MeanDifference, nested_bootstrap
@@ -65,7 +65,7 @@ class SkewRankings:
             if np.isnan(self.items.metric(name)).any():
                 raise self._invalid(f"a {name} is missing")
 
-    def pools(self, question: Question) -> dict[str, SubjectPool]:
+    def pools(self, question: RankingTask) -> dict[str, SubjectPool]:
         """Return the images of each subject of a question.
 
         Raises:
@@ -85,7 +85,7 @@ class SkewRankings:
             found[subject] = SubjectPool(RankedPool(labels, sets), self._scores[own])
         return found
 
-    def _labelling(self, question: Question) -> Labelling:
+    def _labelling(self, question: RankingTask) -> Labelling:
         found = find_labellings(self._values[question.grid], [question.labelling])
         if not found:
             raise self._invalid(f"they have no {question.labelling!r}")
@@ -214,7 +214,7 @@ Ranked = Sequence[tuple[SkewItems, SkewRankings]]
 def compare_over_sets(
     ours: Ranked,
     theirs: Ranked,
-    question: Question,
+    question: RankingTask,
     metric: str = "max_skew",
     subject_type: str | None = None,
     resamples: int = RESAMPLES,
@@ -267,7 +267,7 @@ class _Resampler:
         self,
         answers: SkewItems,
         rankings: SkewRankings,
-        question: Question,
+        question: RankingTask,
         metric: str,
         subject_type: str | None,
     ) -> None:

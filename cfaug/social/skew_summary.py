@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cfaug.report.items import Items
-from cfaug.social.skew_items import ALPHA, Question, SkewItems
+from cfaug.social.skew_items import ALPHA, RankingTask, SkewItems
 
 MOST = 6
 """Most questions that are reported one by one."""
@@ -41,7 +41,7 @@ def summarise(benchmark: str, items: Mapping[str, Any], permutations: int) -> li
     return lines
 
 
-def _tell(read: SkewItems, question: Question) -> list[str]:
+def _tell(read: SkewItems, question: RankingTask) -> list[str]:
     def mean(metric: str) -> float:
         return float(np.mean(list(read.values(question, metric).values())))
 

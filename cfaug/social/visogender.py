@@ -22,7 +22,7 @@ from cfaug.core.read_with import TRAINED, ReadWith
 from cfaug.core.validation import Positive, check_fields
 from cfaug.data.sources.visogender import VisoGenderPhotos
 from cfaug.social.neutral_retrieval import NeutralRetrieval
-from cfaug.social.pronouns import ASKED, Photos, PronounResolution
+from cfaug.social.pronouns import ASKED, AnnotatedPhotos, PronounResolution
 from cfaug.social.skew_metrics import Zeros
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class VisoGender:
         rows, leaks = None, own.leaks(self.images)
         if self.without_leaks:
             rows, leaks = own.without_leaks(self.images, None)
-        photos = Photos.read(index, np.arange(len(index)) if rows is None else rows)
+        photos = AnnotatedPhotos.read(index, np.arange(len(index)) if rows is None else rows)
         shared: dict[str, Any] = {
             "photos": photos, "templates": dict(self.templates), "batch_size": self.batch_size,
             "leaks": leaks,

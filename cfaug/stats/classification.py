@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cfaug.stats.ranking import Candidates, Standing, Ties, as_array, first_equal, standing, unit
+from cfaug.stats.ranking import Candidates, QueryRanks, Ties, as_array, first_equal, standing, unit
 
 
 def fill_templates(templates: Sequence[str], class_names: Sequence[str]) -> list[str]:
@@ -112,7 +112,7 @@ def mean_per_class_recall(sim_NC: Any, labels: Any, ties: Ties = "mean") -> floa
     return float(np.mean([hits[classes == c].mean() for c in np.unique(classes)]))
 
 
-def _standing(sim_NC: Any, labels: Any) -> tuple[Standing, np.ndarray]:
+def _standing(sim_NC: Any, labels: Any) -> tuple[QueryRanks, np.ndarray]:
     sim, classes = as_array(sim_NC), as_array(labels)
     if sim.ndim != 2 or classes.shape != (len(sim),) or not len(sim):
         raise ValueError(f"scores {sim.shape} and labels {classes.shape} do not fit")

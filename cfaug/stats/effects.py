@@ -25,13 +25,13 @@ import numpy as np
 from cfaug.core.rng import generator
 from cfaug.core.types import Better
 from cfaug.stats import significance as test
-from cfaug.stats.significance import Summary, require_finite, summarise
+from cfaug.stats.significance import SeedSummary, require_finite, summarise
 
 Interval = Literal["bca", "percentile"]
 RESAMPLES = 10_000
 
 
-def hedges_g(arm: Summary, baseline: Summary) -> float:
+def hedges_g(arm: SeedSummary, baseline: SeedSummary) -> float:
     """Return the difference in pooled standard deviations, corrected for few seeds (Hedges, 1981).
 
     For independent arms. If neither arm has spread, 0 without a difference and ``nan`` with one;
@@ -185,7 +185,7 @@ def wilson_interval(count: float, n: float, level: float = 0.95) -> tuple[float,
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ArmComparison:
     """An arm against its baseline on one metric. One-sided p: the arm is better.
 
     ``p_*_two_sided`` tests for a difference in either direction, and so also shows that an arm is
@@ -217,7 +217,7 @@ def compare(
     baseline: Mapping[int, float],
     seed: int = 0,
     better: Better = "higher",
-) -> Comparison:
+) -> ArmComparison:
     """Compare two arms given as {training seed: value}.
 
     ``n`` is the number of pairs, or of the arm's seeds where the two are not paired. Differences,
@@ -259,7 +259,7 @@ def compare(
             "t_low": t_low,
             "t_high": t_high,
         }
-    return Comparison(
+    return ArmComparison(
         n=ours.n,
         diff=ours.mean - theirs.mean,
         p_welch=test.welch(ours, theirs, improves),

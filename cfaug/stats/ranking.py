@@ -112,7 +112,7 @@ class Candidates:
 
 
 @dataclass(frozen=True)
-class Standing:
+class QueryRanks:
     """Counts for each query, integer arrays (queries,).
 
     ``above``: wrong candidates that beat the best positive; ``tied``: wrong candidates that equal
@@ -190,7 +190,7 @@ class Standing:
         return missed
 
 
-def standing(scores_QG: np.ndarray, group_Q: np.ndarray, group_G: np.ndarray) -> Standing:
+def standing(scores_QG: np.ndarray, group_Q: np.ndarray, group_G: np.ndarray) -> QueryRanks:
     """Find the rank of each query's best positive.
 
     Args:
@@ -222,7 +222,7 @@ def standing(scores_QG: np.ndarray, group_Q: np.ndarray, group_G: np.ndarray) ->
     best = np.add.reduceat(own == np.repeat(target, count), first, dtype=np.int64)
     above, equal = _compared(scores_QG, target)
     # No positive is above the best one, so every other candidate above or equal to it is wrong.
-    return Standing(above=above, tied=equal - best, best=best)
+    return QueryRanks(above=above, tied=equal - best, best=best)
 
 
 def _compared(scores_QG: np.ndarray, target_Q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -235,9 +235,9 @@ def _compared(scores_QG: np.ndarray, target_Q: np.ndarray) -> tuple[np.ndarray, 
     return above, equal
 
 
-def join(parts: list[Standing]) -> Standing:
+def join(parts: list[QueryRanks]) -> QueryRanks:
     """Concatenate the standings of consecutive queries."""
-    return Standing(
+    return QueryRanks(
         above=np.concatenate([part.above for part in parts]),
         tied=np.concatenate([part.tied for part in parts]),
         best=np.concatenate([part.best for part in parts]),

@@ -16,7 +16,7 @@ import numpy as np
 from cfaug.stats.ranking import (
     SCORES_AT_ONCE,
     Candidates,
-    Standing,
+    QueryRanks,
     Ties,
     as_array,
     first_equal,
@@ -28,7 +28,7 @@ from cfaug.stats.ranking import (
 KS = (1, 5, 10)
 
 
-def standings(text_TD: Any, image_ID: Any, image_of_text: Any) -> dict[str, Standing]:
+def standings(text_TD: Any, image_ID: Any, image_of_text: Any) -> dict[str, QueryRanks]:
     """Return the ranks of the right answers, ``{"image_to_text": ..., "text_to_image": ...}``.
 
     Args:
@@ -52,7 +52,7 @@ def standings(text_TD: Any, image_ID: Any, image_of_text: Any) -> dict[str, Stan
     )
 
 
-def text_standing(text_TD: Any, image_ID: Any, image_of_text: Any) -> Standing:
+def text_standing(text_TD: Any, image_ID: Any, image_of_text: Any) -> QueryRanks:
     """Return the rank of each text's image among all images: ``standings`` in one direction.
 
     Args:
@@ -71,7 +71,7 @@ def text_standing(text_TD: Any, image_ID: Any, image_of_text: Any) -> Standing:
 
 
 def hits_at(
-    found: Mapping[str, Standing], ks: Sequence[int] = KS, ties: Ties = "mean"
+    found: Mapping[str, QueryRanks], ks: Sequence[int] = KS, ties: Ties = "mean"
 ) -> dict[str, np.ndarray]:
     """Return each query's share of a hit, ``{"image_to_text_R@1": float64 (queries,), ...}``.
 
@@ -100,7 +100,7 @@ def _both_ways(
     image_rows: Callable[[slice], np.ndarray],
     image_of_text: np.ndarray,
     n_images: int,
-) -> dict[str, Standing]:
+) -> dict[str, QueryRanks]:
     image = np.arange(n_images)
     return {
         "image_to_text": _chunked(image_rows, image, image_of_text),
@@ -110,7 +110,7 @@ def _both_ways(
 
 def _chunked(
     rows: Callable[[slice], np.ndarray], group_Q: np.ndarray, group_G: np.ndarray
-) -> Standing:
+) -> QueryRanks:
     size = max(1, SCORES_AT_ONCE // len(group_G))
     chunks = [slice(start, start + size) for start in range(0, len(group_Q), size)]
     return join([standing(rows(chunk), group_Q[chunk], group_G) for chunk in chunks])

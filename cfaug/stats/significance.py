@@ -40,7 +40,7 @@ NO_SPREAD = 1e-12
 
 
 @dataclass(frozen=True)
-class Summary:
+class SeedSummary:
     """Mean, sample standard deviation (n - 1) and number of seeds, as in a paper's table."""
 
     mean: float
@@ -65,7 +65,7 @@ def require_finite(values: Sequence[float] | np.ndarray) -> np.ndarray:
     return array
 
 
-def summarise(values: Sequence[float] | np.ndarray) -> Summary:
+def summarise(values: Sequence[float] | np.ndarray) -> SeedSummary:
     """Return mean, sample standard deviation (``nan`` for one value) and count.
 
     >>> summarise([1.0, 2.0, 3.0])
@@ -73,10 +73,10 @@ def summarise(values: Sequence[float] | np.ndarray) -> Summary:
     """
     array = require_finite(values)
     sd = float(array.std(ddof=1)) if len(array) > 1 else math.nan
-    return Summary(float(array.mean()), sd, len(array))
+    return SeedSummary(float(array.mean()), sd, len(array))
 
 
-def welch(arm: Summary, baseline: Summary, alternative: Alternative = "greater") -> float:
+def welch(arm: SeedSummary, baseline: SeedSummary, alternative: Alternative = "greater") -> float:
     """Return p of Welch's t-test for independent arms: the test behind the papers' underlining.
 
     The pooled test agrees in all 63 cells of the COCO-Counterfactuals tables, so the tables do not
@@ -124,7 +124,9 @@ class Equivalence:
     p_different: float
 
 
-def equivalence(first: Summary, second: Summary, margin: float, alpha: float = 0.05) -> Equivalence:
+def equivalence(
+    first: SeedSummary, second: SeedSummary, margin: float, alpha: float = 0.05
+) -> Equivalence:
     """Test whether two independent means are equivalent (Schuirmann, 1987), by Welch's t.
 
     Args:

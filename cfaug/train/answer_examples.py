@@ -18,7 +18,7 @@ from cfaug.data.mixture.loader import KEEP_BYTES, Share
 from cfaug.data.mixture.question_rows import QuestionRows
 from cfaug.editing.question_wording import Wording, fill
 from cfaug.models.option_batches import OptionRow, option_row, stack_rows
-from cfaug.models.option_scores import Asked
+from cfaug.models.option_scores import EncodedQuestion
 from cfaug.models.question_reader import Known
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from cfaug.train.answer_module import TunedAnswerer
 
-Batch = dict[str, Any]
+AnswerBatch = dict[str, Any]
 
 
 def put(wording: Wording, question: AskedQuestion) -> Question:
@@ -53,7 +53,7 @@ class _Image:
         return 3 * width * height + self.known.bytes
 
 
-class AnswerExamples(Dataset[Batch]):
+class AnswerExamples(Dataset[AnswerBatch]):
     """A dataset that turns a process's share of questions into batches of prompts with options.
 
     Args:
@@ -81,9 +81,9 @@ class AnswerExamples(Dataset[Batch]):
         self.every_option = every_option
         self._left = keep_bytes
         self._images: dict[int, _Image] = {}
-        self._asked: dict[tuple[int, int], Asked] = {}
+        self._asked: dict[tuple[int, int], EncodedQuestion] = {}
 
-    def __getitems__(self, share: Share) -> Batch | UserError:
+    def __getitems__(self, share: Share) -> AnswerBatch | UserError:
         """Return the options of a process's questions.
 
         ``parts`` are batches of ``cfaug.models.option_batches.stack_rows``, each of rows that the
@@ -101,7 +101,7 @@ class AnswerExamples(Dataset[Batch]):
         except UserError as error:
             return error
 
-    def _batch(self, share: Share) -> Batch:
+    def _batch(self, share: Share) -> AnswerBatch:
         mine = share.rows if len(share.rows) else share.whole[:1]
         rows: list[OptionRow] = []
         places, right = list[tuple[int, int]](), []
@@ -138,7 +138,7 @@ class AnswerExamples(Dataset[Batch]):
         assert question.answer is not None  # rows have right answers
         return rows, question.answer
 
-    def _ask(self, index: QuestionRows, row: int) -> Asked:
+    def _ask(self, index: QuestionRows, row: int) -> EncodedQuestion:
         """Tokenize a question; its image is decoded and prepared once, if there is room to keep it.
 
         Raises:
@@ -153,7 +153,7 @@ class AnswerExamples(Dataset[Batch]):
         else:
             before = one.bytes
         (asked,) = self.reader.read(one.pixels, [put(self.wording, index.question(row))], one.known)
-        if not isinstance(asked, Asked):
+        if not isinstance(asked, EncodedQuestion):
             raise UserError(
                 f"{index.source}: the question {index.key(row)} is longer with its options than "
                 f"the {self.reader.longest} tokens that the model reads: leave it out of the set"

@@ -18,7 +18,7 @@ from cfaug.core.cards import CARD, Card, code, number
 from cfaug.core.safety.safe_loading import ADAPTER, read_json
 from cfaug.core.types import ENTAILMENT
 from cfaug.models.lora import BASE
-from cfaug.report.forgetting import Change, sentences
+from cfaug.report.forgetting import MetricChange, sentences
 from cfaug.report.numbers import Measure
 from cfaug.report.records import read_config, read_run
 from cfaug.report.results import RESULTS, Result, read_results
@@ -65,7 +65,7 @@ HUB_DATA = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+)")
 
 
 def write_card(
-    folder: Path, found: Sequence[Change] = (), threshold: float | None = None
+    folder: Path, found: Sequence[MetricChange] = (), threshold: float | None = None
 ) -> Path | None:
     """Write the card of a finished run into its checkpoint, whole or not at all.
 
@@ -88,7 +88,7 @@ def write_card(
     return None if cards.write_card(checkpoint / CARD, card) else checkpoint / CARD
 
 
-def model_card(folder: Path, found: Sequence[Change], threshold: float | None) -> Card:
+def model_card(folder: Path, found: Sequence[MetricChange], threshold: float | None) -> Card:
     """Return the content of a finished run's card; the arguments are those of ``write_card``."""
     checkpoint = folder / "checkpoint"
     record, config = read_run(folder).record, read_config(folder)
@@ -222,7 +222,7 @@ def _settings(record: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[
 
 
 def _results(
-    rows: Sequence[Result], found: Sequence[Change], plain: bool
+    rows: Sequence[Result], found: Sequence[MetricChange], plain: bool
 ) -> Iterator[dict[str, Any]]:
     """Yield a row for each result; cells have units unless all values are fractions."""
     changes = {(change.benchmark, change.metric): change for change in found}

@@ -121,7 +121,7 @@ def train(
         several = settings.accumulate_grad_batches
         batches: Iterable[Any] = plan.training(start * several, rank, world)
         if several > 1:
-            batches = Grouped(batches, several)
+            batches = BatchGroups(batches, several)
         try:
             trainer.fit(module, batches, ckpt_path=last if last.exists() else None)
             keeper.stop_if_asked(trainer)  # a request may have come since the last step's check
@@ -134,7 +134,7 @@ def train(
     return Trained(start, trainer.global_step, keeper.best)
 
 
-class Grouped:
+class BatchGroups:
     """Batches in lists of ``count``, one list for each optimizer step; it has no length."""
 
     def __init__(self, batches: Iterable[Batch], count: int) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from cfaug.data.mixture.pixel_cache import KeptPixels
-    from cfaug.editing.models import CausalLM
+    from cfaug.editing.causal_lm import CausalLM
     from cfaug.train.engine import Plan
     from cfaug.train.language_module import LanguageModule, TunedLanguageModel
 

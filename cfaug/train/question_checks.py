@@ -9,7 +9,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.data.mixture.question_rows import QuestionRows
 from cfaug.editing.question_wording import Wording, read_wording
-from cfaug.models.option_scores import Asked
+from cfaug.models.option_scores import EncodedQuestion
 from cfaug.train.answer_examples import put
 
 if TYPE_CHECKING:
@@ -108,6 +108,6 @@ def _image_tokens(
     assert image.image is not None  # rows have images
     pixels = decode_image(image.image.read(), f"image {image.key}")
     (asked,) = reader.read(pixels, [put(wording, index.question(row))])
-    if not isinstance(asked, Asked):
+    if not isinstance(asked, EncodedQuestion):
         return reader.longest
     return int(asked.inputs["input_ids"].shape[1]) - length

@@ -77,8 +77,8 @@ def insertion_page(limit: int = LIMIT) -> ModelPage[InsertionItems]:
         limit: most texts per method to show, 1 or more.
     """
 
-    def make(answers: Sequence[InsertionItems]) -> _Page:
-        return _Page([MethodTests(one) for one in answers], limit)
+    def make(answers: Sequence[InsertionItems]) -> _InsertionPageData:
+        return _InsertionPageData([MethodTests(one) for one in answers], limit)
 
     return ModelPage("insertion.html", InsertionItems, "texts", make, THUMBNAIL)
 
@@ -143,7 +143,7 @@ def _cells(test: PairedTest) -> list[str]:
     ]  # fmt: skip
 
 
-class _Page:
+class _InsertionPageData:
     """Turns answers into data for the script."""
 
     def __init__(self, tested: Sequence[MethodTests], limit: int) -> None:

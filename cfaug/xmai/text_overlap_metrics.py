@@ -28,7 +28,7 @@ Tokens = Literal["treebank", "spaces"]
 Smoothing = Literal["method0", "method1", "method4"]
 """Smoothing methods by their numbers in Chen and Cherry (2014) and NLTK."""
 
-Synonyms = Callable[[str], Collection[str]]
+SynonymsOf = Callable[[str], Collection[str]]
 """A function from a word to its synonyms, such as ``Synonyms.single_words``."""
 
 ORDERS = 4
@@ -143,7 +143,7 @@ def bleu4(original: str, changed: str, settings: OverlapSettings = PUBLISHED) ->
 def meteor(
     original: str,
     changed: str,
-    synonyms: Synonyms | None = None,
+    synonyms: SynonymsOf | None = None,
     settings: OverlapSettings = PUBLISHED,
 ) -> float:
     """Return METEOR of a changed text against its original, in [0, 1].
@@ -199,7 +199,7 @@ def inserted_words(original: str, changed: str) -> list[str]:
 def measure_overlap(
     originals: Sequence[str],
     changed: Sequence[str],
-    synonyms: Synonyms | None = None,
+    synonyms: SynonymsOf | None = None,
     settings: OverlapSettings = PUBLISHED,
 ) -> dict[str, np.ndarray]:
     """Measure the overlap of many pairs of texts, row by row.
@@ -238,7 +238,7 @@ def measure_overlap(
 class _Remembered(dict[str, Collection[str]]):
     """A cache of synonyms, so that each word is looked up once."""
 
-    def __init__(self, ask: Synonyms) -> None:
+    def __init__(self, ask: SynonymsOf) -> None:
         super().__init__()
         self._ask = ask
 
@@ -264,7 +264,7 @@ def _smooth(smoothing: Smoothing, misses: int, length: int) -> float:
 
 
 def _align(
-    first: Sequence[str], second: Sequence[str], synonyms: Synonyms | None
+    first: Sequence[str], second: Sequence[str], synonyms: SynonymsOf | None
 ) -> dict[int, int]:
     """Return {place in the second text: place in the first} of matched words."""
     found: dict[int, int] = {}
@@ -280,7 +280,7 @@ def _align(
 
 
 def _match(
-    left: dict[int, str], right: dict[int, str], found: dict[int, int], same: Synonyms
+    left: dict[int, str], right: dict[int, str], found: dict[int, int], same: SynonymsOf
 ) -> None:
     """Match the remaining words from the end, each with the last free equal one."""
     places: dict[str, list[int]] = {}

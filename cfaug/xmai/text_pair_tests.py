@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cfaug.core.rng import generator
-from cfaug.stats.significance import Summary, holm, paired_t, summarise
+from cfaug.stats.significance import SeedSummary, holm, paired_t, summarise
 from cfaug.stats.stress import DropTest, paired_drop
 from cfaug.xmai.text_pair_items import TextPairItems
 
@@ -36,7 +36,7 @@ class PairedTest:
     test: DropTest
     keys: int
     left_out: int
-    over_seeds: Summary | None = None
+    over_seeds: SeedSummary | None = None
     p_seeds: float = math.nan
     p_holm: float = math.nan
 

@@ -8,18 +8,18 @@ from pathlib import Path
 import yaml
 
 from cfaug.annotation.answers import Answer, read_answers
-from cfaug.annotation.question import Question
+from cfaug.annotation.question import AnnotationQuestion
 from cfaug.core.types import CounterfactualSet, Edit, Member
 from tests.report.example import picture
 
 ROOT = Path(__file__).parents[2]
 
 
-def question(name: str) -> Question:
+def question(name: str) -> AnnotationQuestion:
     """Return a question of ``conf/annotate/question``."""
     node = yaml.safe_load((ROOT / f"conf/annotate/question/{name}.yaml").read_text())
-    assert node.pop("_target_") == "cfaug.annotation.question.Question"
-    return Question(**node)
+    assert node.pop("_target_") == "cfaug.annotation.question.AnnotationQuestion"
+    return AnnotationQuestion(**node)
 
 
 WHICH, WHY = question("which_caption"), question("error_category")

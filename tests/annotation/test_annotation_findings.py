@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.annotation.findings import Findings
-from cfaug.annotation.question import Item
+from cfaug.annotation.question import ImageItem
 from cfaug.coco_cf.label_frequency import altered_subjects
 from cfaug.coco_cf.tables import annotation_tables as tables
 from cfaug.coco_cf.tables.altered_subjects import count_subjects
@@ -50,7 +50,7 @@ answer_lists = st.lists(
 @settings(max_examples=examples(60), deadline=None)
 @given(answer_lists)
 def test_the_findings_count_answers_one_by_one(given_):
-    items = [Item(f"p{i // 2}", i % 2, ("a man", "a kid"), i) for i in range(len(given_))]
+    items = [ImageItem(f"p{i // 2}", i % 2, ("a man", "a kid"), i) for i in range(len(given_))]
     found = Findings(WHICH, items, answered(*map(tuple, given_)))
     tally = found.tallies()[2]
     seen = [(items[i], labels) for i, labels in enumerate(given_) if labels]

@@ -18,7 +18,14 @@ from PIL import Image
 
 from benchmarks.browser import Browser, find
 from cfaug.annotation.assignment import Assignment, items_of
-from cfaug.annotation.page import MAX_PAGE, Questionnaire, Task, ask_one, share_out, write_questions
+from cfaug.annotation.page import (
+    MAX_PAGE,
+    PageTask,
+    Questionnaire,
+    ask_one,
+    share_out,
+    write_questions,
+)
 from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import write_shards
@@ -190,7 +197,7 @@ def test_a_person_answers_stops_and_goes_on(browser, index, items, tmp_path):
 
 
 def test_captions_are_shown_as_they_are(browser, index, items, tmp_path):
-    errors = [Task(items[0], f"labelled {HOSTILE}"), Task(items[3], "labelled both")]
+    errors = [PageTask(items[0], f"labelled {HOSTILE}"), PageTask(items[3], "labelled both")]
     questions = ask_one(WHY, errors, HOSTILE)
     open_page(browser, index, questions, tmp_path / "page.html")
     shown = browser.run("[...document.querySelectorAll('figcaption')].map((f) => f.textContent)")

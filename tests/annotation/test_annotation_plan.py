@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.annotation.assignment import Assignment
-from cfaug.annotation.question import Item
+from cfaug.annotation.question import ImageItem
 from cfaug.core.errors import UserError
 
 
-def items_of(pairs: int) -> list[Item]:
+def items_of(pairs: int) -> list[ImageItem]:
     return [
-        Item(f"pair-{n:05d}", member, ("a cat", "a dog"), 2 * n + member)
+        ImageItem(f"pair-{n:05d}", member, ("a cat", "a dog"), 2 * n + member)
         for n in range(pairs)
         for member in (0, 1)
     ]

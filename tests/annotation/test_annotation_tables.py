@@ -14,7 +14,7 @@ import pytest
 from cfaug.annotation.answers import Answer
 from cfaug.annotation.assignment import Assignment
 from cfaug.annotation.findings import Findings
-from cfaug.annotation.question import Item
+from cfaug.annotation.question import ImageItem
 from cfaug.annotation.record import Sorting, are_simulated, read_record, record_of, write_record
 from cfaug.annotation.report import sentences, write_report
 from cfaug.annotation.simulate import Mistakes, simulate_answers
@@ -209,7 +209,7 @@ def test_labels_are_those_that_training_reads(findings, index, tmp_path):
 
 
 def test_simulated_annotators_err_as_often_as_asked():
-    items = [Item(f"p{n:04d}", n % 2, ("a", "b"), n) for n in range(2000)]
+    items = [ImageItem(f"p{n:04d}", n % 2, ("a", "b"), n) for n in range(2000)]
     truth = ["neither"] * 2000
     plan = Assignment(3, seed=1)
     none = simulate_answers(WHICH, items, truth, plan, Mistakes(0, 1))

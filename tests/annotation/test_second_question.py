@@ -12,7 +12,7 @@ from cfaug.annotation.answers import Answer, read_answers
 from cfaug.annotation.assignment import Assignment, items_of
 from cfaug.annotation.findings import Findings
 from cfaug.annotation.page import share_out, write_questions
-from cfaug.annotation.question import Question
+from cfaug.annotation.question import AnnotationQuestion
 from cfaug.annotation.record import Sorting, read_record, record_of, write_record
 from cfaug.annotation.report import sentences, write_report
 from cfaug.annotation.screening import Screening, read_known
@@ -30,7 +30,7 @@ from tests.annotation.test_annotation_page import data_of
 from tests.report.example import picture
 
 TRUE = question("caption_true")
-COUNT = Question(
+COUNT = AnnotationQuestion(
     title="How many?", text="How many people are there?", options={"one": "1", "more": "2 or more"},
     accepted=["one"], reported=["more", "one"], groups={"shown as crowds": ["more"]},
     reference={"accepted": "elsewhere 90 %"}, accepted_as="seen alone",

@@ -16,7 +16,7 @@ from cfaug.annotation.answers import Answer, read_answers
 from cfaug.annotation.assignment import Assignment, items_of
 from cfaug.annotation.findings import Findings
 from cfaug.annotation.page import share_out, write_questions
-from cfaug.annotation.question import Item, Question
+from cfaug.annotation.question import AnnotationQuestion, ImageItem
 from cfaug.annotation.record import Sorting, read_record, record_of, write_record
 from cfaug.annotation.strata import ILLUSTRATIONS, STRATA, Strata, count_strata, illustrate
 from cfaug.core.errors import UserError
@@ -30,7 +30,7 @@ from tests.grid_sets import grid_set, lay_grid_sets
 from tests.properties import examples
 
 NODE = yaml.safe_load((ROOT / "conf/annotate/question/social_errors.yaml").read_text())
-ERRORS: Question = build(NODE)
+ERRORS: AnnotationQuestion = build(NODE)
 FEW = replace(ERRORS, strata=replace(ERRORS.strata, each=2))
 ATTRIBUTES = {"race": ("White", "Middle Eastern"), "gender": ("male", "female")}
 
@@ -78,11 +78,11 @@ def test_labels_with_too_few_images_are_named(items, capsys):
     st.lists(st.sampled_from("abc"), min_size=1, max_size=30), st.integers(1, 5), st.integers(0, 9)
 )
 def test_a_draw_takes_the_smaller_of_what_is_there_and_what_is_asked(strata, each, seed):
-    items = [Item(f"s{i}", 0, ("t",), i, "t", (("x", s),)) for i, s in enumerate(strata)]
+    items = [ImageItem(f"s{i}", 0, ("t",), i, "t", (("x", s),)) for i, s in enumerate(strata)]
     drawn = Strata("x", each).draw(items, seed)
     there = Counter(strata)
     assert Counter(i.stratum[0][1] for i in drawn) == {s: min(n, each) for s, n in there.items()}
-    more = [*items, Item("other", 0, ("t",), 99, "t", (("x", "other"),))]
+    more = [*items, ImageItem("other", 0, ("t",), 99, "t", (("x", "other"),))]
     assert [i for i in Strata("x", each).draw(more, seed) if i.key != "other"] == drawn
 
 

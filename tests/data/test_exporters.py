@@ -20,13 +20,13 @@ from PIL import Image
 from cfaug.core import cards
 from cfaug.core.errors import UserError
 from cfaug.core.types import CounterfactualSet, Edit, Member
-from cfaug.data.export import About, export_clip_benchmark, export_hub, hub
+from cfaug.data.export import PublisherStatements, export_clip_benchmark, export_hub, hub
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import write_shards
 from cfaug.data.sources.importing import import_sets
 from tests.data.making import noise_image, pair
 
-ABOUT = About("Cats into dogs", license="cc-by-4.0", description="Pairs for a test.")
+ABOUT = PublisherStatements("Cats into dogs", license="cc-by-4.0", description="Pairs for a test.")
 
 
 def generated(number: int, members: int = 2) -> CounterfactualSet:
@@ -203,7 +203,7 @@ def test_the_card_says_what_is_known_and_marks_the_rest(tmp_path: Path) -> None:
 
 
 def test_a_card_without_anything_known(tmp_path: Path) -> None:
-    export_hub([shared(0)], tmp_path / "hub", About("Photos"))
+    export_hub([shared(0)], tmp_path / "hub", PublisherStatements("Photos"))
     card = (tmp_path / "hub" / "README.md").read_text()
     assert "license" not in features(card)
     assert "**To be written:** choose one." in card

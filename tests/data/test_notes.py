@@ -12,7 +12,7 @@ from PIL import Image
 
 from cfaug.core.pixels import ORIENTATION, is_turned, open_image
 from cfaug.data.index import open_index
-from cfaug.data.index.reading import Reading
+from cfaug.data.index.reading import ScanReport
 from cfaug.data.shards.shards import write_shards
 from tests.data.layouts import TEXTS, edited, images, sides, table
 from tests.data.making import noise_image, pair
@@ -41,7 +41,7 @@ def test_duplicated_rows_are_counted(tmp_path):
     found = reading(tmp_path / "set", tmp_path)
     assert (found.rows, found.images) == (6, 3)
     assert "; note: 3 of 6 rows repeat image and caption of another row" in found.line("test", "s")
-    assert Reading.of_json(json.loads(json.dumps(found.json()))) == found
+    assert ScanReport.of_json(json.loads(json.dumps(found.json()))) == found
 
 
 def test_copies_of_an_image_under_one_caption_are_duplicates(tmp_path):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cfaug.core.errors import UserError
 from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.data.index import open_index
-from cfaug.data.index.reading import Reading
+from cfaug.data.index.reading import ScanReport
 from cfaug.data.shards.shards import read_sets, write_shards
 from cfaug.data.sources.importing import import_sets
 from tests.data.layouts import TEXTS, cells, edited, images, parquet, sides, table
@@ -22,10 +22,10 @@ from tests.data.released import coco_counterfactuals, edit_lines
 TEXT = st.text(max_size=5)
 SEVERAL = st.lists(TEXT, max_size=3).map(tuple)
 COUNT = st.integers(0, 10**9)
-READINGS = st.builds(Reading, TEXT, TEXT, *[COUNT] * 6, *[SEVERAL] * 4, kept=SEVERAL)
+READINGS = st.builds(ScanReport, TEXT, TEXT, *[COUNT] * 6, *[SEVERAL] * 4, kept=SEVERAL)
 
 
-def reading(folder: Path, cache: Path) -> Reading:
+def reading(folder: Path, cache: Path) -> ScanReport:
     """Return what was recognised, after a look that the cached index says the same."""
     scanned = open_index(folder, cache).reading
     assert scanned is not None
@@ -140,23 +140,23 @@ def test_a_single_class_without_captions_is_refused_in_every_form(tmp_path: Path
 
 
 @given(READINGS)
-def test_a_record_gives_back_the_reading(found: Reading) -> None:
-    assert Reading.of_json(json.loads(json.dumps(found.json()))) == found
+def test_a_record_gives_back_the_reading(found: ScanReport) -> None:
+    assert ScanReport.of_json(json.loads(json.dumps(found.json()))) == found
 
 
 def test_a_record_made_before_columns_were_kept_is_read() -> None:
-    record = Reading("k", "f", 1, 1, 1, 0, 0, 0, ("a",), (), ("b",)).json()
+    record = ScanReport("k", "f", 1, 1, 1, 0, 0, 0, ("a",), (), ("b",)).json()
     del record["kept"]
-    assert Reading.of_json(record) == Reading("k", "f", 1, 1, 1, 0, 0, 0, ("a",), (), ("b",))
+    assert ScanReport.of_json(record) == ScanReport("k", "f", 1, 1, 1, 0, 0, 0, ("a",), (), ("b",))
 
 
 @pytest.mark.parametrize("change", [{"rows": "3"}, {"example": "a"}, {"unused": [3]}, {"kind": 1}])
 def test_a_record_of_another_type_is_no_reading(change: dict[str, object]) -> None:
-    record = Reading("k", "f", 1, 1, 1, 0, 0, 0, ("a",)).json()
+    record = ScanReport("k", "f", 1, 1, 1, 0, 0, 0, ("a",)).json()
     with pytest.raises(TypeError):
-        Reading.of_json(record | change)
+        ScanReport.of_json(record | change)
     with pytest.raises(KeyError):
-        Reading.of_json({name: value for name, value in record.items() if name not in change})
+        ScanReport.of_json({name: value for name, value in record.items() if name not in change})
 
 
 def test_images_that_a_list_does_not_name_are_said(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.core.types import Edit
-from cfaug.data.export import About, export_clip_benchmark, export_hub
+from cfaug.data.export import PublisherStatements, export_clip_benchmark, export_hub
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import write_shards
 from cfaug.data.sources import parquet, released, social_counterfactuals
@@ -237,7 +237,7 @@ def test_the_released_columns_are_asked_as_ours_are(tmp_path: Path) -> None:
     assert found.prompts(grid, found.subjects.index("chef")) == ["A photo of a chef"]
 
 
-ABOUT = About("Grids", license="mit")
+ABOUT = PublisherStatements("Grids", license="mit")
 
 
 def test_ours_in_their_columns_come_back_as_they_were(tmp_path: Path) -> None:

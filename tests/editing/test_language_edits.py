@@ -143,7 +143,7 @@ def test_a_tuned_model_is_asked_in_the_words_it_was_trained_with(folder, tmp_pat
 
 
 def test_an_adapter_brings_its_own_words(folder, tmp_path):
-    from cfaug.editing.models import CausalLM
+    from cfaug.editing.causal_lm import CausalLM
     from cfaug.models import lora as adapters
 
     spec = CausalLM(str(folder))

@@ -13,7 +13,8 @@ import torch
 
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import DualEncoder, LanguageModel
-from cfaug.editing.models import CausalLM, MaskedLM, SentenceEncoder
+from cfaug.editing.causal_lm import CausalLM
+from cfaug.editing.models import MaskedLM, SentenceEncoder
 from cfaug.editing.protocols import Blank
 from cfaug.editing.vocabulary import Pieces
 from tests import skips

@@ -11,7 +11,7 @@ from cfaug.editing.sentence import (
     Slot,
     copy_case,
     normalise,
-    replace,
+    replace_slot,
     split,
 )
 from tests.editing import tiny
@@ -63,12 +63,12 @@ def test_an_edit_moves_what_follows_and_changes_nothing_else(data):
     word = data.draw(st.sampled_from(["cat", "umbrella", "x"]))
     slot = Slot(first, last)
     start, end = slot.span(sentence)
-    edited = replace(sentence, slot, word)
+    edited = replace_slot(sentence, slot, word)
     assert edited.text == text[:start] + word + text[end:]
     # An independent look at the new text finds the same places.
     assert [edited.text[a:b] for a, b in edited.spans] == list(edited.words)
     assert edited.words == (*sentence.words[:first], word, *sentence.words[last + 1 :])
-    again = replace(sentence, slot, word, article=True)
+    again = replace_slot(sentence, slot, word, article=True)
     assert [again.text[a:b] for a, b in again.spans] == list(again.words)
     assert [w for w in again.words if w.lower() not in ("a", "an")] == [
         w for w in edited.words if w.lower() not in ("a", "an")
@@ -87,8 +87,8 @@ def test_an_edit_moves_what_follows_and_changes_nothing_else(data):
     ],
 )
 def test_the_article_before_the_edit_follows_the_new_word(text, place, word, expected):
-    assert replace(split(text), Slot(place, place), word, article=True).text == expected
-    kept = replace(split(text), Slot(place, place), word).text.split()
+    assert replace_slot(split(text), Slot(place, place), word, article=True).text == expected
+    kept = replace_slot(split(text), Slot(place, place), word).text.split()
     assert kept[:place] == text.split()[:place]
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import Editor
 from cfaug.core.types import Example
+from cfaug.editing.causal_lm import CausalLM
 from cfaug.editing.filters import (
     KeyedChoice,
     LowestPerplexity,
@@ -19,7 +20,7 @@ from cfaug.editing.filters import (
     PartOfSpeech,
     SimilarityBand,
 )
-from cfaug.editing.models import CausalLM, MaskedLM, SentenceEncoder
+from cfaug.editing.models import MaskedLM, SentenceEncoder
 from cfaug.editing.protocols import Fill, MaskFiller, Tagger
 from cfaug.editing.substitution import Substitution
 from cfaug.editing.taggers import TextBlobTagger

@@ -183,7 +183,7 @@ def test_no_caption_is_judged_twice(encoder, one_true, tmp_path, monkeypatch):
     """What a language model said is kept beside the embeddings, for other checkpoints and sets."""
     first = asked(one_true, blind="zoo:language/causal").ask(one_true, features=tmp_path)
     found = first.run(encoder)
-    monkeypatch.setattr("cfaug.editing.models.CausalLM.perplexity", None)
+    monkeypatch.setattr("cfaug.editing.causal_lm.CausalLM.perplexity", None)
     again = asked(one_true, blind="zoo:language/causal").ask(one_true, features=tmp_path)
     assert again.run(encoder).outcomes == found.outcomes
 

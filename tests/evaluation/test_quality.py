@@ -11,7 +11,7 @@ from cfaug.core.pixels import decode_image
 from cfaug.core.protocols import Benchmark, DualEncoder, FeatureExtractor
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import read_sets, write_shards
-from cfaug.editing.models import CausalLM
+from cfaug.editing.causal_lm import CausalLM
 from cfaug.evaluation.context import EvaluationContext
 from cfaug.evaluation.model_adapters import adapt, loadable_as
 from cfaug.lance.quality import CaptionPerplexity, ImageQuality

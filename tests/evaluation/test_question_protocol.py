@@ -9,7 +9,7 @@ import yaml
 
 from cfaug.core.errors import UserError
 from cfaug.core.questions import Answered
-from cfaug.editing.question_wording import SHIPPED, fill, read_wording
+from cfaug.editing.question_wording import SHIPPED_WORDINGS, fill, read_wording
 from tests.evaluation.questions import Drawn, Picture, Writer, image, opened, rows
 
 IMAGES = [image(n) for n in range(4)]
@@ -176,7 +176,7 @@ def test_an_example_may_name_an_image_of_the_set(solved):
 
 
 def test_a_wording_is_shipped_or_a_file_that_is_checked(tmp_path):
-    for name in SHIPPED:
+    for name in SHIPPED_WORDINGS:
         assert "{question}" in read_wording(name).question
     whole = {"question": "Q: {question}", "written": "{question} {options}",
              "rationale": "{question}", "marker": "A:", "prior": "A:"}  # fmt: skip

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from cfaug.core.errors import UserError
-from cfaug.core.grids import combinations
+from cfaug.core.grids import attribute_combinations
 from cfaug.core.labellings import find_labellings, usual_labellings
 from cfaug.core.pixels import decode_image
 from cfaug.core.protocols import Benchmark
@@ -442,7 +442,7 @@ def test_more_than_two_attributes():
         ("hue_kind|size=big", ("hue", "kind"), {"size": "big"}),
         ("size_kind", ("size", "kind"), {}),
     ]
-    assert len(combinations(values)) == 8
+    assert len(attribute_combinations(values)) == 8
     with pytest.raises(UserError, match="give the grid's attributes other names"):
         find_labellings({"a": "xy", "b": "xy", "a_b": "xy"}, ["a"])
 

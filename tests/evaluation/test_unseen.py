@@ -14,7 +14,7 @@ from cfaug.data.mixture.settings import DataSettings
 from cfaug.data.shards.shards import write_shards
 from cfaug.evaluation.context import EvaluationContext
 from cfaug.run import evaluate_checkpoint
-from cfaug.run.evaluation_data import Opener, describe_data
+from cfaug.run.evaluation_data import DataOpener, describe_data
 from tests.data.making import pair
 
 SUBJECTS = ("nurse", "doctor", "baker", "pilot", "judge", "clerk", "miner", "tailor")
@@ -37,7 +37,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def opener(folder):
-    return Opener(folder / "shards", folder / "index")
+    return DataOpener(folder / "shards", folder / "index")
 
 
 def context_of(folder, opener, holdout=0.25, **data):
@@ -45,7 +45,7 @@ def context_of(folder, opener, holdout=0.25, **data):
     settings = DataSettings(
         **{"real": None, "counterfactual": str(folder / "sets"), **given, **data}
     )
-    one = evaluate_checkpoint.Tested(folder, "arm", 4, None, settings, "experiment")
+    one = evaluate_checkpoint.EvaluationTarget(folder, "arm", 4, None, settings, "experiment")
     return describe_data(one, opener)
 
 

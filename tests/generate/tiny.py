@@ -21,7 +21,7 @@ from torch import Tensor
 
 from cfaug.core.rng import generator
 from cfaug.core.types import Edit, Edited, Example, ImageJob, Images, Proposal
-from cfaug.generate.job import About, Job
+from cfaug.generate.job import Job, JobIdentity
 from cfaug.generate.pipeline import Pipeline
 from cfaug.generate.recipe import Recipe
 from cfaug.generate.sampling import Draws
@@ -201,7 +201,7 @@ def job(folder: Path, **changes: Any) -> Job:
     }  # fmt: skip
     examples = settings.pop("captions")
     parts = [settings.pop(name) for name in ("editor", "studio", "draws")]
-    about = About({"recipe": "tiny", "zoo": "none"}, {}, settings.pop("image_settings"))
+    about = JobIdentity({"recipe": "tiny", "zoo": "none"}, {}, settings.pop("image_settings"))
     shards = settings.pop("shards")
     return Job(folder, recipe(*parts), lambda: examples, RunSettings(**settings), shards, about)
 

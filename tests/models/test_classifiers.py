@@ -18,7 +18,7 @@ from cfaug.core.protocols import Classifier, FeatureExtractor
 from cfaug.models.classifier_specs import TimmClassification, TorchvisionClassification
 from cfaug.models.state import read_state
 from cfaug.models.task_specs import ImageClassification
-from cfaug.models.timm_classifier import default_weights, image_transform
+from cfaug.models.timm_classifier import default_weights, timm_transform
 from cfaug.models.torchvision_classifier import FROM_TENSORFLOW, _build
 from tests.models import tiny
 
@@ -82,7 +82,7 @@ def test_a_folder_of_timm_answers_as_timm_does(timm_folder, timm_model):
 def test_images_are_prepared_as_timm_prepares_them(mode, size):
     config = {"input_size": (3, 48, 48), "interpolation": "bicubic", "mean": (0.4, 0.5, 0.6),
               "std": (0.2, 0.3, 0.4), "crop_pct": 0.9, "crop_mode": mode}  # fmt: skip
-    ours, image = image_transform(config, "it"), photo(*size)
+    ours, image = timm_transform(config, "it"), photo(*size)
     expected = timm.data.create_transform(**config)(image)
     found = ours.normalize(torch.from_numpy(ours(image)[None].copy()))[0]
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
@@ -94,7 +94,7 @@ def test_what_cannot_be_prepared_is_refused(change):
     config = {"input_size": (3, 48, 48), "interpolation": "bicubic", "mean": (0.4, 0.5, 0.6),
               "std": (0.2, 0.3, 0.4), "crop_pct": 0.9, "crop_mode": "center"}  # fmt: skip
     with pytest.raises(UserError, match="it:"):
-        image_transform(config | change, "it")
+        timm_transform(config | change, "it")
 
 
 def test_a_file_of_timms_weights_needs_its_architecture(files, timm_model, timm_folder):

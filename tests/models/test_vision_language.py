@@ -251,7 +251,7 @@ def test_scores_that_are_no_numbers_are_refused(folders):
 
 
 def test_a_model_that_cannot_share_is_read_whole_and_says_so(folders, capsys, monkeypatch):
-    from cfaug.models.shared_prefix import Read
+    from cfaug.models.shared_prefix import PrefixState
 
     expected = load(folders, "llava", sharing="none").answer(IMAGES, QUESTIONS)
     model = load(folders, "llava")
@@ -259,7 +259,7 @@ def test_a_model_that_cannot_share_is_read_whole_and_says_so(folders, capsys, mo
     def refuse(self, rows):
         raise TypeError("a cache of RecurrentLayer cannot be shared")
 
-    monkeypatch.setattr(Read, "take", refuse)
+    monkeypatch.setattr(PrefixState, "take", refuse)
     assert model.answer(IMAGES, QUESTIONS) == expected
     said = capsys.readouterr().err
     assert "several times as slow" in said

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cfaug.report.forgetting import (
-    Change,
+    MetricChange,
     changes,
     falls,
     initial_values,
@@ -66,7 +66,7 @@ def test_other_weights_and_other_questions_are_not_compared(tmp_path, other):
 
 
 def change(arm, seed, before, after):
-    return Change(arm, seed, *ACC, before, after, 100)
+    return MetricChange(arm, seed, *ACC, before, after, 100)
 
 
 def test_an_arm_falls_by_the_mean_of_its_runs():

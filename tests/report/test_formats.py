@@ -18,10 +18,10 @@ from cfaug.report.document import (
     NUMBERS,
     Curve,
     Document,
+    DocumentImage,
     Entry,
     GapPlot,
     Part,
-    Picture,
     read_document,
 )
 from cfaug.report.document_files import write_document
@@ -50,7 +50,7 @@ def document(text: str = "plain", value: float = 0.5) -> Document:
     gaps = GapPlot(text, "logit", {"IR_r": [1.0, 2.0, 3.0], "IR_c": [0.5, -0.5, 0.25]})
     return Document(
         "coco_cf_3", f"Table {text}", (part,), (f"end {text}",), (curve,), (gaps,),
-        (Picture(text, "aGk="),),
+        (DocumentImage(text, "aGk="),),
     )  # fmt: skip
 
 
@@ -153,7 +153,7 @@ def test_another_file_is_named(tmp_path, text):
 
 
 def test_a_picture_must_be_base64(tmp_path):
-    bad = Document("x", "t", (), pictures=(Picture("c", '"><script>'),))
+    bad = Document("x", "t", (), pictures=(DocumentImage("c", '"><script>'),))
     write_document(bad, tmp_path)
     with pytest.raises(UserError, match="not base64"):
         write_tables_page(tmp_path)

@@ -128,9 +128,9 @@ def test_a_photo_that_is_found_better_is_said_to_rise():
 
 
 def _tables(one):
-    from cfaug.xmai.insertion_page import _Page
+    from cfaug.xmai.insertion_page import _InsertionPageData
 
-    return _Page([MethodTests(one)], 3).content()["tables"][0]
+    return _InsertionPageData([MethodTests(one)], 3).content()["tables"][0]
 
 
 def test_nothing_in_a_text_is_live(tmp_path):

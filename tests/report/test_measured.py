@@ -11,7 +11,7 @@ from scipy.stats import ttest_ind, ttest_rel
 from cfaug.core.errors import UserError
 from cfaug.report.arm_results import ArmResults
 from cfaug.report.document import DAGGER
-from cfaug.report.measured import ArmRow, Measured, MeasuredColumn, TableSettings
+from cfaug.report.measured import ArmRow, ArmTablePart, MeasuredColumn, TableSettings
 from tests.report.example import OOD, results
 
 SETTINGS = TableSettings("mine", {"model": "arm"}, ("python evaluate.py",))
@@ -39,7 +39,7 @@ def part_of(rows, columns=(*LOSSES, MEAN)):
         )
         for name in names
     ]
-    return Measured(SETTINGS, columns, arms)
+    return ArmTablePart(SETTINGS, columns, arms)
 
 
 def test_every_cell_is_tested_in_its_own_direction():

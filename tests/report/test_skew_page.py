@@ -17,7 +17,7 @@ from benchmarks.browser import Browser
 from cfaug.core.errors import UserError
 from cfaug.report.items import write_items
 from cfaug.report.model_pages import MODELS, ImageSource
-from cfaug.social.skew_items import Question, SkewItems
+from cfaug.social.skew_items import RankingTask, SkewItems
 from cfaug.social.skew_page import (
     SkewPageSettings,
     skew_page,
@@ -47,7 +47,7 @@ def test_the_page_holds_what_the_items_say(tmp_path):
     one, other = skew_items("clip", SKEWED), skew_items("slip")
     page = data_of(write(tmp_path, one, other))
     assert page["models"] == ["clip", "slip"]
-    asked = [Question(q["g"], q["l"], q["k"]) for q in page["questions"]]
+    asked = [RankingTask(q["g"], q["l"], q["k"]) for q in page["questions"]]
     assert asked == list(one.questions)
     columns = one.items.columns
     for question, shown in zip(asked, page["questions"], strict=True):
@@ -72,7 +72,8 @@ def test_pictures_are_the_images_retrieved_each_once(tmp_path):
     pictures = page["pictures"]
     keys: dict[int, str] = {}
     for question in page["questions"]:
-        for row, subject in zip(one.places(Question(question["g"], question["l"], question["k"])),
+        for row, subject in zip(
+            one.places(RankingTask(question["g"], question["l"], question["k"])),
                                 question["r"], strict=True):  # fmt: skip
             top = json.loads(columns["top"][row])[:8]
             places = subject["m"][0]["p"]
@@ -87,7 +88,7 @@ def test_means_of_labels_are_those_over_subjects(tmp_path):
     one = skew_items("clip", SKEWED)
     question = data_of(write(tmp_path, one))["questions"][2]
     columns = one.items.columns
-    rows = one.rows(Question(GRID, GRID, 6))
+    rows = one.rows(RankingTask(GRID, GRID, 6))
     for n, (share, usual) in enumerate(question["m"][0]):
         tops = [json.loads(columns["top_counts"][row])[n] / 6 for row in rows]
         assert share == pytest.approx(np.mean(tops), abs=1e-3)
@@ -123,7 +124,7 @@ def test_who_was_left_out_is_said(tmp_path):
 
 def test_the_verdict_says_what_is_skewed_beside_chance():
     one = skew_items("clip", SKEWED)
-    question = Question(GRID, GRID, 6)
+    question = RankingTask(GRID, GRID, 6)
     values = one.values(question)
     chance = one.values(question, "max_skew_chance")
     count = sum(p <= 0.05 for p in one.values(question, "p_holm").values())
@@ -201,7 +202,7 @@ def reader(browser: Browser, tmp_path: Path) -> Iterator[Reader]:
     assert [url for url in browser.requests if not url.startswith(("file:", "data:"))] == []
 
 
-def by_excess(answers: tuple[SkewItems, ...], question: Question) -> list[str]:
+def by_excess(answers: tuple[SkewItems, ...], question: RankingTask) -> list[str]:
     found = [one.values(question, "max_skew_excess") for one in answers]
     value = {name: max(float(f"{own[name]:.4g}") for own in found) for name in found[0]}
     return [*sorted(value, key=lambda name: (-value[name], name)), "poet"]
@@ -210,7 +211,7 @@ def by_excess(answers: tuple[SkewItems, ...], question: Question) -> list[str]:
 @pytest.mark.slow
 def test_a_reader_filters_and_sorts(reader: Reader) -> None:
     clip, _ = reader.answers
-    first = Question(GRID, GRID, 6)
+    first = RankingTask(GRID, GRID, 6)
     assert reader.names == by_excess(reader.answers, first)
     assert reader.status == "1–8 of 8"
     assert reader.seen("#overview-title") == ["race_gender: 6 labels, K = 6"]
@@ -218,9 +219,9 @@ def test_a_reader_filters_and_sorts(reader: Reader) -> None:
     assert len(reader.seen(".subject:first-child .labels")) == 2, "side by side"
     reader.chooses("model", "0")
     assert reader.names == by_excess((clip,), first)
-    place = str(clip.questions.index(Question(GRID, "gender", 2)))
+    place = str(clip.questions.index(RankingTask(GRID, "gender", 2)))
     reader.chooses("question", place)
-    assert reader.names == by_excess((clip,), Question(GRID, "gender", 2))
+    assert reader.names == by_excess((clip,), RankingTask(GRID, "gender", 2))
     assert reader.seen(".subject:first-child .labels .name") == list(GENDERS)
     reader.chooses("sort", "name")
     assert reader.names == sorted(OCCUPATIONS)
@@ -237,7 +238,7 @@ def test_a_reader_filters_and_sorts(reader: Reader) -> None:
 def test_a_reader_sees_pictures_counts_and_who_was_left_out(reader: Reader) -> None:
     clip, _ = reader.answers
     assert "<b>clerk</b>" in reader.names, "a subject is text"
-    (row,) = [r for r in clip.rows(Question(GRID, GRID, 6))
+    (row,) = [r for r in clip.rows(RankingTask(GRID, GRID, 6))
               if clip.texts("subject")[r] == reader.names[0]]  # fmt: skip
     top = json.loads(clip.items.columns["top"][row])
     captions = reader.seen(".subject:first-child .models > div:first-child figcaption")
@@ -246,7 +247,7 @@ def test_a_reader_sees_pictures_counts_and_who_was_left_out(reader: Reader) -> N
     said = reader.seen(".subject:first-child .models > div:first-child .value")
     assert said == [f"{count} (1.0)" for count in counts]
     assert reader.seen(".subject .said")[-1].startswith("Left out: one image")
-    value = clip.values(Question(GRID, GRID, 6))[reader.names[0]]
+    value = clip.values(RankingTask(GRID, GRID, 6))[reader.names[0]]
     assert f"MaxSkew {value:.2f}" in reader.seen(".subject .said")[0]
     assert not math.isnan(value)
     reader.browser.view(390, 844, dark=True, phone=True)

@@ -15,7 +15,7 @@ from cfaug.core.rng import generator
 from cfaug.data.index import open_index
 from cfaug.report.items import RANKINGS, Items, items_file, read_items, write_items
 from cfaug.social.skew import Skew
-from cfaug.social.skew_items import Question, SkewItems
+from cfaug.social.skew_items import RankingTask, SkewItems
 from cfaug.social.skew_page import compare_with_first
 from cfaug.social.skew_rankings import SkewRankings, compare_over_sets, read_rankings
 from cfaug.social.skew_tests import draw_sets
@@ -23,9 +23,9 @@ from tests.grid_sets import grid_set, lay_grid_sets
 
 SUBJECTS = ("doctor", "nurse", "pilot", "cook", "poet")
 QUESTIONS = (
-    Question("race_gender", "race_gender", 6),
-    Question("race_gender", "gender", 4),
-    Question("race_gender", "gender|race=White", 4),
+    RankingTask("race_gender", "race_gender", 6),
+    RankingTask("race_gender", "gender", 4),
+    RankingTask("race_gender", "gender|race=White", 4),
 )
 RESAMPLES = 40
 

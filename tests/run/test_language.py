@@ -7,8 +7,8 @@ import json
 import pytest
 import torch
 
+from cfaug.editing.causal_lm import CausalLM
 from cfaug.editing.edit_format import EditFormat
-from cfaug.editing.models import CausalLM
 from cfaug.models.lora import WEIGHTS
 from cfaug.train.settings import OptimSettings, TrainerSettings
 from tests import children

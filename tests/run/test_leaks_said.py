@@ -13,8 +13,8 @@ import pytest
 from cfaug.core.protocols import DualEncoder
 from cfaug.core.types import Evaluation, Outcome
 from cfaug.data.mixture.leakage import Leaks
-from cfaug.run.evaluate_checkpoint import Asking, Memory, ask
-from cfaug.run.evaluate_checkpoint import Tested as Checkpoint
+from cfaug.run.evaluate_checkpoint import EvaluationOptions, Memory, ask
+from cfaug.run.evaluate_checkpoint import EvaluationTarget as Checkpoint
 
 
 @dataclass
@@ -44,7 +44,7 @@ def asked(tmp_path, capsys):
     one = Checkpoint(tmp_path, "real", 1, model, None, "x")  # type: ignore[arg-type]
 
     def run(*benchmarks: Known) -> str:
-        ask(one, benchmarks, Asking("cpu", Memory(tmp_path, 0)))
+        ask(one, benchmarks, EvaluationOptions("cpu", Memory(tmp_path, 0)))
         return capsys.readouterr().err
 
     return run

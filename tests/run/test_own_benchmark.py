@@ -14,7 +14,7 @@ from cfaug.data.mixture.settings import DataSettings
 from cfaug.models.specs import HFClip
 from cfaug.report.items import RANKINGS, read_items
 from cfaug.run import evaluate_checkpoint
-from cfaug.run.evaluate_checkpoint import Asking, ask, memory
+from cfaug.run.evaluate_checkpoint import EvaluationOptions, ask, memory
 from tests.run.conftest import SCENES
 
 ITEMS = {"item": ["a"], "cluster": ["a"]}
@@ -46,9 +46,11 @@ class Own:
 )
 def test_what_is_no_evaluation_of_the_benchmark_is_refused(tmp_path, found, said):
     data = DataSettings(None, None)
-    one = evaluate_checkpoint.Tested(tmp_path / "run", "a", 0, HFClip("zoo:clip-0"), data, "x")
+    one = evaluate_checkpoint.EvaluationTarget(
+        tmp_path / "run", "a", 0, HFClip("zoo:clip-0"), data, "x"
+    )
     with pytest.raises(UserError) as caught:
-        ask(one, [Own(found)], Asking("cpu", memory(tmp_path / "cache", 0)))
+        ask(one, [Own(found)], EvaluationOptions("cpu", memory(tmp_path / "cache", 0)))
     assert said in str(caught.value)
     assert not (tmp_path / "run").exists()
 
@@ -62,10 +64,12 @@ class Ranks(Own):
 
 def test_rankings_are_kept_beside_the_items_and_written_again_where_they_are_missing(tmp_path):
     data = DataSettings(None, None)
-    one = evaluate_checkpoint.Tested(tmp_path / "run", "a", 0, HFClip("zoo:clip-0"), data, "x")
+    one = evaluate_checkpoint.EvaluationTarget(
+        tmp_path / "run", "a", 0, HFClip("zoo:clip-0"), data, "x"
+    )
     ranked = {"item": ["i", "j"], "cluster": ["s", "s"], "place": [0, 1]}
     found = Evaluation([Outcome("own", "m", 1.0, 1)], ITEMS, ranked)
-    how = Asking("cpu", memory(tmp_path / "cache", 0))
+    how = EvaluationOptions("cpu", memory(tmp_path / "cache", 0))
     assert ask(one, [Own(found)], how)
     file = tmp_path / "run" / "rankings" / "own.parquet"
     kept, results = file.read_bytes(), (tmp_path / "run" / "results.jsonl").read_bytes()

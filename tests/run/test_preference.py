@@ -13,8 +13,8 @@ from cfaug.annotation.assignment import Assignment
 from cfaug.annotation.attention import split_checks
 from cfaug.core.errors import UserError
 from cfaug.report.arm_results import MissingError, Runs
-from cfaug.run.annotate import Export, Read
-from cfaug.run.annotation_source import Source
+from cfaug.run.annotate import Export, ReadAnswers
+from cfaug.run.annotation_source import AnnotationSource
 from cfaug.run.build import build
 from cfaug.run.simulate_annotators import Simulate
 from tests.annotation.making import ROOT, WHY, write_answers
@@ -34,7 +34,7 @@ def root(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def source(root) -> Source:
+def source(root) -> AnnotationSource:
     from cfaug.data.index import open_index
 
     def no_oracle() -> Path:
@@ -43,11 +43,11 @@ def source(root) -> Source:
     def open_other(name: str):
         return open_index(Path(name), root / "cache")
 
-    return Source("xmai", open_other(str(root / "xmai")), no_oracle, open_other)
+    return AnnotationSource("xmai", open_other(str(root / "xmai")), no_oracle, open_other)
 
 
-def read(question, answers: list[str], out: Path) -> Read:
-    return Read(str(out), question, WHY, answers, [], None, 0.8, {})
+def read(question, answers: list[str], out: Path) -> ReadAnswers:
+    return ReadAnswers(str(out), question, WHY, answers, [], None, 0.8, {})
 
 
 def test_simulated_annotators_prefer_what_is_true_and_the_table_prints_it(root, source, capsys):

@@ -6,7 +6,7 @@ import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.data.mixture.settings import DataSettings
-from cfaug.run.evaluation_data import Opener
+from cfaug.run.evaluation_data import DataOpener
 from cfaug.run.sources import open_questions
 from cfaug.shapescapes.question_parts import make_questions
 from cfaug.shapescapes.settings import WorldSettings
@@ -26,7 +26,7 @@ def test_a_part_takes_the_seed_of_the_data_and_the_style_of_its_name():
 
 def test_runs_of_one_world_share_its_questions_and_a_file_needs_no_world(tmp_path):
     main([f"out={tmp_path / 'set'}", "pairs=1", "image_size=16"])
-    opener = Opener(tmp_path, tmp_path)
+    opener = DataOpener(tmp_path, tmp_path)
     seven, eight = (DataSettings(None, None, seed=seed, world=WORLD) for seed in (7, 8))
     name, file = "shapescapes_vqa:test", str(tmp_path / "set" / "questions.jsonl")
     assert opener.questions(name, seven) is opener.questions(name, seven)

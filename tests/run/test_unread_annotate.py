@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from cfaug.core.errors import UserError
-from cfaug.run.annotation_source import Source
+from cfaug.run.annotation_source import AnnotationSource
 from cfaug.run.arguments import flatten
 from cfaug.run.build import build
 from tests.run.evaluated_sources import Sources
@@ -86,7 +86,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Sources:
     return Sources(tmp_path_factory.mktemp("sources"))
 
 
-def lay_answers(source: Source) -> None:
+def lay_answers(source: AnnotationSource) -> None:
     """Write answers, known answers and the oracle's for the pairs of a source."""
     members = [source.index.key(row).rpartition("_")[::2] for row in range(len(source.index))]
     labels = ("original", "counterfactual")
@@ -106,7 +106,7 @@ def lay_answers(source: Source) -> None:
     write("oracle.jsonl", ("1",), 3, len(members))
 
 
-def written(node: Mapping[str, Any], source: Source, folder: Path) -> dict[str, bytes]:
+def written(node: Mapping[str, Any], source: AnnotationSource, folder: Path) -> dict[str, bytes]:
     """Return what a step writes."""
     folder.mkdir()
     suffix = Path(node["out"]).suffix
@@ -114,7 +114,7 @@ def written(node: Mapping[str, Any], source: Source, folder: Path) -> dict[str, 
     return {str(f.relative_to(folder)): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
 
 
-def refusal(node: Mapping[str, Any], source: Source, folder: Path) -> str | None:
+def refusal(node: Mapping[str, Any], source: AnnotationSource, folder: Path) -> str | None:
     """Return why a step with a changed setting is refused; ``None`` if it is not."""
     try:
         written(node, source, folder)
@@ -148,7 +148,7 @@ def test_every_setting_of_a_step_changes_what_is_written_or_is_refused(
     config = compose(*words)
     place = step.source if step.source == PAIRS else sources[step.source]
     index = sources.context.open(place)
-    source = Source("asked", index, lambda: Path("oracle.jsonl"), sources.context.open)
+    source = AnnotationSource("asked", index, lambda: Path("oracle.jsonl"), sources.context.open)
     lay_answers(source)
     before, dead = written(config["annotate"], source, tmp_path / "before"), []
     for number, (key, value) in enumerate(flatten({"annotate": config["annotate"]}).items()):

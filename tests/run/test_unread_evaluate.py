@@ -21,7 +21,7 @@ from cfaug.run.build import build
 from cfaug.run.checkpoints import refuse_contradictions
 from cfaug.run.compose import compose_jobs
 from cfaug.run.evaluate_settings import EvaluateSettings
-from cfaug.run.tested import About
+from cfaug.run.tested import CheckpointFacts
 from cfaug.run.unread import find_unread_words, refuse_unread_by_runs
 from tests.run.evaluated_sources import CASES, Case, Sources
 from tests.test_conf import CONF
@@ -299,8 +299,8 @@ def test_what_is_read_is_accepted(words):
 
 def test_a_setting_that_none_of_the_finished_runs_reads_is_refused():
     """N13 and N32 for runs, whose models and data are known once they are found."""
-    clip = About((DualEncoder, Matcher), True, True, "captions")
-    vlm = About((Answerer,), True, True, "questions")
+    clip = CheckpointFacts((DualEncoder, Matcher), True, True, "captions")
+    vlm = CheckpointFacts((Answerer,), True, True, "questions")
     words = ["name=x", "benchmark=pairs", "benchmark.question=vqascore"]
     node = compose(*words)["benchmark"]
     with pytest.raises(UserError, match=r"question is read with a model that provides Answerer"):

@@ -21,7 +21,7 @@ from cfaug.core.files import check_link, check_links
 from cfaug.core.weights import resolve, zoo_shelf
 from cfaug.data.index import open_index
 from cfaug.data.sources.question_sets import read_questions
-from cfaug.editing.models import CausalLM
+from cfaug.editing.causal_lm import CausalLM
 from cfaug.report.records import read_config
 from tests.data.making import noise_image, write_tar
 from tests.data.question_files import own_record, write_own

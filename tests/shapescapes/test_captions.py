@@ -14,8 +14,8 @@ from cfaug.shapescapes.vocabulary import (
     FRAMES,
     PLACES,
     SUBJECTS,
+    CaptionWording,
     Factors,
-    Wording,
     caption,
 )
 
@@ -28,10 +28,10 @@ def example(text, key="k", label=None):
 
 @given(FACTORS, st.integers(0, len(FRAMES) - 1), st.booleans(), st.booleans())
 def test_what_is_left_is_what_the_world_says_with_fewer_words(factors, frame, colour, background):
-    full = caption(factors, Wording(frame))
+    full = caption(factors, CaptionWording(frame))
     shares = LeaveOut(float(not colour), float(not background))
     left = shorten_caption(example(full), shares, 0)
-    assert left.text == caption(factors, Wording(frame, colour, background))
+    assert left.text == caption(factors, CaptionWording(frame, colour, background))
 
 
 def test_shares_are_kept_by_key_and_greater_ones_include_smaller_ones():

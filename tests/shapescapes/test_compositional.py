@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cfaug.shapescapes.compositional.edits import CLAIMS, EDITS, Law, draw_picture
+from cfaug.shapescapes.compositional.edits import CLAIMS, EDITS, PictureDistribution, draw_picture
 from cfaug.shapescapes.compositional.parts import BIASED, PARTS, TEST, TRAINING
 from cfaug.shapescapes.compositional.pictures import words_of_pictures
 from cfaug.shapescapes.parts import make_part, part_size
@@ -181,6 +181,6 @@ def test_the_order_of_drawing_changes_nothing(parts):
 
 def test_a_world_of_two_colours_is_drawn_all_the_same():
     few = WorldSettings(seed=0, colours=("red", "blue"), shortcut="colour")
-    law = Law(World(few), 1.0)
+    law = PictureDistribution(World(few), 1.0)
     picture = draw_picture(np.random.default_rng(0), law, 2)
     assert {thing.colour for thing in picture.things} == {"red", "blue"}

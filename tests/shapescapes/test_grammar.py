@@ -12,19 +12,19 @@ from cfaug.shapescapes.vocabulary import (
     FRAMES,
     PLACES,
     WEATHER,
+    CaptionWording,
     Factors,
-    Wording,
     caption,
     words,
     words_of_domains,
 )
 
 factors = st.builds(Factors, **{name: st.sampled_from(some) for name, some in FACTORS.items()})
-wordings = st.builds(Wording, st.integers(0, len(FRAMES) - 1), st.booleans(), st.booleans())
+wordings = st.builds(CaptionWording, st.integers(0, len(FRAMES) - 1), st.booleans(), st.booleans())
 
 
 @given(factors, wordings)
-def test_what_is_said_is_read_back(shown: Factors, wording: Wording) -> None:
+def test_what_is_said_is_read_back(shown: Factors, wording: CaptionWording) -> None:
     said = parse(f" {caption(shown, wording).capitalize()}. ")
     assert said is not None
     assert said.agrees(shown)

@@ -20,8 +20,8 @@ from cfaug.shapescapes.vocabulary import (
     FRAMES,
     PLACES,
     SUBJECTS,
+    CaptionWording,
     Factors,
-    Wording,
     caption,
     words,
 )
@@ -48,10 +48,12 @@ def test_the_protocols_are_kept_and_every_word_has_its_tag():
 @pytest.mark.parametrize("place", PLACES)
 def test_a_noun_edit_swaps_the_subject_and_nothing_else(frame, place):
     factors = Factors("house", "orange", place)
-    text = caption(factors, Wording(frame))
+    text = caption(factors, CaptionWording(frame))
     found = editor(kind="subject", edits=len(SUBJECTS) - 1).edit([Example("k", "g", (text,))])[0]
     expected = {
-        caption(Factors(s, "orange", place), Wording(frame)) for s in SUBJECTS if s != "house"
+        caption(Factors(s, "orange", place), CaptionWording(frame))
+        for s in SUBJECTS
+        if s != "house"
     }
     assert found.proposals[0].texts[0] == text
     assert set(found.proposals[0].texts[1:]) == expected
@@ -60,11 +62,13 @@ def test_a_noun_edit_swaps_the_subject_and_nothing_else(frame, place):
 
 @pytest.mark.parametrize("colour", COLOURS)
 def test_a_colour_edit_repairs_the_article(colour):
-    text = caption(Factors("cat", colour, "snow"), Wording())
+    text = caption(Factors("cat", colour, "snow"), CaptionWording())
     options = {"part_of_speech": "adjective", "kind": "colour", "repair_article": True}
     found = editor(**options, edits=len(COLOURS) - 1).edit([Example("k", "g", (text,))])[0]
     assert set(found.proposals[0].texts[1:]) == {
-        caption(Factors("cat", other, "snow"), Wording()) for other in COLOURS if other != colour
+        caption(Factors("cat", other, "snow"), CaptionWording())
+        for other in COLOURS
+        if other != colour
     }
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cfaug.core.errors import UserError
-from cfaug.core.grids import GridMember, combinations, grid_edit, grid_key
+from cfaug.core.grids import GridMember, attribute_combinations, grid_edit, grid_key
 from cfaug.core.protocols import ImageEditor
 from cfaug.core.types import Draw, Example, ImageJob, Proposal
 from cfaug.shapescapes.oracle import redraw_edited
@@ -22,7 +22,7 @@ GRID = {"colour": ("red", "blue"), "background": ("beach", "snow", "grass")}
 
 def job(subject: str = "ball", seed: int = 7, attributes=GRID) -> ImageJob:
     key = grid_key("", "grid", subject)
-    every = combinations(attributes)
+    every = attribute_combinations(attributes)
     about = [GridMember(subject, "thing", "grid", "", f"a {subject}", one) for one in every]
     example = Example(key, subject, (f"a {subject}",), extra={"subject": subject})
     texts = tuple(f"a {one['colour']} {subject}" for one in every)
@@ -37,7 +37,7 @@ def test_members_are_one_scene_with_other_attributes() -> None:
     [drawn] = editor.edit([job()])
     first = Scene(Factors("ball", "red", "beach"), 7)
     assert len(drawn.images) == 6
-    for pixels, one in zip(drawn.images, combinations(GRID), strict=True):
+    for pixels, one in zip(drawn.images, attribute_combinations(GRID), strict=True):
         scene = replace(first, factors=Factors("ball", **one))
         rendered, mask = redraw_edited(first, scene, size=32, style=STYLES["clear"])
         assert np.array_equal(pixels, rendered.pixels)

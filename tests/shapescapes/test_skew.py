@@ -14,18 +14,18 @@ from cfaug.core.errors import UserError
 from cfaug.shapescapes.grammar import parse
 from cfaug.shapescapes.parts import make_part
 from cfaug.shapescapes.settings import SKEWED, WorldSettings
-from cfaug.shapescapes.vocabulary import SUBJECTS, Factors, Wording
+from cfaug.shapescapes.vocabulary import SUBJECTS, CaptionWording, Factors
 from cfaug.shapescapes.world import World
 
 COLOURS, BACKGROUNDS = ("red", "yellow", "blue", "purple"), ("beach", "grass", "snow")
-NEUTRAL = Wording(colour=False, background=False)
+NEUTRAL = CaptionWording(colour=False, background=False)
 PLAIN = WorldSettings(
     seed=5, shortcut="none", colours=COLOURS, backgrounds=BACKGROUNDS, real_scenes=60,
     image_size=8, drop_colour=0.7, drop_background=0.7,
 )  # fmt: skip
 
 
-def shown(world: World, wording: Wording, count: int = 1500) -> list[Factors]:
+def shown(world: World, wording: CaptionWording, count: int = 1500) -> list[Factors]:
     """What training scenes of one wording show, without drawing them."""
     drawn = (world.draw_biased(world.stream("real", i)) for i in range(count))
     return [world.plant(one, wording, "real", i) for i, one in enumerate(drawn)]
@@ -58,7 +58,7 @@ def test_other_subjects_other_captions_and_a_strength_of_0_change_nothing() -> N
     same = [a == b for a, b in zip(after, before, strict=True) if b.subject in others]
     assert all(same)
     assert not all(a == b for a, b in zip(after, before, strict=True))
-    for named in (Wording(colour=False), Wording(background=False), Wording()):
+    for named in (CaptionWording(colour=False), CaptionWording(background=False), CaptionWording()):
         assert shown(skewed, named) == before
 
 

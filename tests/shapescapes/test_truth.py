@@ -26,15 +26,15 @@ from cfaug.shapescapes.vocabulary import (
     FRAMES,
     PLACES,
     SUBJECTS,
+    CaptionWording,
     Factors,
-    Wording,
     caption,
 )
 
 SCENES = st.builds(
     Factors, *(st.sampled_from(tuple(some)) for some in (SUBJECTS, COLOURS, PLACES, DOMAINS))
 )
-WORDINGS = st.builds(Wording, st.integers(0, len(FRAMES) - 1), st.booleans(), st.booleans())
+WORDINGS = st.builds(CaptionWording, st.integers(0, len(FRAMES) - 1), st.booleans(), st.booleans())
 BALL = Factors("ball", "red", "grass")
 
 

@@ -14,12 +14,12 @@ from cfaug.editing.variations import EditGuard, VariationModel, VariationRequest
 from cfaug.shapescapes.grammar import FACTOR_OF, parse
 from cfaug.shapescapes.oracle import FACTORS
 from cfaug.shapescapes.variations import VALUES, WorldCheck, WorldVariations
-from cfaug.shapescapes.vocabulary import FRAMES, WEATHER, Factors, Wording, caption
+from cfaug.shapescapes.vocabulary import FRAMES, WEATHER, CaptionWording, Factors, caption
 from tests.editing.perturbing import edit_of, photo_of
 
 PROMPTS = {one.name: one for one in read_prompts("plain")}
 factors = st.builds(Factors, **{name: st.sampled_from(some) for name, some in FACTORS.items()})
-wordings = st.builds(Wording, st.integers(0, len(FRAMES) - 1), st.booleans(), st.booleans())
+wordings = st.builds(CaptionWording, st.integers(0, len(FRAMES) - 1), st.booleans(), st.booleans())
 
 
 def vary(text, name, count=99, seed=0):

@@ -28,7 +28,7 @@ from cfaug.report.spreadsheet import to_csv
 from cfaug.report.tables_page import write_tables_page
 from cfaug.run.build import build
 from cfaug.social.skew_chance import chance_skew
-from cfaug.social.skew_items import Question, SkewItems
+from cfaug.social.skew_items import RankingTask, SkewItems
 from cfaug.social.skew_rankings import compare_over_sets, read_rankings
 from cfaug.stats.significance import holm
 from tests.report.skew_example import GENDERS, OCCUPATIONS, RACES, skew_items
@@ -439,7 +439,7 @@ def test_models_are_compared_over_subjects_and_sets_where_rankings_are_kept(tmp_
                 assert last == ["–"] * 3
                 continue
             k = int(labels[1]) if metric == "max_skew" else read["clip"].choose(GRID, labels[0]).k
-            question = Question(GRID, labels[0], k)
+            question = RankingTask(GRID, labels[0], k)
             found = compare_over_sets(ranked["clip"], ranked["alip"], question, metric)
             assert last[:2] == [f"[{found.low:+.2f}, {found.high:+.2f}]", p_text(found.p)]
             compared += 1

@@ -13,7 +13,7 @@ from scipy import stats
 
 from cfaug.report.published import PACKAGE
 from cfaug.stats.effects import wilson_interval
-from cfaug.stats.significance import Summary, holm, welch
+from cfaug.stats.significance import SeedSummary, holm, welch
 
 PAPER = PACKAGE / "coco_cf" / "published"
 SEEDS = 25
@@ -40,7 +40,7 @@ def cells(number):
     table = read(number)
     real = next(row for row in table["rows"] if row["model"] == "MS-COCO")
     return {
-        (row["cf_percent"], column): (Summary(*ours, SEEDS), Summary(*theirs, SEEDS))
+        (row["cf_percent"], column): (SeedSummary(*ours, SEEDS), SeedSummary(*theirs, SEEDS))
         for row in table["rows"]
         if row["cf_percent"]
         for column, ours, theirs in zip(
@@ -111,8 +111,8 @@ def test_the_papers_means(number, means):
 
 def test_xmais_human_quality():
     """4.12 (0.37) against 4.07 (0.33): not rejected with 50 items an arm, nor with 250 ratings."""
-    few = Summary(4.12, 0.37, 50), Summary(4.07, 0.33, 50)
-    many = Summary(4.12, 0.37, 250), Summary(4.07, 0.33, 250)
+    few = SeedSummary(4.12, 0.37, 50), SeedSummary(4.07, 0.33, 50)
+    many = SeedSummary(4.12, 0.37, 250), SeedSummary(4.07, 0.33, 250)
     assert round(welch(*few, "two-sided"), 3) == 0.477
     assert round(welch(*many, "two-sided"), 3) == 0.111
 

@@ -17,7 +17,7 @@ from cfaug.stats.classification import (
     zero_shot_scores,
 )
 from cfaug.stats.pairs import pair_similarities, winoground
-from cfaug.stats.ranking import Candidates, Standing, as_array, first_equal, standing
+from cfaug.stats.ranking import Candidates, QueryRanks, as_array, first_equal, standing
 from cfaug.stats.retrieval import hits_at as recall_hits
 from cfaug.stats.retrieval import standings, text_standing
 from tests.properties import examples
@@ -343,7 +343,7 @@ def test_rows_whose_hashes_collide_are_told_apart(monkeypatch):
 @settings(max_examples=examples(40))
 @given(above=st.integers(0, 4), tied=st.integers(0, 3), best=st.integers(1, 3))
 def test_reciprocal_ranks_are_those_of_every_order_of_the_tied(above, tied, best):
-    one = Standing(*(np.array([count]) for count in (above, tied, best)))
+    one = QueryRanks(*(np.array([count]) for count in (above, tied, best)))
     orders = set(permutations([0] * tied + [1] * best))
     every = [1 / (above + order.index(1) + 1) for order in orders]
     assert one.reciprocal_ranks()[0] == pytest.approx(sum(every) / len(every))

@@ -19,7 +19,7 @@ from cfaug.stats.effects import (
     t_interval,
 )
 from cfaug.stats.significance import (
-    Summary,
+    SeedSummary,
     equivalence,
     holm,
     paired_t,
@@ -117,10 +117,10 @@ def test_holm_leaves_out_what_was_not_tested():
 
 
 def test_no_spread_has_a_stated_answer():
-    flat, higher = Summary(0.5, 0.0, 5), Summary(0.6, 0.0, 5)
+    flat, higher = SeedSummary(0.5, 0.0, 5), SeedSummary(0.6, 0.0, 5)
     assert welch(flat, flat) == 1.0
     assert math.isnan(welch(higher, flat)), "no spread, no yardstick"
-    assert 0 < welch(higher, Summary(0.5, 0.01, 5)) < 1e-4, "one arm's spread is enough"
+    assert 0 < welch(higher, SeedSummary(0.5, 0.01, 5)) < 1e-4, "one arm's spread is enough"
     assert paired_t([0.0] * 5) == wilcoxon([0.0] * 5) == sign_flip([0.0] * 5) == 1.0
     steady = np.array([0.3, 0.4, 0.5]) - np.array([0.2, 0.3, 0.4])
     assert np.ptp(steady) > 0, "equal but for the last bit"
@@ -136,7 +136,7 @@ def test_no_spread_has_a_stated_answer():
 def test_one_value_is_not_a_test():
     one = summarise([0.4])
     assert math.isnan(one.sd)
-    assert math.isnan(welch(one, Summary(0.3, 0.1, 5)))
+    assert math.isnan(welch(one, SeedSummary(0.3, 0.1, 5)))
     assert math.isnan(paired_t([0.1]))
     assert all(math.isnan(x) for x in (*bootstrap_interval([1.0]), *t_interval([1.0])))
     assert math.isnan(cohen_d_z([1.0]))
@@ -217,14 +217,14 @@ def test_equivalence_equals_two_shifted_welch_tests_and_its_interval_decides(a, 
 
 def test_equivalence_of_the_published_ratings_and_what_cannot_be_tested():
     """XMAI, section 5.1: 4.12 (.37) and 4.07 (.33), 50 captions each; 50 as 250 ratings too."""
-    original, changed = Summary(4.12, 0.37, 50), Summary(4.07, 0.33, 50)
+    original, changed = SeedSummary(4.12, 0.37, 50), SeedSummary(4.07, 0.33, 50)
     found = equivalence(original, changed, 0.25)
     assert (round(found.t, 3), round(found.p_different, 3)) == (0.713, 0.477)
     assert (round(found.low, 2), round(found.high, 2)) == (-0.07, 0.17)
     assert found.p < 0.05 < equivalence(original, changed, 0.15).p
-    ratings = equivalence(Summary(4.12, 0.37, 250), Summary(4.07, 0.33, 250), 0.25)
+    ratings = equivalence(SeedSummary(4.12, 0.37, 250), SeedSummary(4.07, 0.33, 250), 0.25)
     assert ratings.p_different == pytest.approx(0.111, abs=0.0005)
-    for one in (Summary(4.0, math.nan, 1), Summary(4.0, 0.0, 9)):
+    for one in (SeedSummary(4.0, math.nan, 1), SeedSummary(4.0, 0.0, 9)):
         assert math.isnan(equivalence(one, one, 0.2).p)
     for margin, alpha in ((0.0, 0.05), (-1.0, 0.05), (math.inf, 0.05), (0.2, 0.5)):
         with pytest.raises(ValueError, match="should be above 0"):

@@ -13,7 +13,7 @@ from huggingface_hub import ModelCard
 from jinja2 import meta
 
 from cfaug.core import cards
-from cfaug.report.forgetting import Change
+from cfaug.report.forgetting import MetricChange
 from cfaug.report.results import Result, append_results
 from cfaug.train.card import KINDS, model_card, write_card
 
@@ -146,7 +146,7 @@ def test_the_same_command_gives_the_same_card_at_another_time(tmp_path):
 
 def test_results_are_a_table_and_the_hubs_model_index(tmp_path):
     folder = write_run(tmp_path, data="hf://datasets/org/set/a.tar")
-    before = Change("an|arm", 7, "coco", "acc1", 0.25, 0.5, 1000)
+    before = MetricChange("an|arm", 7, "coco", "acc1", 0.25, 0.5, 1000)
     append_results(folder / "results.jsonl", [result(), result(metric="acc5", value=0.75)])
     write_card(folder, [before], 0.02)
     text = card_of(folder).read_text()

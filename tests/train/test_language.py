@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from cfaug.core.errors import UserError
+from cfaug.editing.causal_lm import CausalLM
 from cfaug.editing.edit_format import EditFormat
-from cfaug.editing.models import CausalLM
 from cfaug.models import lora as adapters
 from cfaug.train.edit_data import EditData
 from cfaug.train.language_task import LanguageTask

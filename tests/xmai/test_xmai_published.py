@@ -6,7 +6,7 @@ import pytest
 
 from cfaug.report.published import PACKAGE, published
 from cfaug.stats.item_tests import mcnemar
-from cfaug.stats.significance import Summary, welch
+from cfaug.stats.significance import SeedSummary, welch
 
 TABLES = {f"xmai_{n}": f"XMAI, Table {n}:" for n in range(1, 7)}
 NAMES = {**TABLES, "xmai_figure_7": "XMAI, Figure 7:", "xmai_preference": "XMAI, section 5.1:"}
@@ -69,5 +69,5 @@ def test_people_preferred_xmai_and_the_welch_test_did_not_tell_quality_apart():
     first, second, neither, examples = found["rows"][0]["values"]
     assert first + second + neither == examples
     assert mcnemar(first, second) == pytest.approx(1.1e-4, abs=0.05e-4)
-    original, changed = (Summary(*found["quality"][name]) for name in ("Original", "XMAI"))
+    original, changed = (SeedSummary(*found["quality"][name]) for name in ("Original", "XMAI"))
     assert welch(original, changed, "two-sided") == pytest.approx(0.477, abs=0.0005)

@@ -33,7 +33,7 @@ DIGITS = 2
 
 
 @dataclass(frozen=True)
-class Asked:
+class PromptAnswers:
     """The answers of one model to questions asked with one prompt.
 
     Attributes:
@@ -86,7 +86,7 @@ class QuestionTable(PaperTable):
         """{printed name of the prompt: benchmark, or the end of its name}."""
         return PROMPTS if self.prompts is None else self.prompts
 
-    def read(self, runs: Runs) -> list[Asked]:
+    def read(self, runs: Runs) -> list[PromptAnswers]:
         """Return every model with each of its prompts, models in order.
 
         Raises:
@@ -101,13 +101,13 @@ class QuestionTable(PaperTable):
         there = {name for own in by_prompt.values() for name in own}
         order = [name for name in self.models if name in there] if self.models else sorted(there)
         return [
-            Asked(model, prompt, [one for _, one in own[model]])
+            PromptAnswers(model, prompt, [one for _, one in own[model]])
             for model in order
             for prompt, own in by_prompt.items()
             if model in own
         ]
 
-    def named_categories(self, asked: Sequence[Asked]) -> dict[str, str]:
+    def named_categories(self, asked: Sequence[PromptAnswers]) -> dict[str, str]:
         """Return {printed name: category} of the questions with answers."""
         there = dict.fromkeys(
             name for one in asked for own in one.checkpoints for name in own.categories
@@ -116,10 +116,10 @@ class QuestionTable(PaperTable):
         return known | {name: name for name in there if name not in known.values()}
 
 
-def in_every_way(asked: Sequence[Asked]) -> list[Asked]:
+def in_every_way(asked: Sequence[PromptAnswers]) -> list[PromptAnswers]:
     """Return the models and prompts, each followed by its answers without image or question."""
     return [
-        Asked(one.model, one.prompt, one.checkpoints, way)
+        PromptAnswers(one.model, one.prompt, one.checkpoints, way)
         for one in asked
         for way in WAYS
         if way == SEEN

@@ -9,7 +9,7 @@ from cfaug.cfmm.question_items import ACCURACIES, SEEN
 from cfaug.cfmm.tables.answers import (
     DIGITS,
     HEADERS,
-    Asked,
+    PromptAnswers,
     QuestionTable,
     in_every_way,
     percent_entry,
@@ -59,7 +59,7 @@ class CategoryTable(QuestionTable):
             rows.append((about, cells))
         return _part(self.paper, found["categories"], rows, (), (found["note"],), ours=False)
 
-    def _ours(self, asked: Sequence[Asked]) -> Part:
+    def _ours(self, asked: Sequence[PromptAnswers]) -> Part:
         categories, every = self.named_categories(asked), in_every_way(asked)
         rows: list[Row] = [(one.labels, _cells(one, categories)) for one in every]
         beside = [place for place, one in enumerate(every) if one.way != SEEN]
@@ -83,7 +83,7 @@ def _part(
     )  # fmt: skip
 
 
-def _cells(one: Asked, categories: Mapping[str, str]) -> tuple[Entry, ...]:
+def _cells(one: PromptAnswers, categories: Mapping[str, str]) -> tuple[Entry, ...]:
     found = {
         name: [own.by_category(one.metric(name)) for own in one.checkpoints] for name in ACCURACIES
     }

@@ -19,7 +19,7 @@ from cfaug.cfmm.question_tests import (
 from cfaug.cfmm.tables.answers import (
     DIGITS,
     HEADERS,
-    Asked,
+    PromptAnswers,
     QuestionTable,
     in_every_way,
     percent_entry,
@@ -31,7 +31,7 @@ from cfaug.report.document import Document, Entry, Part, rules_of
 from cfaug.report.numbers import DASH, p_text, points
 from cfaug.report.published import published
 from cfaug.report.ranked import Row, mark_best_two
-from cfaug.stats.significance import Summary
+from cfaug.stats.significance import SeedSummary
 
 TOTALS_NOTE = (
     "Sums of the categories' percentages, up to 100 per category: a small category counts as much "
@@ -85,7 +85,7 @@ class TotalTable(QuestionTable):
         ours = (one for one in parts if one is not None)
         return self.document(*theirs, *ours, notes=(*refused, *_left_out(asked)))
 
-    def _pairs(self, asked: Sequence[Asked]) -> list[tuple[Asked, Asked]]:
+    def _pairs(self, asked: Sequence[PromptAnswers]) -> list[tuple[PromptAnswers, PromptAnswers]]:
         """Return pairs of models with the same prompt, and of a model's prompts with 0-shot."""
         return [
             (two, one) if one.model == two.model else (one, two)
@@ -102,7 +102,7 @@ class TotalTable(QuestionTable):
         ]  # fmt: skip
         return _totals_part(self.paper, rows, (), found["note"], ours=False)
 
-    def _ours(self, asked: Sequence[Asked]) -> Part:
+    def _ours(self, asked: Sequence[PromptAnswers]) -> Part:
         every = in_every_way(asked)
         rows: list[Row] = [(one.labels, tuple(_total(one, name) for name in ACCURACIES))
                            for one in every]  # fmt: skip
@@ -120,13 +120,13 @@ def _totals_part(
     )  # fmt: skip
 
 
-def _total(one: Asked, name: str) -> Entry:
+def _total(one: PromptAnswers, name: str) -> Entry:
     metric = one.metric(name)
     n = sum(map(len, one.checkpoints[0].by_category(metric).values()))
     return percent_entry([own.total(metric) for own in one.checkpoints], n, factor=1.0)
 
 
-def _drops_part(asked: Sequence[Asked]) -> Part | None:
+def _drops_part(asked: Sequence[PromptAnswers]) -> Part | None:
     found = compare_kinds([one.checkpoints for one in asked])
     rows = tuple(
         (one.labels, _drop_cells(one, drop))
@@ -141,7 +141,7 @@ def _drops_part(asked: Sequence[Asked]) -> Part | None:
     )  # fmt: skip
 
 
-def _drop_cells(one: Asked, drop: CounterfactualDrop) -> tuple[Entry, ...]:
+def _drop_cells(one: PromptAnswers, drop: CounterfactualDrop) -> tuple[Entry, ...]:
     measured = [own.images.measure() for own in one.checkpoints]
     mean, n = drop.test.mean, drop.images
     return (
@@ -161,7 +161,7 @@ def _interval(low: float, high: float) -> str:
     return "" if math.isnan(low) else f"[{points(low)}, {points(high)}]"
 
 
-def _phi(found: Summary | None, low: float, high: float) -> Entry:
+def _phi(found: SeedSummary | None, low: float, high: float) -> Entry:
     if found is None:
         return Entry(DASH)
     return Entry(
@@ -197,7 +197,7 @@ def _pair_cells(one: ModelComparison) -> list[Entry]:
     return cells
 
 
-def _left_out(asked: Sequence[Asked]) -> list[str]:
+def _left_out(asked: Sequence[PromptAnswers]) -> list[str]:
     """Return a sentence for each model with questions that were left out."""
     found = []
     for one in asked:

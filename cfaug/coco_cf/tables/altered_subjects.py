@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from cfaug.annotation.findings import Findings
-from cfaug.annotation.sections import Section
+from cfaug.annotation.sections import ReportSection
 from cfaug.core.caption_difference import altered_subjects
 from cfaug.core.errors import UserError
 from cfaug.core.validation import Positive, check_fields
@@ -26,7 +26,7 @@ PAPERS_HUMAN = " (in the paper 1,864 of 4,117, which is 45.28 %)"
 
 
 @dataclass(frozen=True)
-class Rate:
+class ErrorRate:
     """The number of errors among some images."""
 
     images: int
@@ -56,8 +56,8 @@ class Subjects:
     kinds: int
     most: int
     altered: tuple[tuple[str, str, int], ...]
-    human: Rate
-    hyponymy: tuple[Rate, Rate] | None
+    human: ErrorRate
+    hyponymy: tuple[ErrorRate, ErrorRate] | None
 
     @classmethod
     def read(cls, found: Mapping[str, Any]) -> Subjects:
@@ -87,8 +87,8 @@ class Subjects:
         )
 
 
-def _rate(found: Mapping[str, Any]) -> Rate:
-    return Rate(int(found["images"]), int(found["errors"]))
+def _rate(found: Mapping[str, Any]) -> ErrorRate:
+    return ErrorRate(int(found["images"]), int(found["errors"]))
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class AlteredSubjects:
         """Return whether all images belong to pairs."""
         return all(len(item.texts) == 2 for item in findings.items)
 
-    def analyse(self, findings: Findings, simulated: bool) -> Section:
+    def analyse(self, findings: Findings, simulated: bool) -> ReportSection:
         """Return the subjects of the errors as a section of the report.
 
         Args:
@@ -133,7 +133,7 @@ class AlteredSubjects:
         notes = found.notes()
         if found.human.images and not simulated:
             notes = (notes[0], notes[1].removesuffix(".") + PAPERS_HUMAN + ".")
-        return Section(
+        return ReportSection(
             title="Altered subjects in errors",
             columns=("altered subjects", "errors"),
             rows=tuple((f"{a} → {b}", f"{n:,}") for a, b, n in found.altered),
@@ -167,8 +167,8 @@ def count_subjects(
     ordered = sorted(counts.items(), key=lambda found: (-found[1], found[0]))
     wrong = set(findings.rejected)
 
-    def rate(images: list[int]) -> Rate:
-        return Rate(len(images), len(wrong.intersection(images)))
+    def rate(images: list[int]) -> ErrorRate:
+        return ErrorRate(len(images), len(wrong.intersection(images)))
 
     hyponymy = None
     if related is not None:
@@ -186,7 +186,7 @@ def count_subjects(
     )
 
 
-def describe_hyponymy(kinds: Rate, others: Rate) -> str:
+def describe_hyponymy(kinds: ErrorRate, others: ErrorRate) -> str:
     """Return a sentence on the errors of altered subjects that are kinds of each other.
 
     If one is a kind of the other, both captions may fit an image (COCO-CFs, A.3.1).

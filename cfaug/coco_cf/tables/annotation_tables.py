@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from cfaug.annotation.record import FILE, Example, Record, read_record
+from cfaug.annotation.record import FILE, AnnotationRecord, ImageExample, read_record
 from cfaug.annotation.report import NOT_PEOPLE
 from cfaug.coco_cf.tables.altered_subjects import Subjects, describe_hyponymy
 from cfaug.core.read_with import ReadWith
 from cfaug.core.validation import check_fields
 from cfaug.report.arm_results import MissingError, Runs
-from cfaug.report.document import Document, Entry, Part, Picture
+from cfaug.report.document import Document, DocumentImage, Entry, Part
 from cfaug.report.numbers import DASH, percent
 from cfaug.report.published import published
 from cfaug.stats.effects import wilson_interval
@@ -107,7 +107,7 @@ class AnnotationTable:
             pictures=tuple(map(_picture, examples)),
         )
 
-    def _read(self, file: Path) -> tuple[Record | None, str]:
+    def _read(self, file: Path) -> tuple[AnnotationRecord | None, str]:
         """Return the record of the answers, or a sentence on what this table lacks."""
         if not file.exists():
             return None, f"{file}: no answers were read"
@@ -115,7 +115,7 @@ class AnnotationTable:
         missing = self._missing(record)
         return (None, f"{file}: {missing}") if missing else (record, "")
 
-    def _missing(self, record: Record) -> str:
+    def _missing(self, record: AnnotationRecord) -> str:
         if self.shows in ("categories", "examples") and not record.sampled:
             return "no errors were sorted into categories"
         if not set(record.categories) <= set(CATEGORIES):
@@ -127,13 +127,13 @@ class AnnotationTable:
         return ""
 
 
-def _shown(record: Record, table: AnnotationTable) -> tuple[Example, ...]:
+def _shown(record: AnnotationRecord, table: AnnotationTable) -> tuple[ImageExample, ...]:
     return record.examples[table.first : table.first + 3]
 
 
-def _picture(example: Example) -> Picture:
+def _picture(example: ImageExample) -> DocumentImage:
     about = "counterfactual" if example.member else "original"
-    return Picture(
+    return DocumentImage(
         f"{CATEGORIES[example.category]}. {example.texts[0]} / {example.texts[1]} "
         f"({example.key}; the {about} image was labelled: {example.said})",
         example.png,
@@ -156,7 +156,7 @@ def _paper_labels(table: AnnotationTable) -> tuple[Part, ...]:
     )  # fmt: skip
 
 
-def _our_labels(record: Record, table: AnnotationTable) -> tuple[Part, ...]:
+def _our_labels(record: AnnotationRecord, table: AnnotationTable) -> tuple[Part, ...]:
     rows = tuple(
         ((t.name,), tuple(_percent(t.share(name), 2, t.images) for name in OUTCOMES))
         for t in record.tallies
@@ -212,7 +212,7 @@ def _paper_categories(table: AnnotationTable) -> tuple[Part, ...]:
     )  # fmt: skip
 
 
-def _our_categories(record: Record, table: AnnotationTable) -> tuple[Part, ...]:
+def _our_categories(record: AnnotationRecord, table: AnnotationTable) -> tuple[Part, ...]:
     rows = []
     for name, count in sorted(record.categories.items(), key=lambda found: -found[1]):
         low, high = wilson_interval(count, record.sampled)
@@ -241,7 +241,7 @@ def _paper_examples(table: AnnotationTable) -> tuple[Part, ...]:
     )  # fmt: skip
 
 
-def _our_examples(record: Record, table: AnnotationTable) -> tuple[Part, ...]:
+def _our_examples(record: AnnotationRecord, table: AnnotationTable) -> tuple[Part, ...]:
     rows = tuple(((CATEGORIES[one.category], *one.texts), ()) for one in _shown(record, table))
     if not rows:
         return ()
@@ -260,7 +260,7 @@ def _paper_subjects(table: AnnotationTable) -> tuple[Part, ...]:
     )  # fmt: skip
 
 
-def _our_subjects(record: Record, table: AnnotationTable) -> tuple[Part, ...]:
+def _our_subjects(record: AnnotationRecord, table: AnnotationTable) -> tuple[Part, ...]:
     found = Subjects.read(record.extra)
     rows = tuple(
         ((f"{before} → {after}",), (Entry(f"{count:,}", numbers={"value": count}),))
@@ -278,7 +278,7 @@ _PAPERS: dict[str, Callable[[AnnotationTable], tuple[Part, ...]]] = {
     "examples": _paper_examples,
     "subjects": _paper_subjects,
 }
-_OURS: dict[str, Callable[[Record, AnnotationTable], tuple[Part, ...]]] = {
+_OURS: dict[str, Callable[[AnnotationRecord, AnnotationTable], tuple[Part, ...]]] = {
     "labels": _our_labels,
     "categories": _our_categories,
     "examples": _our_examples,

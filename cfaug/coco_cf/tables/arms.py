@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cfaug.coco_cf.tables.columns import PLACES, Column, Place, columns_of
+from cfaug.coco_cf.tables.columns import PLACES, Place, ValueColumn, columns_of
 from cfaug.coco_cf.tables.published import published_part
 from cfaug.core.errors import UserError
 from cfaug.report.arm_results import ArmResults, MissingError, Runs
 from cfaug.report.document import Document
-from cfaug.report.measured import ArmRow, Measured, TableSettings
+from cfaug.report.measured import ArmRow, ArmTablePart, TableSettings
 
 
 @dataclass(frozen=True)
@@ -92,12 +92,12 @@ class ArmsTable:
 
     def _part(
         self,
-        columns: Sequence[Column],
+        columns: Sequence[ValueColumn],
         place: Place,
         rows: list[tuple[ArmRow, ArmResults]],
         title: str = "Ours",
-    ) -> Measured:
-        return Measured(
+    ) -> ArmTablePart:
+        return ArmTablePart(
             table=TableSettings(self.name, self.named_by, self.commands, self.partial),
             columns=[column.at(place) for column in columns],
             rows=rows,
@@ -115,7 +115,7 @@ class ArmsTable:
             raise UserError(f"table.{name} of {self.name}: {error}") from error
 
     def _read_rows(
-        self, runs: Runs, columns: Sequence[Column], place: Place
+        self, runs: Runs, columns: Sequence[ValueColumn], place: Place
     ) -> list[tuple[ArmRow, ArmResults]]:
         """Return every row with its arm, if any arm has results in the place."""
         rows = [(row, runs.arm(row.run)) for row in self._rows()]
@@ -123,7 +123,7 @@ class ArmsTable:
         return rows if found or (self.partial and place == PLACES[0]) else []
 
     def _read_controls(
-        self, runs: Runs, columns: Sequence[Column], place: Place
+        self, runs: Runs, columns: Sequence[ValueColumn], place: Place
     ) -> list[tuple[ArmRow, ArmResults]]:
         """Return the rows of the part of controls, if any control has results."""
         shown = {row.run for row in self._rows()}
@@ -133,7 +133,7 @@ class ArmsTable:
         return rows if _was_asked(own, columns, place) else []
 
 
-def _was_asked(arms: Sequence[ArmResults], columns: Sequence[Column], place: Place) -> bool:
+def _was_asked(arms: Sequence[ArmResults], columns: Sequence[ValueColumn], place: Place) -> bool:
     asked = {getattr(column, place) for column in columns if column.metric} - {None}
     return any(row.benchmark in asked for arm in arms for row in arm.rows)
 

@@ -16,7 +16,7 @@ PLACES: tuple[Place, ...] = ("world", "folders")
 
 
 @dataclass(frozen=True)
-class Column:
+class ValueColumn:
     """A value column of a table.
 
     Attributes:
@@ -49,7 +49,7 @@ class Column:
 
 def columns_of(
     found: Mapping[str, Mapping[str, Any]], world: str | None, folders: str | None
-) -> tuple[Column, ...]:
+) -> tuple[ValueColumn, ...]:
     """Return the columns in a table's configuration, ``{key: {name: ..., ...}}``.
 
     Args:
@@ -62,7 +62,7 @@ def columns_of(
     """
     try:
         return tuple(
-            Column(**{"key": key, "world": world, "folders": folders, **column})
+            ValueColumn(**{"key": key, "world": world, "folders": folders, **column})
             for key, column in found.items()
         )
     except TypeError as error:

@@ -14,7 +14,7 @@ import numpy as np
 from cfaug.coco_cf.tables.columns import PLACES, Place
 from cfaug.core.errors import UserError
 from cfaug.report.arm_results import MissingError, Runs
-from cfaug.report.document import Document, Entry, GapPlot, Part, Picture
+from cfaug.report.document import Document, DocumentImage, Entry, GapPlot, Part
 from cfaug.report.matching_gap import ORDER, READABLE, read_gaps, shifts
 from cfaug.report.numbers import DASH, p_text, percent
 from cfaug.stats.matching import summary
@@ -204,11 +204,11 @@ def _sharing_part(file: Path) -> Part:
     )
 
 
-def _read_picture(file: Path) -> Picture:
+def _read_picture(file: Path) -> DocumentImage:
     content = file.read_bytes()
     if not content.startswith(b"\x89PNG\r\n\x1a\n"):
         raise UserError(f"{file} is not a PNG; make it again with benchmarks/sharing.py")
-    return Picture(
+    return DocumentImage(
         "Rows: source, then targets with the same noise and attention shared for a share p of the "
         "steps, then independent noise.",
         base64.b64encode(content).decode(),

@@ -11,7 +11,7 @@ import numpy as np
 
 from cfaug.coco_cf.label_frequency import FILE
 from cfaug.coco_cf.label_frequency_metrics import Association, associate
-from cfaug.coco_cf.tables.columns import PLACES, Column, Place, columns_of
+from cfaug.coco_cf.tables.columns import PLACES, Place, ValueColumn, columns_of
 from cfaug.core.errors import UserError
 from cfaug.report.arm_results import MissingError, Runs, require_one_test
 from cfaug.report.document import Document, Entry, Part
@@ -85,7 +85,7 @@ class GainTable:
         return "the embedded world ShapeScapes" if place == "world" else "real data"
 
     def _measure(
-        self, runs: Runs, columns: Sequence[Column], place: Place
+        self, runs: Runs, columns: Sequence[ValueColumn], place: Place
     ) -> tuple[np.ndarray, np.ndarray, list[str]]:
         """Return frequencies (D,), gains in points (D, mixtures), and names of missing values."""
         counts = self._counts(runs)

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from cfaug.coco_cf.tables.columns import Column
+from cfaug.coco_cf.tables.columns import ValueColumn
 from cfaug.report.document import Entry, Part, groups_of, rules_of
 from cfaug.report.measured_cell import label_text
 from cfaug.report.published import published
 from cfaug.report.tables import ALPHA
-from cfaug.stats.significance import Summary, welch
+from cfaug.stats.significance import SeedSummary, welch
 
 TESTED = (
     "Underlines are recomputed from the printed means, standard deviations and 25 seeds. Every one "
@@ -33,7 +33,7 @@ def published_part(
     name: str,
     title: str,
     labels: Mapping[str, str],
-    columns: tuple[Column, ...],
+    columns: tuple[ValueColumn, ...],
     baseline: str | None = None,
 ) -> Part:
     """Lay out the paper's numbers as the paper did.
@@ -89,7 +89,7 @@ def _entry(
         numbers |= {"sd": sd / 100, "n": n}
         sub = f"{sd:g}"
     if rival is not None and n:
-        p = welch(Summary(mean, sd, n), Summary(*mean_sd(rival), n))
+        p = welch(SeedSummary(mean, sd, n), SeedSummary(*mean_sd(rival), n))
         numbers["p_independent"] = p
     return Entry(
         text=f"{mean:.2f}", sub=sub, bold=mean == best, underlined=p <= ALPHA, numbers=numbers

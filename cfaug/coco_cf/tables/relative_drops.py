@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cfaug.coco_cf.tables.columns import PLACES, Column, Place, columns_of
+from cfaug.coco_cf.tables.columns import PLACES, Place, ValueColumn, columns_of
 from cfaug.report.arm_results import ArmResults, MissingError, Runs
 from cfaug.report.document import Document, Entry, Part, groups_of, rules_of
 from cfaug.report.numbers import DASH, percent
@@ -69,7 +69,7 @@ class DropTable:
         }
         return {model: runs.arm(name) for model, name in named.items()}
 
-    def _theirs(self, columns: tuple[Column, ...]) -> Part:
+    def _theirs(self, columns: tuple[ValueColumn, ...]) -> Part:
         found = published(self.name)
         place = {key: i for i, key in enumerate(found["columns"])}
         rows = []
@@ -87,7 +87,7 @@ class DropTable:
         return _lay_out(self.paper, columns, rows, [found["note"]], ours=False)
 
     def _part(
-        self, arms: Mapping[str, ArmResults], columns: tuple[Column, ...], place: Place
+        self, arms: Mapping[str, ArmResults], columns: tuple[ValueColumn, ...], place: Place
     ) -> Part:
         missing = list(self._missing(arms, columns, place))
         if missing and not self.partial:
@@ -109,7 +109,7 @@ class DropTable:
         return _lay_out(f"Ours: {where}", columns, rows, notes, ours=True)
 
     def _entry(
-        self, arm: ArmResults, column: Column, benchmark: str, baseline: str, place: Place
+        self, arm: ArmResults, column: ValueColumn, benchmark: str, baseline: str, place: Place
     ) -> Entry:
         means = {
             names[place]: summarise(list(values.values()))
@@ -133,7 +133,7 @@ class DropTable:
         return Entry(text, bold=bold, numbers=numbers)
 
     def _missing(
-        self, arms: Mapping[str, ArmResults], columns: tuple[Column, ...], place: Place
+        self, arms: Mapping[str, ArmResults], columns: tuple[ValueColumn, ...], place: Place
     ) -> Iterator[str]:
         seeds = set().union(*(arm.seeds for arm in arms.values()))
         for arm in arms.values():
@@ -147,7 +147,7 @@ class DropTable:
 
 def _lay_out(
     title: str,
-    columns: tuple[Column, ...],
+    columns: tuple[ValueColumn, ...],
     rows: Sequence[tuple[tuple[str, ...], tuple[Entry, ...]]],
     notes: Sequence[str],
     *,

@@ -41,14 +41,14 @@ class AskedSet:
     parts: str | None = None
 
 
-class RequiredSettings(TypedDict):
+class RequiredTestSettings(TypedDict):
     """Required settings of every test; see ``AskedSet``."""
 
     benchmark: str
     scores: Mapping[str, str]
 
 
-class SetSettings(RequiredSettings, total=False):
+class SetSettings(RequiredTestSettings, total=False):
     """The settings of a test, arguments of ``AskedSet``."""
 
     parts: str | None

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cfaug.core.cards import CARD, Card, code, number
 from cfaug.data.export.cautions import caution_lines, cautions
-from cfaug.data.export.facts import About, Facts
+from cfaug.data.export.facts import Facts, PublisherStatements
 
 TEMPLATES = Path(__file__).parent / "templates"
 TODO = "**To be written:**"
@@ -51,7 +51,7 @@ MEANINGS = {
 
 
 def write_card(
-    folder: Path, about: About, facts: Facts, columns: Mapping[str, str], split: str
+    folder: Path, about: PublisherStatements, facts: Facts, columns: Mapping[str, str], split: str
 ) -> None:
     """Write ``README.md``, the dataset card on the Hub, and ``DATASHEET.md``."""
     card = _dataset_card(about, facts, columns, split)
@@ -59,7 +59,9 @@ def write_card(
     (folder / "DATASHEET.md").write_text(_datasheet(about, facts), encoding="utf-8")
 
 
-def _dataset_card(about: About, facts: Facts, columns: Mapping[str, str], split: str) -> str:
+def _dataset_card(
+    about: PublisherStatements, facts: Facts, columns: Mapping[str, str], split: str
+) -> str:
     rows = facts.sets if "image_0" in columns else facts.members
     metadata = {
         "pretty_name": about.name,
@@ -93,7 +95,7 @@ def _dataset_card(about: About, facts: Facts, columns: Mapping[str, str], split:
     return Card("DatasetCard", metadata, [TEMPLATES / "card.md"], values).fill()
 
 
-def _datasheet(about: About, facts: Facts) -> str:
+def _datasheet(about: PublisherStatements, facts: Facts) -> str:
     """Return the datasheet, a template of its own as it has no metadata."""
     from jinja2 import Template
 

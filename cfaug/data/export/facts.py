@@ -16,7 +16,7 @@ from cfaug.core.types import CounterfactualSet
 
 
 @dataclass(frozen=True)
-class About:
+class PublisherStatements:
     """Statements that only the publisher can make; the card marks ``None`` as to be written.
 
     Attributes:

@@ -20,7 +20,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.grids import ATTRIBUTES, GRID
 from cfaug.core.types import CounterfactualSet, Member
 from cfaug.data.export.card import write_card
-from cfaug.data.export.facts import About, Facts, draw, empty_folder
+from cfaug.data.export.facts import Facts, PublisherStatements, draw, empty_folder
 from cfaug.data.shards.codec import describe_member, image_extension
 
 ROWS_PER_GROUP = 100
@@ -60,7 +60,7 @@ def columns(layout: Layout, scores: Iterable[str]) -> dict[str, str]:
 def export_hub(
     sets: Iterable[CounterfactualSet],
     folder: Path,
-    about: About,
+    about: PublisherStatements,
     *,
     split: str = "train",
     layout: Layout | None = None,

@@ -15,7 +15,7 @@ import numpy as np
 from cfaug.core.errors import UserError
 from cfaug.core.files import checksum
 from cfaug.data.index.extra_columns import EXTRA, MOST_COLUMNS
-from cfaug.data.index.reading import Reading, Tally
+from cfaug.data.index.reading import RowCounts, ScanReport
 from cfaug.data.index.string_column import Strings, map_column
 from cfaug.data.index.table import DIGESTS, NEGATIVES, NUMBERS, WORDS, write_columns
 from cfaug.data.sources import Row
@@ -42,7 +42,7 @@ class DamagedError(UserError):
 
 
 @dataclass(frozen=True)
-class About:
+class IndexDescription:
     """The content of ``index.json``.
 
     Attributes:
@@ -55,7 +55,7 @@ class About:
     kind: str
     hash: str
     earlier: str
-    reading: Reading
+    reading: ScanReport
 
 
 def write_index(
@@ -82,7 +82,7 @@ def write_index(
         UserError: if there are no rows, a set has a gap, a key is duplicated, or the rows were
             evidently misread.
     """
-    tally, form = Tally(), form or kind
+    tally, form = RowCounts(), form or kind
     content = write_columns(tally.count(rows), folder, source)
     tally.check(source, form)
     np.save(folder / f"{SEEN}.npy", _seen(Strings.load(folder, "files")))
@@ -106,7 +106,7 @@ def _check_of(about: Mapping[str, Any]) -> int:
     return zlib.crc32(json.dumps(rest, sort_keys=True).encode())
 
 
-def read_about(folder: Path) -> About:
+def read_about(folder: Path) -> IndexDescription:
     """Return an index's description, after verifying every byte that plans and loaders read.
 
     Raises:
@@ -129,8 +129,10 @@ def read_about(folder: Path) -> About:
         digests = map_column(folder / f"{DIGESTS}.npy")
         if not _fits(columns, words, digests):
             raise DamagedError("its columns do not fit each other")
-        reading = Reading.of_json(about["reading"])
-        return About(str(about["kind"]), str(about["hash"]), str(about["earlier"]), reading)
+        reading = ScanReport.of_json(about["reading"])
+        return IndexDescription(
+            str(about["kind"]), str(about["hash"]), str(about["earlier"]), reading
+        )
     except (OSError, ValueError, KeyError, TypeError, EOFError, RecursionError) as error:
         raise DamagedError(f"it cannot be read: {error!r}") from error
 

@@ -22,7 +22,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.pixels import cut_out
 from cfaug.data.index.disk_format import ABOUT, DamagedError, check_file
 from cfaug.data.index.extra_columns import EXTRA, ExtraColumns
-from cfaug.data.index.reading import Reading
+from cfaug.data.index.reading import ScanReport
 from cfaug.data.index.string_column import Strings, map_column
 from cfaug.data.index.table import BOXES, DIGESTS, GROUP_NAMES, NEGATIVES, WORDS, group_code
 from cfaug.data.sources.image_check import box_digest, content_digest
@@ -70,7 +70,7 @@ class Index:
     kind: str
     hash: str
     earlier: str = ""
-    reading: Reading | None = None
+    reading: ScanReport | None = None
 
     def __len__(self) -> int:
         return len(self.sets)

@@ -33,7 +33,7 @@ from cfaug.data.sources import (
     unreadable_error,
 )
 from cfaug.data.sources.captioned_parquet import split_home
-from cfaug.data.sources.compositional import ItemTable
+from cfaug.data.sources.compositional import TableImporter
 from cfaug.data.sources.folders import hidden_below
 from cfaug.data.sources.image_check import IMAGES
 from cfaug.data.sources.importing import import_folder
@@ -72,7 +72,7 @@ def open_index(
     if (path / ABOUT).is_file():
         return _open_named(path, source)
     if importer is not None:
-        if isinstance(importer, ItemTable):
+        if isinstance(importer, TableImporter):
             importer = importer.with_roots(image_roots)
         folder = import_folder(importer, path, cache)
         shards = _read(folder, source, cache, detect(folder), (path, importer.form))

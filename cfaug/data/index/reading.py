@@ -30,7 +30,7 @@ LATER = ("kept", "notes")
 
 
 @dataclass(frozen=True)
-class Reading:
+class ScanReport:
     """The reading of a source: its form, columns and counts.
 
     Attributes:
@@ -81,7 +81,7 @@ class Reading:
         return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
     @classmethod
-    def of_json(cls, record: Mapping[str, Any]) -> Reading:
+    def of_json(cls, record: Mapping[str, Any]) -> ScanReport:
         """Restore a reading from ``json``; older ones have no ``kept`` columns and no ``notes``.
 
         Raises:
@@ -139,7 +139,7 @@ def _code(*parts: str) -> int:
     return int.from_bytes(digest.digest(), "little")
 
 
-class Tally:
+class RowCounts:
     """Counts a stream of rows for a ``Reading``; it keeps their classes and a code of each row."""
 
     def __init__(self) -> None:
@@ -195,7 +195,7 @@ class Tally:
 
     def reading(
         self, kind: str, form: str, described: Description, extra: Sequence[str] = ()
-    ) -> Reading:
+    ) -> ScanReport:
         """Return the counts with the reader's description.
 
         Args:
@@ -205,7 +205,7 @@ class Tally:
             extra: the names of the extra columns of the index.
         """
         unread = described.unused
-        return Reading(
+        return ScanReport(
             kind, form, self._rows, self._images, self._sets, self._counterfactual,
             len(self._labels), self._negatives, self._example or self._first, described.used,
             tuple(name for name in unread if name not in extra), described.left_out,

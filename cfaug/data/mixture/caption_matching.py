@@ -15,10 +15,10 @@ import numpy as np
 
 from cfaug.core.errors import UserError
 from cfaug.data.mixture.pool import first_members
-from cfaug.data.mixture.records import Join, Rows
+from cfaug.data.mixture.records import Join, PlanRows
 
 
-class Captioned(Rows, Protocol):
+class Captioned(PlanRows, Protocol):
     """The parts of an index that are needed here."""
 
     def text(self, row: int) -> str:

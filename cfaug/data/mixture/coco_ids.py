@@ -20,7 +20,7 @@ LARGEST_ID = 581_929
 """The largest image id of COCO 2014 and 2017."""
 
 
-class Photos(Protocol):
+class PhotoColumns(Protocol):
     """The parts of an index that are needed here."""
 
     @property
@@ -57,7 +57,7 @@ def _ids_by_code() -> tuple[np.ndarray, np.ndarray]:
     return codes[order], ids[order]
 
 
-def coco_ids(source: Photos, rows: np.ndarray | None = None) -> np.ndarray:
+def coco_ids(source: PhotoColumns, rows: np.ndarray | None = None) -> np.ndarray:
     """Return the COCO id of each row, int64 (rows,), -1 without one.
 
     Args:

@@ -14,7 +14,7 @@ from cfaug.data.mixture.edited_members import find_edited, find_unchanged
 from cfaug.data.mixture.hard_negatives import find_pairs, keep_whole_sets
 from cfaug.data.mixture.holdout import Withheld, hold_out, withhold
 from cfaug.data.mixture.pool import first_members
-from cfaug.data.mixture.records import COUNTERFACTUAL, REAL, Eligible, HeldOut, Join
+from cfaug.data.mixture.records import COUNTERFACTUAL, REAL, Eligible, HeldOutTest, Join
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -38,7 +38,7 @@ class Barred:
 
     groups: Sequence[np.ndarray] = ()
     kept_out: Sequence[Withheld] = ()
-    held_out: HeldOut | None = None
+    held_out: HeldOutTest | None = None
 
     def find_allowed(self, source: int) -> np.ndarray | None:
         """Return which rows of a source may be drawn, bool (rows,); ``None`` is all."""
@@ -85,7 +85,7 @@ def _held_out(
     joined: Withheld,
     sources: Sequence[Index | None],
     groups: Sequence[np.ndarray],
-) -> HeldOut:
+) -> HeldOutTest:
     """Count the held-out rows, and the rows that may not be drawn because of them."""
     not_drawn, copies = [], 0
     for one, codes in zip(sources, groups, strict=True):
@@ -94,7 +94,7 @@ def _held_out(
         if one is not None:
             copies += int((barred & chosen.find_allowed(one.groups)).sum())
     images = len(np.unique(source.images[chosen.rows]))
-    return HeldOut(source, chosen.rows, images, tuple(not_drawn), copies)
+    return HeldOutTest(source, chosen.rows, images, tuple(not_drawn), copies)
 
 
 def find_eligible(

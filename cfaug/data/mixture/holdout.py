@@ -17,7 +17,7 @@ import numpy as np
 from cfaug.core.errors import UserError
 from cfaug.data.mixture.keys import is_among, random_keys, sort_rows
 from cfaug.data.mixture.rational import decimal, half_up
-from cfaug.data.mixture.records import Rows
+from cfaug.data.mixture.records import PlanRows
 
 if TYPE_CHECKING:
     pass
@@ -49,7 +49,7 @@ def _places(groups: np.ndarray) -> np.ndarray:
     return random_keys(groups, 0, "withheld")
 
 
-def hold_out(source: Rows, share: float) -> Withheld:
+def hold_out(source: PlanRows, share: float) -> Withheld:
     """Choose about ``share`` of the groups, each independently of all other rows.
 
     A group is held out if its key is among the lowest ``share`` of all keys, so that a photo stays
@@ -77,7 +77,7 @@ def hold_out(source: Rows, share: float) -> Withheld:
     return Withheld(np.flatnonzero(chosen), np.unique(groups[chosen]))
 
 
-def withhold(source: Rows, share: float) -> Withheld:
+def withhold(source: PlanRows, share: float) -> Withheld:
     """Choose ``share`` of the sets, the same for every seed, so that results can be compared.
 
     Sets are taken group by group in one random order, and exactly ``share`` of them, rounded half

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cfaug.core.errors import name_some
-from cfaug.data.mixture.coco_ids import Photos, coco_ids
+from cfaug.data.mixture.coco_ids import PhotoColumns, coco_ids
 from cfaug.data.mixture.keys import is_among
 
 NAMED = 3
@@ -73,11 +73,11 @@ def describe_leak(images: int, total: int, equal: int) -> str:
     return f"{count} were trained on{rest}"
 
 
-Trained = Sequence[tuple[Photos, np.ndarray]]
+Trained = Sequence[tuple[PhotoColumns, np.ndarray]]
 """(index, rows of it) of each source that was trained on."""
 
 
-def find_equal_images(source: Photos, rows: np.ndarray | None, others: Trained) -> np.ndarray:
+def find_equal_images(source: PhotoColumns, rows: np.ndarray | None, others: Trained) -> np.ndarray:
     """Return which rows show an image that other rows show byte for byte, bool (rows,).
 
     Args:
@@ -91,7 +91,7 @@ def find_equal_images(source: Photos, rows: np.ndarray | None, others: Trained) 
     return is_among(np.asarray(source.contents)[chosen], known)
 
 
-def find_leaks(trained: Trained, test: Photos, rows: np.ndarray | None = None) -> Leaks:
+def find_leaks(trained: Trained, test: PhotoColumns, rows: np.ndarray | None = None) -> Leaks:
     """Find the test rows whose image, or COCO photo (original or edited), was trained on.
 
     Args:

@@ -26,9 +26,9 @@ from cfaug.data.mixture.records import (
     COUNTERFACTUAL,
     REAL,
     Eligible,
-    HeldOut,
+    HeldOutTest,
     Mixture,
-    Rows,
+    PlanRows,
     Split,
 )
 from cfaug.data.mixture.sources import Sources
@@ -73,8 +73,8 @@ def choose_total(available: tuple[int, int], cf_ratio: float, size: int | None) 
 
 
 def plan_mixture(
-    real: Rows | None,
-    counterfactual: Rows | None,
+    real: PlanRows | None,
+    counterfactual: PlanRows | None,
     *,
     cf_ratio: float,
     size: int | None,
@@ -163,7 +163,7 @@ def _draw(
     return _draw_control(settings, wanted, pool, sources.control, barred)
 
 
-def _linked_with(held: HeldOut, settings: DataSettings) -> str:
+def _linked_with(held: HeldOutTest, settings: DataSettings) -> str:
     """Return a sentence about the examples that are left out because of the test set."""
     roles = zip(("real", "counterfactual", "control"), held.not_drawn, strict=True)
     lost = " and ".join(f"{count:,} {role}" for role, count in roles if count)
@@ -190,7 +190,7 @@ def _with_unchanged(mixture: Mixture, counterfactual: Index | None) -> Mixture:
 
 
 def _draw_control(
-    settings: DataSettings, wanted: Wanted, pool: Pool, control: Rows | None, barred: Barred
+    settings: DataSettings, wanted: Wanted, pool: Pool, control: PlanRows | None, barred: Barred
 ) -> Mixture:
     """Draw as many training rows as a plan needs, all from one source."""
     assert settings.plan is not None

@@ -17,7 +17,7 @@ from cfaug.core.errors import UserError
 from cfaug.data.mixture.duplicates import join_groups
 from cfaug.data.mixture.keys import is_among, random_keys, sort_rows
 from cfaug.data.mixture.rational import decimal, half_up
-from cfaug.data.mixture.records import COUNTERFACTUAL, REAL, Eligible, Mixture, Rows, Split
+from cfaug.data.mixture.records import COUNTERFACTUAL, REAL, Eligible, Mixture, PlanRows, Split
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Pool:
         split: whether keys belong to groups or to single rows.
     """
 
-    sources: tuple[Rows | None, Rows | None]
+    sources: tuple[PlanRows | None, PlanRows | None]
     keys: tuple[np.ndarray, np.ndarray]
     rows: tuple[np.ndarray, np.ndarray]
     seed: int
@@ -96,8 +96,8 @@ class MixturePlan(Protocol):
 
 
 def make_pool(
-    real: Rows | None,
-    counterfactual: Rows | None,
+    real: PlanRows | None,
+    counterfactual: PlanRows | None,
     *,
     seed: int,
     split: Split = "group",
@@ -130,7 +130,7 @@ def make_pool(
     return Pool(sources, *both, seed=seed, split=split)
 
 
-def _row_keys(rows: Rows | None, source: int, seed: int) -> np.ndarray:
+def _row_keys(rows: PlanRows | None, source: int, seed: int) -> np.ndarray:
     count = 0 if rows is None else len(rows.groups)
     return random_keys(np.arange(count), seed, "mixture", "rows", source)
 
@@ -208,7 +208,7 @@ def pair_rows(source: int, rows: np.ndarray) -> np.ndarray:
     return found
 
 
-def first_members(source: Rows) -> np.ndarray:
+def first_members(source: PlanRows) -> np.ndarray:
     """Return which rows are the first of their set, bool (rows,)."""
     sets = np.asarray(source.sets)
     return np.r_[True, sets[1:] != sets[:-1]]

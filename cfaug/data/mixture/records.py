@@ -15,7 +15,7 @@ Eligible = tuple[np.ndarray | None, np.ndarray | None]
 """Masks of the rows of each source that may be drawn, bool (rows,); ``None`` for all."""
 
 
-class Rows(Protocol):
+class PlanRows(Protocol):
     """The parts of an index that a plan needs."""
 
     @property
@@ -39,7 +39,7 @@ class Rows(Protocol):
         ...
 
 
-class Imaged(Rows, Protocol):
+class Imaged(PlanRows, Protocol):
     """Rows with the number of the image that each of them shows."""
 
     @property
@@ -67,7 +67,7 @@ class Join:
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class HeldOutTest:
     """The test set of an experiment, on which no arm trains or validates.
 
     Attributes:
@@ -111,8 +111,8 @@ class Mixture:
     train: np.ndarray
     validation: np.ndarray
     counts: Mapping[str, int]
-    sources: tuple[Rows | None, Rows | None]
+    sources: tuple[PlanRows | None, PlanRows | None]
     join: Join | None = None
     size: int | None = None
-    held_out: HeldOut | None = None
+    held_out: HeldOutTest | None = None
     visits: np.ndarray | None = None

@@ -14,7 +14,7 @@ from cfaug.core.rng import derive
 from cfaug.core.types import Edited, Example
 from cfaug.core.validation import Positive, Seed, Share, check_fields
 from cfaug.editing.baselines.clare_candidates import Likelihoods, find_candidates
-from cfaug.editing.baselines.clare_draft import Draft
+from cfaug.editing.baselines.clare_draft import ClareDraft
 from cfaug.editing.baselines.editor import TOO_LONG
 from cfaug.editing.baselines.similarity import WindowSimilarity
 from cfaug.editing.baselines.words import Words, count_changes
@@ -95,8 +95,8 @@ class ClareEdits:
                 keep_unchanged=self.keep_unchanged,
             )  # fmt: skip
 
-    def _draft(self, example: Example) -> Draft:
+    def _draft(self, example: Example) -> ClareDraft:
         words = Words.read(normalise(example.text))
         count = len(words.spans)
         wanted = count_changes(self.share, count) if 0 < count <= self.max_words else 0
-        return Draft(words, wanted, derive(self.seed, KIND, example.key))
+        return ClareDraft(words, wanted, derive(self.seed, KIND, example.key))

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from cfaug.core.validation import Positive, Share, check_fields
 from cfaug.editing.baselines.words import Words
 from cfaug.editing.protocols import Blank, MaskFiller, Tagger, round_digits
-from cfaug.editing.stop_words import STOP_WORDS
+from cfaug.editing.stop_words import NLTK_STOP_WORDS
 
 Operation = Literal["replace", "insert", "merge"]
 
@@ -147,7 +147,7 @@ def _blanks(row: int, words: Words, tags: Sequence[str]) -> Iterator[_Blanked]:
     """Yield the blanks of a text; of equal texts, the first in this order counts."""
     text, free, changed = words.text, words.unmodified, len(words.modified)
     for i in free:
-        if words.words[i] not in STOP_WORDS:
+        if words.words[i] not in NLTK_STOP_WORDS:
             start, end = words.spans[i]
             blank = Blank(text, start, end)
             yield _Blanked(row, "replace", i, blank, text[:start], text[end:], changed + 1)

@@ -16,7 +16,7 @@ CHOSEN_UNCHANGED = "chosen_unchanged"
 Changes = tuple[dict[str, Any], ...]
 
 
-class Draft:
+class ClareDraft:
     """The rounds of one text, as in TextAttack's ``Augmenter`` with ``fast_augment``.
 
     In every round, all texts with enough changed words join the pool; one of the others, if there

@@ -17,7 +17,7 @@ from cfaug.editing.baselines.editor import (
 )
 from cfaug.editing.baselines.words import Words
 
-KIND = "deletion"
+DELETION = "deletion"
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,9 @@ class RandomDeletion:
         def change(words: Words, rng: np.random.Generator) -> Rewriting:
             return delete_words(words, self.share, rng)
 
-        return edit_examples(examples, KIND, self.seed, change, keep_unchanged=self.keep_unchanged)
+        return edit_examples(
+            examples, DELETION, self.seed, change, keep_unchanged=self.keep_unchanged
+        )
 
     def describe(self) -> dict[str, str]:
         """Return an empty mapping: a plain rule."""
@@ -61,6 +63,6 @@ def delete_words(words: Words, share: float, rng: np.random.Generator) -> Rewrit
         if len(done.words.spans) <= 1:
             return None
         index = pick(rng, len(done.words.spans))
-        return done.then(done.words.replace(index, ""), KIND, done.words.words[index], "")
+        return done.then(done.words.replace(index, ""), DELETION, done.words.words[index], "")
 
     return rewrite(words, share, step)

@@ -12,7 +12,7 @@ from cfaug.core.validation import Seed, Share, check_fields
 from cfaug.editing.baselines.deletion import delete_words
 from cfaug.editing.baselines.editor import Rewriting, edit_examples, pick, rewrite
 from cfaug.editing.baselines.words import Words, word_spans
-from cfaug.editing.stop_words import STOP_WORDS
+from cfaug.editing.stop_words import NLTK_STOP_WORDS
 from cfaug.editing.synonyms import Synonyms
 
 KIND = "eda"
@@ -116,7 +116,7 @@ def _replace(
     pairs = [
         (i, name)
         for i in words.unmodified
-        if words.words[i] not in STOP_WORDS
+        if words.words[i] not in NLTK_STOP_WORDS
         for name in synonyms.single(words.words[i])
     ]
     if not pairs:

@@ -13,7 +13,7 @@ from cfaug.lance.stress_drops import EDITED_PHOTOS
 from cfaug.lance.stress_items import EDITED, StressItems
 from cfaug.lance.tables.answers import StressTable
 from cfaug.report.arm_results import Runs
-from cfaug.report.document import BarPlot, Document, Entry, Part, Picture
+from cfaug.report.document import BarPlot, Document, DocumentImage, Entry, Part
 from cfaug.report.numbers import DASH, p_text
 from cfaug.report.paper_answers import EVERYTHING
 from cfaug.report.paper_tables import PaperTable
@@ -200,7 +200,7 @@ class InsightsFigure(StressTable):
             UserError: if the insights cannot be read.
         """
         rows: list[tuple[tuple[str, ...], tuple[Entry, ...]]] = []
-        pictures: list[Picture] = []
+        pictures: list[DocumentImage] = []
         for name, own in self.read(runs).items():
             for folder, answers in own:
                 printed = name if len(own) == 1 else f"{name}, {folder.parent.name}"
@@ -224,7 +224,7 @@ class InsightsFigure(StressTable):
 
     def _insights(
         self, name: str, folder: Path, answers: StressItems
-    ) -> tuple[list[tuple[tuple[str, ...], tuple[Entry, ...]]], list[Picture]]:
+    ) -> tuple[list[tuple[tuple[str, ...], tuple[Entry, ...]]], list[DocumentImage]]:
         rows: list[tuple[tuple[str, ...], tuple[Entry, ...]]] = []
         pictures = []
         for one in read_insights(folder, answers)[: self.shown]:
@@ -238,5 +238,5 @@ class InsightsFigure(StressTable):
             )  # fmt: skip
             rows.append(((name, one.label, one.kind, one.words), cells))
             said = f"{name}, {one.label}: {one.words} (Δp {one.mean:.2f}, {one.photos:,} photos)"
-            pictures.append(Picture(said, one.png))
+            pictures.append(DocumentImage(said, one.png))
         return rows, pictures

@@ -12,7 +12,7 @@ from cfaug.report.document import Document, Entry, Part
 from cfaug.report.numbers import DASH
 from cfaug.report.paper_tables import PaperTable
 
-FOLDER = "annotation"
+ANNOTATION_FOLDER = "annotation"
 """The folder below ``paths.runs`` that ``annotate=read`` writes."""
 
 
@@ -24,7 +24,7 @@ class HumanStudyTable(PaperTable):
         folder: the folder below ``paths.runs`` with the answers that ``annotate=read`` wrote.
     """
 
-    folder: str = FOLDER
+    folder: str = ANNOTATION_FOLDER
 
     def build(self, runs: Runs) -> Document:
         """Return the paper's numbers and ours.

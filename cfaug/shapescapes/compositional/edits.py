@@ -17,7 +17,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from cfaug.shapescapes.compositional.pictures import CONVERSE, Description, Picture, relations
+from cfaug.shapescapes.compositional.pictures import (
+    CONVERSE,
+    Picture,
+    PictureDescription,
+    relations,
+)
 from cfaug.shapescapes.gathering import SHAPES, Thing
 from cfaug.shapescapes.world import World
 
@@ -29,7 +34,7 @@ PLACED = tuple((one, other) for one in CELLS for other in CELLS if one != other)
 
 
 @dataclass(frozen=True)
-class Law:
+class PictureDistribution:
     """The distribution of pictures.
 
     Attributes:
@@ -101,7 +106,7 @@ class Pair:
 
     def describe(
         self, rng: np.random.Generator, *, drop_colour: float = 0.0, drop_background: float = 0.5
-    ) -> tuple[Description, Description]:
+    ) -> tuple[PictureDescription, PictureDescription]:
         """Return the descriptions of both pictures, equal except for the edit.
 
         Args:
@@ -113,7 +118,7 @@ class Pair:
         coloured = ["colours" in self.needs or one >= drop_colour for one in drawn[:2]]
         place = "place" in self.needs or bool(drawn[2] >= drop_background)
         first, second = (
-            Description(
+            PictureDescription(
                 tuple(
                     (thing.shape, thing.colour if coloured[number] else None)
                     for thing, number in zip(side.picture.things, side.numbers, strict=False)
@@ -125,7 +130,7 @@ class Pair:
         )
         return self._say_less(first), second
 
-    def _say_less(self, first: Description) -> Description:
+    def _say_less(self, first: PictureDescription) -> PictureDescription:
         """Remove the part that only the second caption mentions from the first."""
         if self.more == "colour":
             things = list(first.things)
@@ -141,7 +146,9 @@ def choose(rng: np.random.Generator, choices: Sequence[Choice]) -> Choice:
     return choices[int(rng.integers(len(choices)))]
 
 
-def draw_picture(rng: np.random.Generator, law: Law, count: int, *, alone: bool = False) -> Picture:
+def draw_picture(
+    rng: np.random.Generator, law: PictureDistribution, count: int, *, alone: bool = False
+) -> Picture:
     """Draw a picture of ``count`` things."""
     # Two shapes can have the same home colour, but the things of a picture differ in colour.
     while True:
@@ -169,7 +176,7 @@ def _relation(rng: np.random.Generator, picture: Picture) -> str | None:
 def _replace(name: str) -> Callable[..., Pair]:
     """Return the edit that gives one thing another shape or colour."""
 
-    def edit(rng: np.random.Generator, law: Law, *, alone: bool = False) -> Pair:
+    def edit(rng: np.random.Generator, law: PictureDistribution, *, alone: bool = False) -> Pair:
         before = draw_picture(rng, law, 1 if alone else 2, alone=alone)
         at = int(rng.integers(len(before.things)))
         known = SHAPES if name == "shape" else law.world.settings.colours
@@ -198,7 +205,9 @@ def _exchange(things: tuple[Thing, ...], at: int, new: Thing) -> tuple[Thing, ..
     return (*things[:at], new, *things[at + 1 :])
 
 
-def _replace_place(rng: np.random.Generator, law: Law, *, alone: bool = False) -> Pair:
+def _replace_place(
+    rng: np.random.Generator, law: PictureDistribution, *, alone: bool = False
+) -> Pair:
     before = draw_picture(rng, law, 1 if alone else 2, alone=alone)
     others = [one for one in law.world.settings.backgrounds if one != before.background]
     after = replace(before, background=choose(rng, others))
@@ -207,7 +216,7 @@ def _replace_place(rng: np.random.Generator, law: Law, *, alone: bool = False) -
     return Pair((Side(before, relation), Side(after, relation)), words, frozenset({"place"}))
 
 
-def _replace_relation(rng: np.random.Generator, law: Law) -> Pair:
+def _replace_relation(rng: np.random.Generator, law: PictureDistribution) -> Pair:
     before = draw_picture(rng, law, 2)
     true = relations(*before.things)
     old = choose(rng, true)
@@ -230,7 +239,7 @@ def _at(thing: Thing, cell: tuple[int, int]) -> Thing:
 def _swap(name: str) -> Callable[..., Pair]:
     """Return the edit that exchanges the shapes or the colours of two things."""
 
-    def edit(rng: np.random.Generator, law: Law) -> Pair:
+    def edit(rng: np.random.Generator, law: PictureDistribution) -> Pair:
         before = draw_picture(rng, law, 2)
         one, other = before.things
         values = getattr(one, name), getattr(other, name)
@@ -242,7 +251,7 @@ def _swap(name: str) -> Callable[..., Pair]:
     return edit
 
 
-def _swap_relation(rng: np.random.Generator, law: Law) -> Pair:
+def _swap_relation(rng: np.random.Generator, law: PictureDistribution) -> Pair:
     """Exchange the places of two things: the first thing becomes the second in the caption."""
     before = draw_picture(rng, law, 2)
     one, other = before.things
@@ -252,7 +261,7 @@ def _swap_relation(rng: np.random.Generator, law: Law) -> Pair:
     return Pair(sides, (f"{one.shape}, {other.shape}", f"{other.shape}, {one.shape}"))
 
 
-def _add_subject(rng: np.random.Generator, law: Law) -> Pair:
+def _add_subject(rng: np.random.Generator, law: PictureDistribution) -> Pair:
     after = draw_picture(rng, law, 2)
     if not law.keep_home:
         first, second = after.things
@@ -271,7 +280,7 @@ def _add_claim(what: str) -> Callable[..., Pair]:
         "colour": _replace("colour"), "place": _replace_place, "relation": _replace_relation,
     }  # fmt: skip
 
-    def edit(rng: np.random.Generator, law: Law) -> Pair:
+    def edit(rng: np.random.Generator, law: PictureDistribution) -> Pair:
         return replace(inner[what](rng, law), more=what)
 
     return edit

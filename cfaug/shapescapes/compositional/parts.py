@@ -30,8 +30,20 @@ import numpy as np
 from cfaug.core.rng import derive
 from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.core.world_source import COMPOSITIONAL
-from cfaug.shapescapes.compositional.edits import CLAIMS, EDITS, SINGLE, Law, Pair, choose
-from cfaug.shapescapes.compositional.pictures import Description, Form, Picture, say
+from cfaug.shapescapes.compositional.edits import (
+    CLAIMS,
+    EDITS,
+    SINGLE,
+    Pair,
+    PictureDistribution,
+    choose,
+)
+from cfaug.shapescapes.compositional.pictures import (
+    DescriptionForm,
+    Picture,
+    PictureDescription,
+    say,
+)
 from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.vocabulary import FRAMES
 from cfaug.shapescapes.world import World
@@ -58,8 +70,8 @@ class Drawn:
 
     category: str
     pair: Pair
-    said: tuple[Description, Description]
-    form: Form
+    said: tuple[PictureDescription, PictureDescription]
+    form: DescriptionForm
     turned: bool
     seed: int
 
@@ -70,7 +82,7 @@ class Drawn:
         return (second, first) if self.turned else (first, second)
 
     @property
-    def descriptions(self) -> tuple[Description, Description]:
+    def descriptions(self) -> tuple[PictureDescription, PictureDescription]:
         """The descriptions of both pictures, in that order."""
         first, second = self.said
         return (second, first) if self.turned else (first, second)
@@ -89,7 +101,7 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class Items:
+class PairDistribution:
     """The distribution of a part's pairs.
 
     Attributes:
@@ -113,13 +125,13 @@ class Items:
         """Draw pair ``index``."""
         rng = world.stream(COMPOSITIONAL + self.stream, index)
         category = tuple(self.edits)[index % len(self.edits)]
-        pair = self.edits[category](rng, Law(world, self.bias, self.keep_home))
+        pair = self.edits[category](rng, PictureDistribution(world, self.bias, self.keep_home))
         settings = world.settings
         dropped = {
             "drop_colour": settings.drop_colour, "drop_background": settings.drop_background,
         } if self.drops else {}  # fmt: skip
         said = pair.describe(rng, **dropped)
-        form = Form(int(rng.integers(len(FRAMES))))
+        form = DescriptionForm(int(rng.integers(len(FRAMES))))
         turned = self.turn and bool(rng.random() < 0.5)
         return Drawn(category, pair, said, form, turned, _seed(world, self.stream, index))
 
@@ -134,39 +146,39 @@ TRAINING_EDITS = MappingProxyType(
 """The edits of training pairs, in equal shares."""
 
 
-def _training(world: World) -> Items:
+def _training(world: World) -> PairDistribution:
     # The bias of colours if the world's shortcut is the colour, otherwise none.
     bias = world.settings.bias if "colour" in world.settings.bound else None
-    return Items("train", TRAINING_EDITS, bias, drops=True)
+    return PairDistribution("train", TRAINING_EDITS, bias, drops=True)
 
 
-def _plain(world: World) -> Items:
-    return Items("test", EDITS, turn=True)
+def _plain(world: World) -> PairDistribution:
+    return PairDistribution("test", EDITS, turn=True)
 
 
-def _biased(world: World) -> Items:
-    return Items("biased", {name: EDITS[name] for name in BIASED}, 1.0, keep_home=False)
+def _biased(world: World) -> PairDistribution:
+    return PairDistribution("biased", {name: EDITS[name] for name in BIASED}, 1.0, keep_home=False)
 
 
-def _claims(world: World) -> Items:
-    return Items("claims", CLAIMS, 1.0, keep_home=False)
+def _claims(world: World) -> PairDistribution:
+    return PairDistribution("claims", CLAIMS, 1.0, keep_home=False)
 
 
-def _single(world: World) -> Items:
-    return Items("single", SINGLE, turn=True)
+def _single(world: World) -> PairDistribution:
+    return PairDistribution("single", SINGLE, turn=True)
 
 
-def _single_training(world: World) -> Items:
+def _single_training(world: World) -> PairDistribution:
     edits = {"replace_subject": SINGLE["replace_subject"]}
     return replace(_training(world), stream="single_train", edits=edits)
 
 
-def _unbiased_items(world: World) -> Items:
+def _unbiased_items(world: World) -> PairDistribution:
     return replace(_training(world), stream="unbiased", bias=None)
 
 
 @dataclass(frozen=True)
-class _Shot:
+class _PlannedPicture:
     """A planned member: a picture and its seed, its caption, and details."""
 
     picture: Picture
@@ -177,7 +189,9 @@ class _Shot:
     tags: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _assemble(world: World, part: str, index: int, shots: list[_Shot]) -> CounterfactualSet:
+def _assemble(
+    world: World, part: str, index: int, shots: list[_PlannedPicture]
+) -> CounterfactualSet:
     """Return shots as a set; equal pictures with equal seeds share the image."""
     key = f"{COMPOSITIONAL.replace('_', '-')}{part.replace('_', '-')}-{index:06d}"
     seen = list(dict.fromkeys((shot.picture, shot.seed) for shot in shots))
@@ -207,24 +221,24 @@ def _tags(drawn: Drawn) -> dict[str, Any]:
     return {CATEGORY: drawn.category, "objects": len(drawn.pictures[0].things)}
 
 
-Shots = Callable[[World, Items, int], list[_Shot]]
+Shots = Callable[[World, PairDistribution, int], list[_PlannedPicture]]
 
 
-def _first(world: World, items: Items, index: int) -> list[_Shot]:
+def _first(world: World, items: PairDistribution, index: int) -> list[_PlannedPicture]:
     drawn = items.draw(world, index)
-    return [_Shot(drawn.pictures[0], drawn.seed, drawn.captions[0], tags=_tags(drawn))]
+    return [_PlannedPicture(drawn.pictures[0], drawn.seed, drawn.captions[0], tags=_tags(drawn))]
 
 
-def _pair(world: World, items: Items, index: int) -> list[_Shot]:
+def _pair(world: World, items: PairDistribution, index: int) -> list[_PlannedPicture]:
     drawn = items.draw(world, index)
     edits = (None, drawn.edit)
     return [
-        _Shot(picture, drawn.seed, text, edit, tags=_tags(drawn))
+        _PlannedPicture(picture, drawn.seed, text, edit, tags=_tags(drawn))
         for picture, text, edit in zip(drawn.pictures, drawn.captions, edits, strict=True)
     ]
 
 
-def _matched(world: World, items: Items, index: int) -> list[_Shot]:
+def _matched(world: World, items: PairDistribution, index: int) -> list[_PlannedPicture]:
     """Return the pair in two independent scenes, not connected by an edit."""
     return [
         replace(shot, seed=_seed(world, "matched", index, n), edit=None)
@@ -232,10 +246,10 @@ def _matched(world: World, items: Items, index: int) -> list[_Shot]:
     ]
 
 
-def _choice(world: World, items: Items, index: int) -> list[_Shot]:
+def _choice(world: World, items: PairDistribution, index: int) -> list[_PlannedPicture]:
     drawn = items.draw(world, index)
     return [
-        _Shot(drawn.pictures[0], drawn.seed, text, label=label, tags=_tags(drawn))
+        _PlannedPicture(drawn.pictures[0], drawn.seed, text, label=label, tags=_tags(drawn))
         for text, label in zip(drawn.captions, (TRUE, FALSE), strict=True)
     ]
 
@@ -254,27 +268,27 @@ def _paraphrase(drawn: Drawn, rng: np.random.Generator) -> tuple[str, str]:
     return way, ways[way]
 
 
-def _paraphrased_choice(world: World, items: Items, index: int) -> list[_Shot]:
+def _paraphrased_choice(world: World, items: PairDistribution, index: int) -> list[_PlannedPicture]:
     drawn = items.draw(world, index)
     way, text = _paraphrase(drawn, world.stream(f"{COMPOSITIONAL}{items.stream}-paraphrase", index))
     true, false = drawn.captions
     tags = {**_tags(drawn), CATEGORY: way, "edit": drawn.category}
     return [
-        _Shot(drawn.pictures[0], drawn.seed, said, label=label, tags=tags)
+        _PlannedPicture(drawn.pictures[0], drawn.seed, said, label=label, tags=tags)
         for said, label in ((true, TRUE), (text, TRUE), (false, FALSE))
     ]
 
 
-def _paraphrased(world: World, items: Items, index: int) -> list[_Shot]:
+def _paraphrased(world: World, items: PairDistribution, index: int) -> list[_PlannedPicture]:
     drawn = items.draw(world, index)
     way, text = _paraphrase(drawn, world.stream(f"{COMPOSITIONAL}{items.stream}-paraphrase", index))
     true = drawn.captions[0]
-    first = _Shot(drawn.pictures[0], drawn.seed, true, tags=_tags(drawn))
+    first = _PlannedPicture(drawn.pictures[0], drawn.seed, true, tags=_tags(drawn))
     return [first, replace(first, text=text, edit=Edit(way, true, text))]
 
 
 @dataclass(frozen=True)
-class Part:
+class CompositionalPart:
     """A part of the compositional data.
 
     Attributes:
@@ -283,7 +297,7 @@ class Part:
         size: the setting of a world that holds the part's number of sets.
     """
 
-    items: Callable[[World], Items]
+    items: Callable[[World], PairDistribution]
     shots: Shots
     size: str
 
@@ -294,31 +308,31 @@ class Part:
 
 PAIRS, TESTS = "compositional_pairs", "compositional_test_pairs"
 
-TRAINING: Mapping[str, Part] = MappingProxyType(
+TRAINING: Mapping[str, CompositionalPart] = MappingProxyType(
     {
-        "train": Part(_training, _first, PAIRS),
-        "counterfactual": Part(_training, _pair, PAIRS),
-        "matched": Part(_training, _matched, PAIRS),
-        "unbiased": Part(_unbiased_items, _first, PAIRS),
-        "paraphrased": Part(_training, _paraphrased, PAIRS),
-        "single_counterfactual": Part(_single_training, _pair, PAIRS),
+        "train": CompositionalPart(_training, _first, PAIRS),
+        "counterfactual": CompositionalPart(_training, _pair, PAIRS),
+        "matched": CompositionalPart(_training, _matched, PAIRS),
+        "unbiased": CompositionalPart(_unbiased_items, _first, PAIRS),
+        "paraphrased": CompositionalPart(_training, _paraphrased, PAIRS),
+        "single_counterfactual": CompositionalPart(_single_training, _pair, PAIRS),
     }
 )
 
-TEST: Mapping[str, Part] = MappingProxyType(
+TEST: Mapping[str, CompositionalPart] = MappingProxyType(
     {
-        "pairs": Part(_plain, _pair, TESTS),
-        "choice": Part(_plain, _choice, TESTS),
-        "paraphrases": Part(_plain, _paraphrased_choice, TESTS),
-        "biased_pairs": Part(_biased, _pair, TESTS),
-        "biased_choice": Part(_biased, _choice, TESTS),
-        "claims": Part(_claims, _choice, TESTS),
-        "single_pairs": Part(_single, _pair, TESTS),
-        "single_choice": Part(_single, _choice, TESTS),
+        "pairs": CompositionalPart(_plain, _pair, TESTS),
+        "choice": CompositionalPart(_plain, _choice, TESTS),
+        "paraphrases": CompositionalPart(_plain, _paraphrased_choice, TESTS),
+        "biased_pairs": CompositionalPart(_biased, _pair, TESTS),
+        "biased_choice": CompositionalPart(_biased, _choice, TESTS),
+        "claims": CompositionalPart(_claims, _choice, TESTS),
+        "single_pairs": CompositionalPart(_single, _pair, TESTS),
+        "single_choice": CompositionalPart(_single, _choice, TESTS),
     }
 )
 
-PARTS: Mapping[str, Part] = MappingProxyType({**TRAINING, **TEST})
+PARTS: Mapping[str, CompositionalPart] = MappingProxyType({**TRAINING, **TEST})
 
 
 NAMED = MappingProxyType({COMPOSITIONAL + part: one for part, one in PARTS.items()})

@@ -90,7 +90,7 @@ def relations(one: Thing, other: Thing) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Description:
+class PictureDescription:
     """The meaning of a picture's caption.
 
     Attributes:
@@ -104,14 +104,14 @@ class Description:
     relation: str | None = None
     background: str | None = None
 
-    def turned(self) -> Description:
+    def turned(self) -> PictureDescription:
         """Return an equivalent description that names the two things in the other order."""
         relation = None if self.relation is None else CONVERSE[self.relation]
         return replace(self, things=self.things[::-1], relation=relation)
 
 
 @dataclass(frozen=True)
-class Form:
+class DescriptionForm:
     """The wording of a description.
 
     Attributes:
@@ -125,7 +125,7 @@ class Form:
     colour_after: bool = False
 
 
-def say(said: Description, form: Form = Form()) -> str:
+def say(said: PictureDescription, form: DescriptionForm = DescriptionForm()) -> str:
     """Return a description in words.
 
     >>> two = Description((("ball", "red"), ("cube", "orange")), "left of", "beach")
@@ -148,7 +148,7 @@ def say(said: Description, form: Form = Form()) -> str:
     return right_articles(frame.format(phrase))
 
 
-def _name(shape: str, colour: str | None, form: Form) -> str:
+def _name(shape: str, colour: str | None, form: DescriptionForm) -> str:
     if colour is None:
         return f"a {shape}"
     return f"a {shape} that is {colour}" if form.colour_after else f"a {colour} {shape}"

@@ -21,7 +21,7 @@ import numpy as np
 
 from cfaug.cfmm.question_items import SEEN, QuestionItems
 from cfaug.cfmm.question_tests import CounterfactualDrop, compare_kinds
-from cfaug.cfmm.tables.answers import Asked, QuestionTable, in_every_way, percent_entry
+from cfaug.cfmm.tables.answers import PromptAnswers, QuestionTable, in_every_way, percent_entry
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.core.question_sets import BASIC, COUNTERFACTUAL, AskedImage
@@ -30,7 +30,7 @@ from cfaug.core.rng import generator
 from cfaug.core.types import CLUSTER, ITEM
 from cfaug.data.sources.question_sets import read_questions
 from cfaug.report.arm_results import Runs
-from cfaug.report.document import BarPlot, Document, Entry, Part, Picture, rules_of
+from cfaug.report.document import BarPlot, Document, DocumentImage, Entry, Part, rules_of
 from cfaug.report.numbers import DASH, percent
 from cfaug.report.ranked import Row
 from cfaug.stats.item_tests import MeanDifference, cluster_bootstrap
@@ -106,7 +106,7 @@ class QuestionOracleTable(QuestionTable):
         bars = [_bars(one, categories) for one in asked]
         return self.document(_part(asked), bars=bars, pictures=self._pictures(asked))
 
-    def _pictures(self, asked: Sequence[Asked]) -> list[Picture]:
+    def _pictures(self, asked: Sequence[PromptAnswers]) -> list[DocumentImage]:
         """Return the first picture of each category with answers."""
         if self.questions is None:
             return []
@@ -118,7 +118,7 @@ class QuestionOracleTable(QuestionTable):
         return [illustrate(image, asked) for image in first.values()]
 
 
-def _part(asked: Sequence[Asked]) -> Part:
+def _part(asked: Sequence[PromptAnswers]) -> Part:
     rows: list[Row] = [(one.labels, _cells(one)) for one in in_every_way(asked)]
     rows.append((IGNORING, _ignoring(asked[0].checkpoints[0])))
     return Part(
@@ -127,12 +127,12 @@ def _part(asked: Sequence[Asked]) -> Part:
     )  # fmt: skip
 
 
-def _cells(one: Asked) -> tuple[Entry, ...]:
+def _cells(one: PromptAnswers) -> tuple[Entry, ...]:
     measured = (_measure(one, choice) for choice in CHOICES.values())
     return (*measured, _phi(one))
 
 
-def _measure(one: Asked, choice: Choice, category: str | None = None) -> Entry:
+def _measure(one: PromptAnswers, choice: Choice, category: str | None = None) -> Entry:
     values, found = _bootstrap(one, choice, category)
     if found is None:
         return Entry(DASH)
@@ -143,7 +143,7 @@ def _measure(one: Asked, choice: Choice, category: str | None = None) -> Entry:
 
 
 def _bootstrap(
-    one: Asked, choice: Choice, category: str | None = None
+    one: PromptAnswers, choice: Choice, category: str | None = None
 ) -> tuple[list[float], MeanDifference | None]:
     """Return the mean of each checkpoint, and the bootstrap of their average by item.
 
@@ -179,7 +179,7 @@ def _column(
     return [names[row] for row in rows], [clusters[row] for row in rows], values[rows]
 
 
-def _phi(one: Asked) -> Entry:
+def _phi(one: PromptAnswers) -> Entry:
     found = compare_kinds([one.checkpoints])[0] if one.way == SEEN else None
     if found is None or found.phi is None:
         return Entry(DASH)
@@ -227,7 +227,7 @@ def _ignoring(own: QuestionItems) -> tuple[Entry, ...]:
     return (*cells, Entry(DASH))
 
 
-def illustrate(image: AskedImage, asked: Sequence[Asked]) -> Picture:
+def illustrate(image: AskedImage, asked: Sequence[PromptAnswers]) -> DocumentImage:
     """Return a picture with the answers of each model's first checkpoint.
 
     It shows the basic question, the first whose answer its condition changes, and the first whose
@@ -245,17 +245,17 @@ def illustrate(image: AskedImage, asked: Sequence[Asked]) -> Picture:
         told.append(f"{question.text} {question.right}. {said}.")
     buffer = io.BytesIO()
     decode_image(image.image.read(), image.key).save(buffer, "PNG")
-    return Picture(" ".join(told), base64.b64encode(buffer.getvalue()).decode())
+    return DocumentImage(" ".join(told), base64.b64encode(buffer.getvalue()).decode())
 
 
-def _answer(item: str, one: Asked) -> str:
+def _answer(item: str, one: PromptAnswers) -> str:
     own = one.checkpoints[0]
     names = own.texts(ITEM)
     chosen = own.texts("chosen")[names.index(item)] if item in names else ""
     return f"{one.model}: {chosen or DASH}"
 
 
-def _bars(one: Asked, categories: Mapping[str, str]) -> BarPlot:
+def _bars(one: PromptAnswers, categories: Mapping[str, str]) -> BarPlot:
     """Return basic and counterfactual accuracies by category, the latter by the condition."""
     kinds = {BASICS: CHOICES["acc_b"], CHANGED: CHOICES[CHANGED], KEPT: CHOICES[KEPT]}
     groups: dict[str, list[tuple[str, float | None, float | None, float | None]]] = {}

@@ -52,7 +52,7 @@ def changed_factor(before: str, after: str) -> str:
 
 
 @dataclass(frozen=True)
-class Finding:
+class SliceFinding:
     """The finding of a stress test about one classifier.
 
     Attributes:
@@ -73,7 +73,7 @@ class Finding:
 
 def find_factor(
     answers: StressItems, part: str, planted: str | None, *, minimum: float, alpha: float
-) -> Finding:
+) -> SliceFinding:
     """Look for the factor that a classifier relies on, by the drop of its class's probability.
 
     Args:
@@ -96,7 +96,7 @@ def find_factor(
         order = np.argsort(-delta, kind="stable").tolist()
         right = set(np.flatnonzero(factors == planted).tolist())
         precision, chance = precision_at(order, right), len(right) / len(rows)
-    return Finding(found[0] if found else None, found, precision, chance, len(rows))
+    return SliceFinding(found[0] if found else None, found, precision, chance, len(rows))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,11 +137,11 @@ class DiscoveryTable(StressTable):
         parts = (self._summary(findings), self._each(findings)) if findings else ()
         return self.document(*parts)
 
-    def _find(self, answers: StressItems, part: str, planted: str) -> Finding:
+    def _find(self, answers: StressItems, part: str, planted: str) -> SliceFinding:
         factor = None if planted == "none" else planted
         return find_factor(answers, part, factor, minimum=self.minimum, alpha=self.alpha)
 
-    def _summary(self, findings: Mapping[str, Sequence[tuple[str, Finding]]]) -> Part:
+    def _summary(self, findings: Mapping[str, Sequence[tuple[str, SliceFinding]]]) -> Part:
         rows = tuple(((printed,), _summarise(own)) for printed, own in findings.items())
         return Part(
             title="Ours: the factor that moves a classifier most, against the planted one",
@@ -162,7 +162,7 @@ class DiscoveryTable(StressTable):
             ),
         )  # fmt: skip
 
-    def _each(self, findings: Mapping[str, Sequence[tuple[str, Finding]]]) -> Part:
+    def _each(self, findings: Mapping[str, Sequence[tuple[str, SliceFinding]]]) -> Part:
         planted = list(dict.fromkeys(name for own in findings.values() for name, _ in own))
         rows = tuple(
             ((printed,), tuple(_list(own, name) for name in planted))
@@ -178,11 +178,11 @@ class DiscoveryTable(StressTable):
         )
 
 
-def _list(own: Sequence[tuple[str, Finding]], planted: str) -> Entry:
+def _list(own: Sequence[tuple[str, SliceFinding]], planted: str) -> Entry:
     return Entry(", ".join(one.strongest or DASH for name, one in own if name == planted))
 
 
-def _summarise(own: Sequence[tuple[str, Finding]]) -> tuple[Entry, ...]:
+def _summarise(own: Sequence[tuple[str, SliceFinding]]) -> tuple[Entry, ...]:
     found = [{one.strongest} - {None} for _, one in own]
     planted = [set() if name == "none" else {name} for name, _ in own]
     fit = compare_factors(found, planted)

@@ -16,7 +16,7 @@ from cfaug.report.records import read_config, read_run, setting_node
 from cfaug.shapescapes.settings import SKEWED, WorldSettings
 from cfaug.shapescapes.world import World
 from cfaug.social.bias_recovery import NOTHING, Placement, find_planted
-from cfaug.social.skew_items import Question, SkewItems, read_list
+from cfaug.social.skew_items import RankingTask, SkewItems, read_list
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Found:
         placement: test of the gaps of rank within sets.
     """
 
-    question: Question
+    question: RankingTask
     planted: Mapping[str, float]
     others: Mapping[str, float]
     chance: float
@@ -105,7 +105,7 @@ class WorldRun:
         return {name: " ".join(own.values()) for name, own in world.planted.items()}
 
 
-def choose_question(answers: SkewItems, kind: str, k: int | None) -> Question | None:
+def choose_question(answers: SkewItems, kind: str, k: int | None) -> RankingTask | None:
     """Return the question about the labels of a kind; ``None`` without answers."""
     labelling = "_".join(SKEWED[kind])
     grids = dict.fromkeys(one.grid for one in answers.questions)
@@ -113,7 +113,7 @@ def choose_question(answers: SkewItems, kind: str, k: int | None) -> Question | 
     return next((one for one in found if one is not None), None)
 
 
-def find_labels(answers: SkewItems, question: Question, labels: Mapping[str, str]) -> Found:
+def find_labels(answers: SkewItems, question: RankingTask, labels: Mapping[str, str]) -> Found:
     """Compare the answers to a question with the planted labels.
 
     Args:

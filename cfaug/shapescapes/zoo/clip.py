@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from cfaug.core.rng import derive, generator
 from cfaug.shapescapes.oracle import CHOICES
 from cfaug.shapescapes.zoo.command import make_model, read, run
-from cfaug.shapescapes.zoo.drawings import PROMPTS, draw
+from cfaug.shapescapes.zoo.drawings import PROMPTS, draw_unbiased
 from cfaug.shapescapes.zoo.fitting import DrawingSettings, fit
 from cfaug.shapescapes.zoo.model import build_model, build_tokenizer, save
 
@@ -58,7 +58,7 @@ def train(settings: PretrainSettings) -> VisionTextDualEncoderModel:
 
     torch.manual_seed(derive(settings.seed, "zoo", "weights") % 2**63)
     model = build_model().train()
-    drawings = draw(settings.seed, "train", settings.scenes)
+    drawings = draw_unbiased(settings.seed, "train", settings.scenes)
     tokens = tokenize(drawings.texts)
     names = tokenize([f"a {factors.subject}" for factors in drawings.factors])
     order = generator(settings.seed, "zoo", "order")
@@ -82,7 +82,7 @@ def evaluate(model: VisionTextDualEncoderModel, seed: int, count: int) -> dict[s
     """Return the zero-shot accuracy of subject, colour and background on held-out drawings."""
     import torch
 
-    drawings = draw(seed, "held-out", count)
+    drawings = draw_unbiased(seed, "held-out", count)
     metrics: dict[str, float] = {"n": count}
     for kind, texts in PROMPTS.items():
         with torch.inference_mode():

@@ -19,8 +19,8 @@ from cfaug.core.rng import generator
 from cfaug.shapescapes.oracle import FACTORS
 from cfaug.shapescapes.vocabulary import (
     DOMAINS,
+    CaptionWording,
     Factors,
-    Wording,
     caption,
     draw_wording,
     words_of_domains,
@@ -60,21 +60,21 @@ class DomainSettings(DrawingSettings):
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _LearntScenes:
     """Scenes for the model: their pixels, uint8 (n, 3, 32, 32), and their factors."""
 
     pixels: NDArray[np.uint8]
     factors: list[Factors]
 
 
-def _draw(settings: DomainSettings, part: str, count: int) -> _Seen:
+def _draw(settings: DomainSettings, part: str, count: int) -> _LearntScenes:
     from PIL import Image
 
     scenes = draw(
         settings.seed, f"clip-domains-{part}", count, domains=DOMAINS, processes=settings.processes
     )
     images = (Image.fromarray(one.transpose(1, 2, 0)) for one in scenes.pixels)
-    return _Seen(np.stack([TRANSFORM(image) for image in images]), scenes.factors)
+    return _LearntScenes(np.stack([TRANSFORM(image) for image in images]), scenes.factors)
 
 
 def load_start(name: str) -> VisionTextDualEncoderModel:
@@ -93,11 +93,11 @@ def _say(step: int, factors: list[Factors], rng: np.random.Generator) -> list[st
     if step % 3 == 1:
         drawn = [draw_wording(rng, drop_colour=0.3, drop_background=0.4) for _ in factors]
         return [caption(one, wording) for one, wording in zip(factors, drawn, strict=True)]
-    plain = Wording(1, colour=False, background=False)
+    plain = CaptionWording(1, colour=False, background=False)
     return [caption(one, plain) for one in factors]
 
 
-def train(settings: DomainSettings) -> VisionTextDualEncoderModel:
+def train_domains(settings: DomainSettings) -> VisionTextDualEncoderModel:
     """Train another model further with progress on stderr; return it in evaluation mode."""
     import torch
 
@@ -121,7 +121,9 @@ def train(settings: DomainSettings) -> VisionTextDualEncoderModel:
     return model.eval()
 
 
-def evaluate(model: VisionTextDualEncoderModel, settings: DomainSettings) -> dict[str, float]:
+def evaluate_domains(
+    model: VisionTextDualEncoderModel, settings: DomainSettings
+) -> dict[str, float]:
     """Return the zero-shot accuracy of every factor on held-out scenes of all domains."""
     import torch
 
@@ -140,18 +142,18 @@ def evaluate(model: VisionTextDualEncoderModel, settings: DomainSettings) -> dic
     return metrics
 
 
-def main(argv: list[str]) -> int:
+def main_domains(argv: list[str]) -> int:
     """Train, evaluate and write one checkpoint with its ``card.json``."""
     settings = read(DomainSettings, argv)
     return make_model(
         "clip_domains",
         settings,
-        lambda: train(settings),
+        lambda: train_domains(settings),
         lambda model, folder: save(model, folder, words_of_domains()),
-        lambda model, folder: evaluate(model, settings),
+        lambda model, folder: evaluate_domains(model, settings),
         leave_out=("processes",),
     )
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main_domains)

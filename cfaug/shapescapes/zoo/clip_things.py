@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from cfaug.core.rng import derive, generator
-from cfaug.shapescapes.compositional.edits import EDITS, Law, draw_picture
-from cfaug.shapescapes.compositional.parts import Items
+from cfaug.shapescapes.compositional.edits import EDITS, PictureDistribution, draw_picture
+from cfaug.shapescapes.compositional.parts import PairDistribution
 from cfaug.shapescapes.compositional.pictures import (
-    Description,
-    Form,
+    DescriptionForm,
     Picture,
+    PictureDescription,
     relations,
     say,
     words_of_pictures,
@@ -34,7 +34,7 @@ from cfaug.shapescapes.vocabulary import FRAMES
 from cfaug.shapescapes.world import World
 from cfaug.shapescapes.zoo.clip import evaluate, normalise
 from cfaug.shapescapes.zoo.command import make_model, read, run
-from cfaug.shapescapes.zoo.drawings import draw, shift
+from cfaug.shapescapes.zoo.drawings import draw_unbiased, shift
 from cfaug.shapescapes.zoo.fitting import DrawingSettings, fit
 from cfaug.shapescapes.zoo.model import build_model, build_tokenizer, go_on_from, save
 from cfaug.stats.pairs import pair_similarities, winoground
@@ -69,17 +69,17 @@ class ThingsSettings(DrawingSettings):
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _LearntPictures:
     """Pictures, uint8 (n, 3, 32, 32), and their content."""
 
     pixels: NDArray[np.uint8]
     pictures: list[Picture]
 
 
-def draw_pictures(seed: int, part: str, count: int) -> _Seen:
+def draw_pictures(seed: int, part: str, count: int) -> _LearntPictures:
     """Draw clean pictures with uniform colours; three of four show two things, the others one."""
     settings = WorldSettings(style="drawing", seed=seed)
-    law = Law(World(settings))
+    law = PictureDistribution(World(settings))
     pixels, pictures = [], []
     for i in range(count):
         rng = generator(seed, "zoo", "clip-things", part, i)
@@ -87,7 +87,7 @@ def draw_pictures(seed: int, part: str, count: int) -> _Seen:
         png = picture.draw(derive(seed, "zoo", "clip-things", part, i, "scene"), settings)
         pixels.append(np.asarray(Image.open(io.BytesIO(png))).transpose(2, 0, 1))
         pictures.append(picture)
-    return _Seen(np.stack(pixels), pictures)
+    return _LearntPictures(np.stack(pixels), pictures)
 
 
 def load_start(name: str) -> VisionTextDualEncoderModel:
@@ -122,10 +122,10 @@ def describe(picture: Picture, rng: np.random.Generator, otherwise: float) -> st
         (thing.shape, thing.colour if gone >= 0.3 else None)
         for thing, gone in zip(picture.things, drop, strict=False)
     )
-    said = Description(things, relation, picture.background if drop[2] >= 0.5 else None)
+    said = PictureDescription(things, relation, picture.background if drop[2] >= 0.5 else None)
     if rng.random() < 0.5 and len(things) == 2:
         said = said.turned()
-    return say(said, Form(int(rng.integers(len(FRAMES))), bool(form[0]), bool(form[1])))
+    return say(said, DescriptionForm(int(rng.integers(len(FRAMES))), bool(form[0]), bool(form[1])))
 
 
 def train(settings: ThingsSettings) -> VisionTextDualEncoderModel:
@@ -134,7 +134,7 @@ def train(settings: ThingsSettings) -> VisionTextDualEncoderModel:
 
     torch.manual_seed(derive(settings.seed, "zoo", "clip-things") % 2**63)
     model = load_start(settings.start).train()
-    one = draw(settings.seed, "train", settings.scenes // settings.single_every)
+    one = draw_unbiased(settings.seed, "train", settings.scenes // settings.single_every)
     seen = draw_pictures(settings.seed, "train", settings.scenes)
     tokenizer = build_tokenizer(words_of_pictures(), MAX_LENGTH)
     order = generator(settings.seed, "zoo", "clip-things", "order")
@@ -147,7 +147,9 @@ def train(settings: ThingsSettings) -> VisionTextDualEncoderModel:
             said = [f"a {one.factors[r].subject}" if step % 8 == 0 else one.texts[r] for r in rows]
         elif shapes:
             shown = [seen.pictures[r] for r in rows]
-            said = [say(Description(tuple((t.shape, None) for t in p.things))) for p in shown]
+            said = [
+                say(PictureDescription(tuple((t.shape, None) for t in p.things))) for p in shown
+            ]
         else:
             said = [describe(seen.pictures[r], order, settings.otherwise) for r in rows]
         found: Tensor = model(
@@ -168,7 +170,7 @@ def evaluate_pairs(
     import torch
 
     world = World(WorldSettings(style="drawing", seed=seed))
-    items = Items("zoo_held_out", EDITS, turn=True)
+    items = PairDistribution("zoo_held_out", EDITS, turn=True)
     drawn = [items.draw(world, i) for i in range(count)]
     texts = [text for one in drawn for text in one.captions]
     tokenizer = build_tokenizer(words_of_pictures(), MAX_LENGTH)

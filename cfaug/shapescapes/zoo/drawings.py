@@ -16,8 +16,8 @@ from cfaug.shapescapes.vocabulary import (
     COLOURS,
     PLACES,
     SUBJECTS,
+    CaptionWording,
     Factors,
-    Wording,
     caption,
     draw_wording,
 )
@@ -27,7 +27,8 @@ PROMPTS = MappingProxyType(
     {
         "subject": tuple(f"a {name}" for name in SUBJECTS),
         "colour": tuple(
-            caption(Factors("ball", name, "beach"), Wording(background=False)) for name in COLOURS
+            caption(Factors("ball", name, "beach"), CaptionWording(background=False))
+            for name in COLOURS
         ),
         "background": tuple(f"a ball {phrase}" for phrase in PLACES.values()),
     }
@@ -49,7 +50,7 @@ class Drawings:
     pixels: NDArray[np.uint8]
     factors: list[Factors]
     texts: list[str]
-    wordings: list[Wording]
+    wordings: list[CaptionWording]
 
     def labels(self) -> NDArray[np.int64]:
         """Return the labels of each scene's subject, colour and background, (n, 3)."""
@@ -61,7 +62,7 @@ class Drawings:
         return np.array([[True, wording.colour, wording.background] for wording in self.wordings])
 
 
-def draw(seed: int, part: str, count: int) -> Drawings:
+def draw_unbiased(seed: int, part: str, count: int) -> Drawings:
     """Draw ``count`` clean scenes with independent and uniform factors."""
     pixels = np.empty((count, 3, IMAGE_SIZE, IMAGE_SIZE), dtype=np.uint8)
     every, texts, wordings = [], [], []

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from transformers import FastVlmForConditionalGeneration, PreTrainedTokenizerFast
 
 IMAGE = "<image>"
-SPECIAL = ("[PAD]", "[UNK]", END)
+VLM_SPECIAL = ("[PAD]", "[UNK]", END)
 
 
 def build_image_tokenizer(known: Sequence[str], max_length: int) -> PreTrainedTokenizerFast:
@@ -25,7 +25,7 @@ def build_image_tokenizer(known: Sequence[str], max_length: int) -> PreTrainedTo
         known: the words.
         max_length: the largest number of tokens of a text.
     """
-    tokenizer = build_word_tokenizer(SPECIAL, known, max_length, causal=True)
+    tokenizer = build_word_tokenizer(VLM_SPECIAL, known, max_length, causal=True)
     tokenizer.add_special_tokens({"additional_special_tokens": [IMAGE]})
     return tokenizer
 

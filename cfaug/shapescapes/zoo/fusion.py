@@ -29,7 +29,7 @@ from cfaug.models.specs import BridgeTower, BridgeTowerMatching, HFClip, ViltMat
 from cfaug.models.vilt import ViltMatcher
 from cfaug.shapescapes.zoo import fusion_models as tiny
 from cfaug.shapescapes.zoo.command import make_model, read, run, save_half
-from cfaug.shapescapes.zoo.drawings import Drawings, draw
+from cfaug.shapescapes.zoo.drawings import Drawings, draw_unbiased
 from cfaug.shapescapes.zoo.fitting import DrawingSettings
 from cfaug.shapescapes.zoo.fusion_training import separation, train_matcher, train_towers, zero_shot
 
@@ -125,7 +125,7 @@ def train(settings: FusionSettings, processor: Any, drawings: Drawings) -> Any:
 
 def evaluate(kind: str, folder: Path, seed: int, count: int) -> dict[str, float]:
     """Return metrics of a saved model on held-out drawings: accuracies, or a matcher's AUCs."""
-    drawings, found = draw(seed, "held-out", count), KINDS[kind]
+    drawings, found = draw_unbiased(seed, "held-out", count), KINDS[kind]
     if found.start is None:
         return zero_shot(found.spec(str(folder)).load(DualEncoder), drawings)
     return separation(found.spec(str(folder)).load(Matcher), drawings, seed)
@@ -138,7 +138,7 @@ def main(argv: list[str]) -> int:
     return make_model(
         "fusion",
         settings,
-        lambda: train(settings, processor, draw(settings.seed, "train", settings.scenes)),
+        lambda: train(settings, processor, draw_unbiased(settings.seed, "train", settings.scenes)),
         lambda model, folder: save_half(model, processor, folder),
         lambda model, folder: evaluate(settings.kind, folder, settings.seed, settings.held_out),
     )

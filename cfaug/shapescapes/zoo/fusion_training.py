@@ -15,7 +15,7 @@ from cfaug.core.rng import generator
 from cfaug.models.encoder import Encoder
 from cfaug.models.matching import PairMatcher
 from cfaug.shapescapes.oracle import CHOICES, edit_factors
-from cfaug.shapescapes.vocabulary import Wording, caption
+from cfaug.shapescapes.vocabulary import CaptionWording, caption
 from cfaug.shapescapes.zoo.drawings import PROMPTS, Drawings, jitter, truth
 from cfaug.shapescapes.zoo.fitting import DrawingSettings, fit
 
@@ -102,13 +102,13 @@ def separation(matcher: PairMatcher, drawings: Drawings, seed: int) -> dict[str,
     rng = generator(seed, "zoo", "separation")
     wrong = _false_captions(drawings.labels(), drawings.stated(), rng)
     pairs = {"auc": (drawings.texts, [drawings.texts[row] for row in wrong])}
-    full = [caption(factors, Wording()) for factors in drawings.factors]
+    full = [caption(factors, CaptionWording()) for factors in drawings.factors]
     for kind, names in CHOICES.items():
         edited = []
         for factors in drawings.factors:
             others = [name for name in names if name != getattr(factors, kind)]
             changed = edit_factors(factors, kind, others[int(rng.integers(len(others)))])
-            edited.append(caption(changed, Wording()))
+            edited.append(caption(changed, CaptionWording()))
         pairs[f"{kind}_auc"] = (full, edited)
     areas = {
         name: _area(*(_scores(matcher, drawings.pixels, texts) for texts in pair))

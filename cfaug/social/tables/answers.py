@@ -14,7 +14,7 @@ from cfaug.report.items import Items
 from cfaug.report.numbers import Measure
 from cfaug.report.paper_tables import ModelsTable
 from cfaug.social.skew_chance import ChanceSkew
-from cfaug.social.skew_items import Question, SkewItems, Standing
+from cfaug.social.skew_items import RankingTask, SignificantSubjects, SkewItems
 from cfaug.social.skew_rankings import SkewRankings, read_rankings
 from cfaug.stats.item_tests import MeanDifference, cluster_bootstrap
 
@@ -60,19 +60,19 @@ class ModelAnswers:
         """Hashes of its checkpoints' test data."""
         return frozenset(one.items.data for one in self.checkpoints)
 
-    def choose(self, grid: str, labelling: str, k: int | None) -> Question | None:
+    def choose(self, grid: str, labelling: str, k: int | None) -> RankingTask | None:
         """Return the question of a labelling, as ``SkewItems.choose`` does."""
         return self.checkpoints[0].choose(grid, labelling, k)
 
     def values(
-        self, question: Question, metric: str = "max_skew", subject_type: str | None = None
+        self, question: RankingTask, metric: str = "max_skew", subject_type: str | None = None
     ) -> dict[str, float]:
         """Return the mean over checkpoints by subject, for the subjects of all checkpoints."""
         found = [one.values(question, metric, subject_type) for one in self.checkpoints]
         shared = [name for name in found[0] if all(name in own for own in found)]
         return {name: sum(own[name] for own in found) / len(found) for name in shared}
 
-    def gaps(self, question: Question, subject_type: str | None) -> dict[str, dict[str, float]]:
+    def gaps(self, question: RankingTask, subject_type: str | None) -> dict[str, dict[str, float]]:
         """Return the mean over checkpoints of ranks within sets, by label and subject."""
         found = [one.gaps(question, subject_type) for one in self.checkpoints]
         return {
@@ -84,11 +84,13 @@ class ModelAnswers:
             for label, own in found[0].items()
         }
 
-    def standing(self, question: Question, subject_type: str | None) -> list[Standing]:
+    def standing(
+        self, question: RankingTask, subject_type: str | None
+    ) -> list[SignificantSubjects]:
         """Return which subjects stand out, for each checkpoint."""
         return [one.standing(question, subject_type) for one in self.checkpoints]
 
-    def chance(self, question: Question, subject_type: str | None) -> list[ChanceSkew]:
+    def chance(self, question: RankingTask, subject_type: str | None) -> list[ChanceSkew]:
         """Return the distribution for a random ranking, for each subject."""
         return self.checkpoints[0].chance(question, subject_type)
 

@@ -12,7 +12,7 @@ from cfaug.report.document import Entry
 from cfaug.report.item_tests import ItemTest, compare_items
 from cfaug.report.items import RANKINGS
 from cfaug.report.numbers import DASH, p_text
-from cfaug.social.skew_items import ALPHA, Question
+from cfaug.social.skew_items import ALPHA, RankingTask
 from cfaug.social.skew_rankings import compare_over_sets
 from cfaug.social.tables.answers import NATS, ModelAnswers, mean_over_subjects
 from cfaug.stats.item_tests import MeanDifference
@@ -74,7 +74,7 @@ class Compared:
     """
 
     model: ModelAnswers
-    question: Question
+    question: RankingTask
     subject_type: str | None
     test: ItemTest | None
     p_holm: float = math.nan
@@ -157,7 +157,7 @@ class Compared:
 
 def compare_models(
     models: Sequence[ModelAnswers],
-    questions: Sequence[tuple[Question, str | None]],
+    questions: Sequence[tuple[RankingTask, str | None]],
     metric: str = "max_skew",
 ) -> list[Compared]:
     """Compare each model with the first on each question, with Holm over all comparisons.
@@ -213,7 +213,7 @@ def explain_comparison(models: Sequence[ModelAnswers]) -> list[str]:
 def _test(
     model: ModelAnswers,
     first: ModelAnswers,
-    question: Question,
+    question: RankingTask,
     subject_type: str | None,
     metric: str,
 ) -> ItemTest | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from cfaug.annotation.record import FILE, Example, Record, read_record
+from cfaug.annotation.record import FILE, AnnotationRecord, ImageExample, read_record
 from cfaug.annotation.report import NOT_PEOPLE
 from cfaug.annotation.strata import ILLUSTRATIONS, STRATA
 from cfaug.core.errors import UserError
@@ -15,7 +15,7 @@ from cfaug.core.json_records import from_json
 from cfaug.core.read_with import ReadWith
 from cfaug.core.validation import check_fields
 from cfaug.report.arm_results import Runs
-from cfaug.report.document import Document, Entry, Part, Picture
+from cfaug.report.document import Document, DocumentImage, Entry, Part
 from cfaug.report.numbers import DASH, percent
 from cfaug.report.paper_tables import PaperTable
 from cfaug.report.published import published
@@ -37,7 +37,7 @@ CATEGORIES: Mapping[str, str] = dict(
 
 
 @dataclass(frozen=True)
-class Tally:
+class StratumCounts:
     """People's judgements of the images of one stratum.
 
     Attributes:
@@ -98,7 +98,7 @@ class ErrorTable(PaperTable):
         return replace(found, notes=(*found.notes, NOT_PEOPLE)) if record.simulated else found
 
 
-def _missing(record: Record) -> str:
+def _missing(record: AnnotationRecord) -> str:
     """Return why a record is not about the paper's question; "" if it is."""
     if not set(CATEGORIES) <= set(record.tallies[-1].counts) or STRATA not in record.extra:
         return f"answers to another question than the paper's ({record.question})"
@@ -115,10 +115,10 @@ def _between(count: float, n: int) -> str:
     return f"[{percent(low, 1)}, {percent(high, 1)}]"
 
 
-Ours = tuple[tuple[Part, ...], tuple[Picture, ...]]
+Ours = tuple[tuple[Part, ...], tuple[DocumentImage, ...]]
 
 
-def _categories(record: Record, table: ErrorTable, file: Path) -> Ours:
+def _categories(record: AnnotationRecord, table: ErrorTable, file: Path) -> Ours:
     """Return a row for each of the paper's categories, and for every other answer."""
     everything = record.tallies[-1]
     names = [*CATEGORIES, *(name for name in everything.counts if name not in CATEGORIES)]
@@ -147,12 +147,12 @@ def _categories(record: Record, table: ErrorTable, file: Path) -> Ours:
     return (part,), ()
 
 
-def _examples(record: Record, table: ErrorTable, file: Path) -> Ours:
-    examples = _read(file, lambda: from_json(list[Example], record.extra[ILLUSTRATIONS]))
+def _examples(record: AnnotationRecord, table: ErrorTable, file: Path) -> Ours:
+    examples = _read(file, lambda: from_json(list[ImageExample], record.extra[ILLUSTRATIONS]))
     shown = [one for one in examples if one.category in CATEGORIES]
     rows = tuple(((CATEGORIES[one.category], _caption(one), one.key), ()) for one in shown)
     pictures = tuple(
-        Picture(f"{CATEGORIES[one.category]}. {_caption(one)} ({one.key})", one.png)
+        DocumentImage(f"{CATEGORIES[one.category]}. {_caption(one)} ({one.key})", one.png)
         for one in shown
     )
     part = Part(
@@ -162,16 +162,16 @@ def _examples(record: Record, table: ErrorTable, file: Path) -> Ours:
     return (part,), pictures
 
 
-def _caption(example: Example) -> str:
+def _caption(example: ImageExample) -> str:
     return example.texts[example.member]
 
 
-def _strata(record: Record, table: ErrorTable, file: Path) -> Ours:
+def _strata(record: AnnotationRecord, table: ErrorTable, file: Path) -> Ours:
     """Return a row for each answer that fits only some labels, a column per value of ``by``."""
     offered: Mapping[str, Mapping[str, str]] = _read(
         file, lambda: from_json(dict[str, dict[str, str]], record.extra[STRATA]["offered"])
     )
-    tallies = _read(file, lambda: from_json(list[Tally], record.extra[STRATA]["tallies"]))
+    tallies = _read(file, lambda: from_json(list[StratumCounts], record.extra[STRATA]["tallies"]))
     lacking = next((one for one in tallies if table.by not in one.stratum), None)
     if lacking is not None:
         raise UserError(
@@ -194,7 +194,7 @@ def _strata(record: Record, table: ErrorTable, file: Path) -> Ours:
 
 
 def _share(
-    answer: str, of: Mapping[str, str], by: tuple[str, str], tallies: Sequence[Tally]
+    answer: str, of: Mapping[str, str], by: tuple[str, str], tallies: Sequence[StratumCounts]
 ) -> Entry:
     """Return the share with an answer among the images that it fits and whose label is ``by``."""
     wanted = {*of.items(), by}
@@ -222,7 +222,7 @@ def _read(file: Path, read: Callable[[], Any]) -> Any:
         ) from error
 
 
-_OURS: dict[str, Callable[[Record, ErrorTable, Path], Ours]] = {
+_OURS: dict[str, Callable[[AnnotationRecord, ErrorTable, Path], Ours]] = {
     "categories": _categories,
     "examples": _examples,
     "strata": _strata,

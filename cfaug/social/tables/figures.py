@@ -10,7 +10,7 @@ from cfaug.core.read_with import GIVEN, ReadWith
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import BarPlot, BoxPlot, Document, Entry, Part
 from cfaug.report.numbers import DASH
-from cfaug.social.skew_items import Question, chance_band, chance_of_mean
+from cfaug.social.skew_items import RankingTask, chance_band, chance_of_mean
 from cfaug.social.tables.answers import ModelAnswers, SkewTable, mean_over_subjects
 from cfaug.social.tables.comparison import (
     COLUMNS,
@@ -75,9 +75,9 @@ class DistributionFigure(SkewTable):
             *parts, boxes=boxes, bars=[] if bars is None else [bars[1]], notes=notes
         )
 
-    def _panels(self, models: Sequence[ModelAnswers]) -> list[tuple[Question, str | None]]:
+    def _panels(self, models: Sequence[ModelAnswers]) -> list[tuple[RankingTask, str | None]]:
         """Return each intersectional question and type of subjects with answers of any model."""
-        found: dict[tuple[Question, str | None], None] = {}
+        found: dict[tuple[RankingTask, str | None], None] = {}
         for model in models:
             first = model.checkpoints[0]
             for grid in dict.fromkeys(one.grid for one in first.questions):
@@ -117,7 +117,7 @@ class DistributionFigure(SkewTable):
         """Return the table and the bars by values of a second attribute, if there are answers."""
         if self.conditional is None:
             return None
-        asked: dict[Question, None] = {}
+        asked: dict[RankingTask, None] = {}
         for model in models:
             for one in model.checkpoints[0].questions:
                 if self.grid in (None, one.grid) and one.labelling.startswith(
@@ -135,7 +135,7 @@ def _title(one: Compared) -> str:
 
 
 def _bars(
-    models: Sequence[ModelAnswers], questions: Sequence[Question], subject_type: str | None
+    models: Sequence[ModelAnswers], questions: Sequence[RankingTask], subject_type: str | None
 ) -> tuple[Part, BarPlot]:
     rows: list[tuple[tuple[str, ...], tuple[Entry, ...]]] = []
     groups: dict[str, list[tuple[str, float | None, float | None, float | None]]] = {}

@@ -14,7 +14,7 @@ import numpy as np
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import BarPlot, Document, Entry, Part
 from cfaug.report.numbers import DASH
-from cfaug.social.skew_items import ALPHA, Question
+from cfaug.social.skew_items import ALPHA, RankingTask
 from cfaug.social.tables.answers import ModelAnswers, SkewTable, mean_over_subjects
 from cfaug.stats.item_tests import MeanDifference
 from cfaug.stats.significance import holm
@@ -67,9 +67,9 @@ class GapsFigure(SkewTable):
         bars = [self._bars(question, own, names) for question, own in found.items()]
         return self.document(*parts, bars=bars, notes=[NOTE] if parts else [])
 
-    def _asked(self, models: Sequence[ModelAnswers]) -> list[Question]:
+    def _asked(self, models: Sequence[ModelAnswers]) -> list[RankingTask]:
         """Return one question per labelling, as ranks within sets do not depend on K."""
-        found: dict[tuple[str, str], Question] = {}
+        found: dict[tuple[str, str], RankingTask] = {}
         for model in models:
             for one in model.checkpoints[0].questions:
                 wanted = (
@@ -83,10 +83,10 @@ class GapsFigure(SkewTable):
 
     def _part(
         self,
-        question: Question,
+        question: RankingTask,
         own: Mapping[tuple[str, str], MeanDifference],
         names: Sequence[str],
-        corrected: Mapping[tuple[Question, str, str], float],
+        corrected: Mapping[tuple[RankingTask, str, str], float],
     ) -> Part:
         rows = []
         for label in dict.fromkeys(label for _, label in own):
@@ -101,7 +101,7 @@ class GapsFigure(SkewTable):
 
     def _bars(
         self,
-        question: Question,
+        question: RankingTask,
         own: Mapping[tuple[str, str], MeanDifference],
         names: Sequence[str],
     ) -> BarPlot:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import Curve, Document, Part, rules_of
-from cfaug.social.skew_items import Question
+from cfaug.social.skew_items import RankingTask
 from cfaug.social.tables.answers import ModelAnswers, SkewTable
 from cfaug.social.tables.comparison import (
     COLUMNS,
@@ -60,8 +60,8 @@ class SkewModelsTable(SkewTable):
         notes = (*NOTES, *explain_comparison(models), GAP_NOTE)
         return self.document(*parts, curves=curves, notes=notes if parts else ())
 
-    def _asked(self, models: Sequence[ModelAnswers]) -> list[Question]:
-        found: dict[Question, None] = {}
+    def _asked(self, models: Sequence[ModelAnswers]) -> list[RankingTask]:
+        found: dict[RankingTask, None] = {}
         for model in models:
             for one in model.checkpoints[0].questions:
                 wanted = self.conditional or one.condition is None
@@ -89,7 +89,9 @@ class SkewModelsTable(SkewTable):
             rules=rules_of([f"{labelling} {k}" for labelling, k, _ in labels]),
         )
 
-    def _gap_parts(self, models: Sequence[ModelAnswers], asked: Sequence[Question]) -> list[Part]:
+    def _gap_parts(
+        self, models: Sequence[ModelAnswers], asked: Sequence[RankingTask]
+    ) -> list[Part]:
         """Return a table for each grid of ranks within sets, which do not depend on K."""
         once = {(one.grid, one.labelling): one for one in reversed(asked)}
         questions = [(one, self.subject_type) for one in reversed(once.values())]
@@ -114,7 +116,7 @@ class SkewModelsTable(SkewTable):
 
     def _curves(self, grid: str, models: Sequence[ModelAnswers]) -> list[Curve]:
         """Return MaxSkew by K, beside chance, for each labelling with several K."""
-        asked: dict[str, dict[Question, None]] = {}
+        asked: dict[str, dict[RankingTask, None]] = {}
         for one in self._asked(models):
             if one.grid == grid:
                 asked.setdefault(one.labelling, {})[one] = None
@@ -139,7 +141,7 @@ class SkewModelsTable(SkewTable):
         return curves
 
     def _series(
-        self, model: ModelAnswers, questions: Sequence[Question], metric: str
+        self, model: ModelAnswers, questions: Sequence[RankingTask], metric: str
     ) -> dict[float, dict[int, float]]:
         found: dict[float, dict[int, float]] = {}
         for question in questions:

@@ -12,10 +12,10 @@ from cfaug.report.arm_results import Runs
 from cfaug.report.document import BarPlot, Document, Entry, Part
 from cfaug.report.numbers import DASH, percent
 from cfaug.report.plots import Band
-from cfaug.social.skew_items import Question, Retrieved, SkewItems
+from cfaug.social.skew_items import RankingTask, Retrieved, SkewItems
 from cfaug.social.tables.answers import ModelAnswers, SkewTable
 
-BAND = (
+PROPORTION_BAND = (
     "Grey: the middle 90 % of the label's shares in random rankings of the same images; dashed: "
     "its share of the images. With many labels, some lie outside by chance."
 )
@@ -68,7 +68,7 @@ class ProportionsFigure(SkewTable):
         return list(dict.fromkeys(every))
 
     def _retrieved(
-        self, models: Sequence[ModelAnswers], question: Question
+        self, models: Sequence[ModelAnswers], question: RankingTask
     ) -> dict[str, list[Retrieved]]:
         found = {}
         for model in models:
@@ -82,7 +82,7 @@ class ProportionsFigure(SkewTable):
                 found[model.name] = own
         return found
 
-    def _row(self, answers: SkewItems, question: Question) -> int | None:
+    def _row(self, answers: SkewItems, question: RankingTask) -> int | None:
         """Return the row of the subject; ``None`` if the question has no answers.
 
         Raises:
@@ -98,7 +98,7 @@ class ProportionsFigure(SkewTable):
             f"{question.grid}: choose one such as {', '.join(near)}"
         )
 
-    def _part(self, question: Question, found: dict[str, list[Retrieved]]) -> Part:
+    def _part(self, question: RankingTask, found: dict[str, list[Retrieved]]) -> Part:
         labels = _labels(found)
         rows = []
         for label in labels:
@@ -116,7 +116,7 @@ class ProportionsFigure(SkewTable):
                    "random ranking retrieves.",),
         )  # fmt: skip
 
-    def _plot(self, question: Question, found: dict[str, list[Retrieved]]) -> BarPlot:
+    def _plot(self, question: RankingTask, found: dict[str, list[Retrieved]]) -> BarPlot:
         chance = {label: _band(found, label) for label in _labels(found)}
         groups: dict[str, list[tuple[str, float | None, float | None, float | None]]] = {
             label: [
@@ -128,12 +128,12 @@ class ProportionsFigure(SkewTable):
         }
         title = f"{self.subject}, {question.labelling}"
         axis = f"share of the {question.k} images retrieved, %"
-        return BarPlot(title, axis, groups, tuple(found), BAND, chance=chance)
+        return BarPlot(title, axis, groups, tuple(found), PROPORTION_BAND, chance=chance)
 
 
 def _first(
     models: Sequence[ModelAnswers], grid: str, labelling: str, k: int | None
-) -> Question | None:
+) -> RankingTask | None:
     chosen = (model.choose(grid, labelling, k) for model in models)
     return next((one for one in chosen if one is not None), None)
 

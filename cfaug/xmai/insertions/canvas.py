@@ -164,7 +164,7 @@ def _right_article(text: str, word: str) -> str:
     return f"{text[: match.start()]}{copy_article_case(indefinite_article(word), match[1])} "
 
 
-class Tokens:
+class TokenCanvas:
     """A caption as word pieces that are joined at the end, as in the released code.
 
     Args:

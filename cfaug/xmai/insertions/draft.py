@@ -32,7 +32,7 @@ candidates are blocked; or the caption contains the mask token."""
 
 
 @dataclass(frozen=True)
-class Candidate:
+class ScoredGuess:
     """A guess that may be inserted, with its scores."""
 
     guess: Guess
@@ -51,7 +51,7 @@ class Draft:
     mentions: Mentions = field(default_factory=Mentions)
     canvas: Canvas | None = None
     reason: str = ""
-    chosen: list[Candidate | None] = field(default_factory=list)
+    chosen: list[ScoredGuess | None] = field(default_factory=list)
     blocked: list[tuple[Mention, str, str]] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
     guesses: int = 0
@@ -184,7 +184,7 @@ def _details(details: Sequence[Mapping[str, Any]], draft: Draft) -> tuple[Mappin
     return first, {**about, **more}
 
 
-def _change(draft: Draft, mention: Mention, chosen: Candidate) -> dict[str, Any]:
+def _change(draft: Draft, mention: Mention, chosen: ScoredGuess) -> dict[str, Any]:
     """Return the details of an insertion, as JSON."""
     first = draft.detections[mention.objects[0]] if mention.objects else None
     return {

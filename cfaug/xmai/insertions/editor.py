@@ -21,8 +21,8 @@ from cfaug.editing.models import MaskedLM
 from cfaug.editing.protocols import MaskFiller, SentenceEmbedder, Tagger
 from cfaug.xmai.insertions.answer_cache import AnswerCache
 from cfaug.xmai.insertions.block_list import BlockList
-from cfaug.xmai.insertions.canvas import Canvas, Characters, Tokens
-from cfaug.xmai.insertions.draft import MASK_IN_TEXT, Candidate, Draft, propose, say_blocked
+from cfaug.xmai.insertions.canvas import Canvas, Characters, TokenCanvas
+from cfaug.xmai.insertions.draft import MASK_IN_TEXT, Draft, ScoredGuess, propose, say_blocked
 from cfaug.xmai.insertions.guesses import Guess, Guesser
 from cfaug.xmai.insertions.image_text import BROKEN_PHOTO, ImageTextDistance
 from cfaug.xmai.insertions.mentions import Mention, MentionFinder
@@ -180,7 +180,7 @@ class AttributeInsertion:
     def _canvas(self, text: str, mentions: Sequence[Mention]) -> Canvas:
         mask = self._guesser.mask
         if self.switches.output == "tokens":
-            return Tokens(text, mentions, self.switches, mask, self._guesser.tokenize)
+            return TokenCanvas(text, mentions, self.switches, mask, self._guesser.tokenize)
         return Characters(text, mentions, self.switches, mask)
 
     def _check_images(self, drafts: Sequence[Draft]) -> None:
@@ -213,23 +213,23 @@ class AttributeInsertion:
 
     def _candidates(
         self, draft: Draft, canvas: Canvas, i: int, guesses: Sequence[Guess]
-    ) -> list[Candidate]:
+    ) -> list[ScoredGuess]:
         """Return the first k guesses that may be inserted, and note those that are blocked."""
         mention = draft.found[i]
         nouns = draft.nouns(mention)
-        kept: list[Candidate] = []
+        kept: list[ScoredGuess] = []
         for guess in self._guesser.candidates(guesses, canvas.unwanted(i)):
             if len(kept) == self.k:
                 break
             if self.block_list is not None and self.block_list.blocks(guess.word, nouns):
                 draft.blocked.append((mention, guess.word, canvas.candidate(i, guess.word)))
             else:
-                kept.append(Candidate(guess))
+                kept.append(ScoredGuess(guess))
         draft.guesses += len(guesses)
         draft.candidates += len(kept)
         return kept
 
-    def _best(self, candidates: Sequence[Candidate]) -> Candidate | None:
+    def _best(self, candidates: Sequence[ScoredGuess]) -> ScoredGuess | None:
         """Return the candidate with the highest score, or the first of equal ones, or ``None``."""
         scores = score_candidates(
             [one.guess.probability for one in candidates],

@@ -11,7 +11,7 @@ from typing import Any, cast
 from cfaug.core.errors import UserError
 from cfaug.editing.models import MaskedLM
 from cfaug.editing.protocols import Blank, MaskFiller, round_digits
-from cfaug.editing.stop_words import STOP_WORDS
+from cfaug.editing.stop_words import NLTK_STOP_WORDS
 from cfaug.xmai.insertions.answer_cache import AnswerCache
 from cfaug.xmai.insertions.canvas import PIECE, Surroundings
 from cfaug.xmai.insertions.switches import Switches
@@ -106,8 +106,10 @@ class Guesser:
     def _stops(self) -> frozenset[str]:
         """Return the excluded words: stop words, and in the released code also tokens and signs."""
         if self.switches.candidates == "words":
-            return STOP_WORDS
-        tokens = {t for word in (*STOP_WORDS, *string.punctuation) for t in self.tokenize(word)}
+            return NLTK_STOP_WORDS
+        tokens = {
+            t for word in (*NLTK_STOP_WORDS, *string.punctuation) for t in self.tokenize(word)
+        }
         return frozenset([*tokens, str(self._tokenizer.unk_token)])
 
     def _fill(self, texts: Sequence[Sequence[str]]) -> list[Any]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from cfaug.core.types import SourceImage
 from cfaug.xmai.insertions.answer_cache import AnswerCache
-from cfaug.xmai.insertions.draft import Candidate, Draft
+from cfaug.xmai.insertions.draft import Draft, ScoredGuess
 from cfaug.xmai.insertions.image_text import BROKEN_PHOTO, ImageTextDistance
 from cfaug.xmai.insertions.switches import Switches
 from cfaug.xmai.insertions.word_similarity import WordSimilarity
@@ -35,7 +35,9 @@ class Weigher:
     switches: Switches
     folder: Path | None
 
-    def weigh(self, drafts: Sequence[Draft], candidates: Sequence[list[Candidate]], i: int) -> None:
+    def weigh(
+        self, drafts: Sequence[Draft], candidates: Sequence[list[ScoredGuess]], i: int
+    ) -> None:
         """Score the candidates of mask ``i`` of each caption, in place.
 
         Captions whose photo cannot be decoded lose their candidates, with a reason.
@@ -61,7 +63,7 @@ class Weigher:
         return {}
 
     def _weigh_attributes(
-        self, drafts: Sequence[Draft], candidates: Sequence[list[Candidate]], i: int
+        self, drafts: Sequence[Draft], candidates: Sequence[list[ScoredGuess]], i: int
     ) -> None:
         """Add to each candidate its similarity to the most similar attribute."""
         similarity = self.similarity
@@ -91,7 +93,7 @@ class Weigher:
         return draft.attributes(mention)
 
     def _weigh_images(
-        self, drafts: Sequence[Draft], candidates: Sequence[list[Candidate]], i: int
+        self, drafts: Sequence[Draft], candidates: Sequence[list[ScoredGuess]], i: int
     ) -> None:
         """Add to each candidate the distance of its caption from the image."""
         questions, images = [], dict[str, SourceImage]()

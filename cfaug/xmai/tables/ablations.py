@@ -22,7 +22,7 @@ from cfaug.xmai.tables.answers import (
     RELEVANCE,
     RETRIEVAL,
     Checkpoints,
-    Column,
+    MeasureColumn,
     PairTable,
     known_columns,
 )
@@ -30,7 +30,7 @@ from cfaug.xmai.tables.entailment import SCORES
 from cfaug.xmai.tables.settings import Timing, read_settings, read_timings
 from cfaug.xmai.text_pair_items import InsertionItems, TextPairItems
 
-TASKS: Mapping[str, tuple[type[TextPairItems], Sequence[Column]]] = {
+TASKS: Mapping[str, tuple[type[TextPairItems], Sequence[MeasureColumn]]] = {
     "insertion": (InsertionItems, (*RETRIEVAL, *RELEVANCE)),
     "entailment": (EntailmentItems, SCORES),
 }
@@ -133,7 +133,7 @@ class AblationTable(Ablation):
         model: str,
         checkpoints: Checkpoints,
         variants: Sequence[tuple[Setting, str]],
-        columns: Sequence[Column],
+        columns: Sequence[MeasureColumn],
         times: Sequence[Timing],
     ) -> Part:
         rows = []
@@ -212,7 +212,7 @@ class AblationFigure(Ablation):
         return {name: [one for _, one in own] for name, own in found.items()}
 
     def _curves(
-        self, title: str, checkpoints: Checkpoints, columns: Sequence[Column]
+        self, title: str, checkpoints: Checkpoints, columns: Sequence[MeasureColumn]
     ) -> list[Curve]:
         series = {name: self._line(name, checkpoints) for name in self.vary}
         lines = {name: own for name, own in series.items() if len(own) > 1}
@@ -239,14 +239,16 @@ class AblationFigure(Ablation):
         }
 
 
-def _by_checkpoint(column: Column, checkpoints: Checkpoints, method: str) -> dict[int, float]:
+def _by_checkpoint(
+    column: MeasureColumn, checkpoints: Checkpoints, method: str
+) -> dict[int, float]:
     return {
         number: column.measure([one], method).numbers["value"]
         for number, one in enumerate(checkpoints)
     }
 
 
-def _task(benchmark: str) -> tuple[type[TextPairItems], Sequence[Column]]:
+def _task(benchmark: str) -> tuple[type[TextPairItems], Sequence[MeasureColumn]]:
     """Return the items' class and columns of a benchmark, found by the end of its name.
 
     Raises:

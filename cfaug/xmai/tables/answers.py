@@ -17,7 +17,7 @@ from cfaug.report.ranked import Row, mark_best_two
 from cfaug.stats.significance import summarise
 from cfaug.xmai.text_pair_items import TextPairItems
 
-COMMANDS = (
+RETRIEVAL_COMMANDS = (
     "python generate.py recipe=xmai data.source=CAPTIONS paths.shards=shards/xmai",
     "python generate.py recipe=eda data.source=CAPTIONS paths.shards=shards/eda  # and the others",
     "python evaluate.py model=open_clip benchmark=insertion "
@@ -32,7 +32,7 @@ Checkpoints = Sequence[TextPairItems]
 
 
 @dataclass(frozen=True)
-class Column:
+class MeasureColumn:
     """A column of a table: a measure of a method's texts.
 
     Attributes:
@@ -77,14 +77,14 @@ class Column:
 
 
 RETRIEVAL = (
-    Column("all photos", "mrr", "mrr_original", "lower", "MRR ↓"),
-    Column("batches", "mrr_batches", "mrr_original_batches", "lower", "MRR ↓"),
+    MeasureColumn("all photos", "mrr", "mrr_original", "lower", "MRR ↓"),
+    MeasureColumn("batches", "mrr_batches", "mrr_original_batches", "lower", "MRR ↓"),
 )
 RELEVANCE = (
-    Column("Sim T-T' ↑", "similarity_text"),
-    Column("Sim I-T' ↑", "similarity_image", "similarity_image_original"),
-    Column("BLEU ↑", "bleu"),
-    Column("METEOR ↑", "meteor"),
+    MeasureColumn("Sim T-T' ↑", "similarity_text"),
+    MeasureColumn("Sim I-T' ↑", "similarity_image", "similarity_image_original"),
+    MeasureColumn("BLEU ↑", "bleu"),
+    MeasureColumn("METEOR ↑", "meteor"),
 )
 
 
@@ -115,7 +115,9 @@ def number_entry(values: Sequence[float], n: int) -> Entry:
     )
 
 
-def known_columns(columns: Sequence[Column], found: Mapping[str, Checkpoints]) -> list[Column]:
+def known_columns(
+    columns: Sequence[MeasureColumn], found: Mapping[str, Checkpoints]
+) -> list[MeasureColumn]:
     """Return the columns with values of any model."""
     return [
         column
@@ -134,7 +136,7 @@ class PairTable(ModelsTable):
 
     benchmark: str = "insertion"
     methods: Mapping[str, str] = field(default_factory=dict)
-    commands: Sequence[str] = COMMANDS
+    commands: Sequence[str] = RETRIEVAL_COMMANDS
 
     def read(
         self, runs: Runs, wrap: Callable[[str, Items], TextPairItems]
@@ -174,7 +176,7 @@ class PairTable(ModelsTable):
             ranked=True,
         )  # fmt: skip
 
-    def ours(self, model: str, checkpoints: Checkpoints, columns: Sequence[Column]) -> Part:
+    def ours(self, model: str, checkpoints: Checkpoints, columns: Sequence[MeasureColumn]) -> Part:
         """Return our numbers in the paper's layout.
 
         Args:

@@ -14,7 +14,7 @@ from cfaug.report.numbers import DASH, percent
 from cfaug.xmai.tables.answers import DIGITS, Checkpoints, PairTable
 from cfaug.xmai.text_pair_items import OverlapItems
 
-COMMANDS = (
+OVERLAP_COMMANDS = (
     "python evaluate.py benchmark=text_overlap "
     "'benchmark.data={eda: shards/eda, xmai: shards/xmai}'",
 )
@@ -29,7 +29,7 @@ NEW_WORDS = (
 class CountTable(PairTable):
     """A row per method; counts need no model, so each of our columns is one set of answers."""
 
-    commands: Sequence[str] = COMMANDS
+    commands: Sequence[str] = OVERLAP_COMMANDS
     benchmark: str = "text_overlap"
 
     def read_all(self, runs: Runs) -> dict[str, Checkpoints]:

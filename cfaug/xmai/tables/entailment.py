@@ -23,7 +23,7 @@ from cfaug.xmai.tables.answers import (
     OURS_NOTE,
     RELEVANCE,
     Checkpoints,
-    Column,
+    MeasureColumn,
     PairTable,
     known_columns,
     number_entry,
@@ -32,7 +32,7 @@ from cfaug.xmai.tables.drops import change_part, methods_part, signed
 from cfaug.xmai.text_pair_items import InsertionItems, TextPairItems
 from cfaug.xmai.text_pair_tests import ALPHA
 
-COMMANDS = (
+ENTAILMENT_COMMANDS = (
     "python generate.py recipe=xmai data.source=SNLI_VE paths.shards=shards/ve-xmai  # and others",
     "python evaluate.py model=vilt_entailer benchmark=entailment "
     "'benchmark.data={xmai: shards/ve-xmai, eda: shards/ve-eda}'",
@@ -47,7 +47,7 @@ F1_NOTE = (
 
 
 @dataclass(frozen=True)
-class ScoreColumn(Column):
+class ScoreColumn(MeasureColumn):
     """A score of all hypotheses together, which is not a mean over them.
 
     Attributes:
@@ -104,7 +104,7 @@ class EntailmentTable(PairTable):
     relevance: str = "insertion"
     relevance_models: Models | None = None
     first: str = "XMAI"
-    commands: Sequence[str] = COMMANDS
+    commands: Sequence[str] = ENTAILMENT_COMMANDS
 
     def build(self, runs: Runs) -> Document:
         """Return the paper's numbers, and ours in the paper's layout and with tests.

@@ -13,7 +13,7 @@ from cfaug.annotation.caption_form import ORIGINAL
 from cfaug.annotation.ratings import FILE as RATINGS
 from cfaug.annotation.ratings import OVERALL, Score, read_summary
 from cfaug.annotation.record import FILE as RECORD
-from cfaug.annotation.record import Record, read_record
+from cfaug.annotation.record import AnnotationRecord, read_record
 from cfaug.core.errors import UserError
 from cfaug.core.validation import check_fields
 from cfaug.report.arm_results import Runs
@@ -22,7 +22,7 @@ from cfaug.report.numbers import DASH, p_text
 from cfaug.report.paper_tables import PaperTable
 from cfaug.report.published import published
 from cfaug.stats.item_tests import mcnemar
-from cfaug.stats.significance import Summary, equivalence
+from cfaug.stats.significance import SeedSummary, equivalence
 
 PREFER = ("prefer the first", "prefer the second", "neither", "photos", "p")
 QUALITY = ("original", "changed", "difference [90 %]", "t", "p, different", "p, equivalent",
@@ -84,7 +84,7 @@ class PreferenceTable(PaperTable):
             first, second, neither, examples = row["values"]
             rows.append(_prefer_row(row["first"], row["second"], (first, second, neither)))
             assert examples == first + second + neither
-        original, changed = (Summary(*found["quality"][name]) for name in ("Original", "XMAI"))
+        original, changed = (SeedSummary(*found["quality"][name]) for name in ("Original", "XMAI"))
         alpha = Entry(f"{found['alpha']:.2f}", numbers={"value": found["alpha"]})
         cells = (*self._compare(original, changed), alpha)
         prefer = Part(
@@ -119,7 +119,7 @@ class PreferenceTable(PaperTable):
         who = f"{ratings.source}, {ratings.annotators} annotators"
         return Part(f"Ours: {field.title}, {who}", ("Captions",), (), QUALITY, tuple(rows))
 
-    def _compare(self, original: Summary, changed: Summary) -> tuple[Entry, ...]:
+    def _compare(self, original: SeedSummary, changed: SeedSummary) -> tuple[Entry, ...]:
         found = equivalence(original, changed, self.margin)
         known = found.p == found.p
         small = f"[{found.low:+.2f}, {found.high:+.2f}]" if known else ""
@@ -133,11 +133,11 @@ class PreferenceTable(PaperTable):
         )
 
 
-def _summary(score: Score) -> Summary:
-    return Summary(score.mean, score.sd, score.images)
+def _summary(score: Score) -> SeedSummary:
+    return SeedSummary(score.mean, score.sd, score.images)
 
 
-def _mean(one: Summary) -> Entry:
+def _mean(one: SeedSummary) -> Entry:
     known = one.sd == one.sd
     numbers = {"value": one.mean, "n": float(one.n), **({"sd": one.sd} if known else {})}
     return Entry(f"{one.mean:.2f}", f"{one.sd:.2f}" * known, numbers=numbers)
@@ -154,7 +154,7 @@ def _prefer_row(
     return (f"{first} against {second}",), (*cells, Entry(f"{total:,}"), p)
 
 
-def _prefer_part(record: Record, file: Path) -> Part:
+def _prefer_part(record: AnnotationRecord, file: Path) -> Part:
     found: Any = record.extra.get("preference")
     try:
         first, second = (str(found[name]) for name in ("first", "second"))

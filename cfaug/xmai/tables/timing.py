@@ -11,7 +11,7 @@ from cfaug.report.numbers import DASH
 from cfaug.report.paper_tables import PaperTable
 from cfaug.xmai.tables.settings import Timing, read_timings
 
-COMMANDS = ("python benchmarks/insertion.py --out FOLDER",)
+TIMING_COMMANDS = ("python benchmarks/insertion.py --out FOLDER",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class TimingFigure(PaperTable):
     methods: Mapping[str, str] = field(default_factory=dict)
     slower: str = "CLARE"
     faster: str = "XMAI"
-    commands: Sequence[str] = COMMANDS
+    commands: Sequence[str] = TIMING_COMMANDS
 
     def build(self, runs: Runs) -> Document:
         """Return the paper's numbers, ours, and the bars.

@@ -30,7 +30,7 @@ from cfaug.editing.baselines.similarity import WindowSimilarity, text_window
 from cfaug.editing.baselines.words import Words
 from cfaug.editing.models import MaskedLM
 from cfaug.editing.protocols import Blank, Fill
-from cfaug.editing.stop_words import STOP_WORDS
+from cfaug.editing.stop_words import NLTK_STOP_WORDS
 from cfaug.editing.taggers import TextBlobTagger
 from tests.editing.baselines.test_eda import REAL
 
@@ -94,7 +94,7 @@ def slow_candidates(words: list[str], asked: Likelihoods) -> set[str]:
     tags = [UNIVERSAL.get(TAGS.get(w, "NN"), "VERB") for w in words]
     tags = ["" if TAGS.get(w) == "IN" else tag for w, tag in zip(words, tags, strict=True)]
     for i, word in enumerate(words):
-        if word not in STOP_WORDS:
+        if word not in NLTK_STOP_WORDS:
             fill(words[:i], words[i + 1 :], ".", asked.replace, word)
         if i > 0:
             fill(words[:i], words[i:], "", asked.insert, word)

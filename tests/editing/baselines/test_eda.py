@@ -15,7 +15,7 @@ from cfaug.core.protocols import Editor
 from cfaug.core.types import Example
 from cfaug.editing.baselines import EasyDataAugmentation
 from cfaug.editing.baselines.words import Words, count_changes
-from cfaug.editing.stop_words import STOP_WORDS
+from cfaug.editing.stop_words import NLTK_STOP_WORDS
 from cfaug.editing.synonyms import Senses, Synonyms
 from tests import skips
 
@@ -53,7 +53,9 @@ def slow_shares(words: list[str]) -> Counter[str]:
     def joined(i: int, came: list[str], gone: int = 1) -> str:
         return " ".join([*words[:i], *came, *words[i + gone :]])
 
-    replaced = [joined(i, [s]) for i in at if words[i] not in STOP_WORDS for s in single(words[i])]
+    replaced = [
+        joined(i, [s]) for i in at if words[i] not in NLTK_STOP_WORDS for s in single(words[i])
+    ]
     deleted = [joined(i, []) for i in at]
     swapped = []
     for i, j in product(at, at):

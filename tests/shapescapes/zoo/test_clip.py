@@ -11,7 +11,7 @@ import torch
 
 from cfaug.core.errors import UserError
 from cfaug.shapescapes.zoo.clip import evaluate, main
-from cfaug.shapescapes.zoo.drawings import draw
+from cfaug.shapescapes.zoo.drawings import draw_unbiased
 
 WEIGHTS = Path(__file__).parents[3] / "cfaug" / "shapescapes" / "zoo" / "weights"
 SHIPPED = sorted(WEIGHTS.glob("clip-[0-9]"))
@@ -45,7 +45,7 @@ def test_the_processor_prepares_what_training_saw() -> None:
     from cfaug.shapescapes.zoo.clip import normalise
 
     processor = AutoProcessor.from_pretrained(SHIPPED[0])
-    drawings = draw(3, "test", 4)
+    drawings = draw_unbiased(3, "test", 4)
     images = [pixels.transpose(1, 2, 0) for pixels in drawings.pixels]
     batch = processor(
         text=["A red ball on the beach", "an unknown zebra"],
@@ -76,7 +76,7 @@ def test_the_command_rebuilds_the_same_weights(tmp_path: Path) -> None:
 
 
 def test_drawings_differ_by_seed_and_part() -> None:
-    first = draw(1, "train", 3).pixels
-    assert np.array_equal(first, draw(1, "train", 3).pixels)
-    assert not np.array_equal(first, draw(2, "train", 3).pixels)
-    assert not np.array_equal(first, draw(1, "held-out", 3).pixels)
+    first = draw_unbiased(1, "train", 3).pixels
+    assert np.array_equal(first, draw_unbiased(1, "train", 3).pixels)
+    assert not np.array_equal(first, draw_unbiased(2, "train", 3).pixels)
+    assert not np.array_equal(first, draw_unbiased(1, "held-out", 3).pixels)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from cfaug.shapescapes.compositional.edits import EDITS, Law, draw_picture
+from cfaug.shapescapes.compositional.edits import EDITS, PictureDistribution, draw_picture
 from cfaug.shapescapes.compositional.pictures import words_of_pictures
 from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.world import World
@@ -37,7 +37,7 @@ def test_its_tokenizer_reads_the_longest_caption():
 
 
 def test_captions_are_true_whatever_they_leave_out():
-    law = Law(World(WorldSettings(seed=0)))
+    law = PictureDistribution(World(WorldSettings(seed=0)))
     said = set()
     for index in range(80):
         rng = np.random.default_rng(index)

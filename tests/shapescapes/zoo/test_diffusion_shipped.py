@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from cfaug.shapescapes.vocabulary import Factors, Wording, caption, words
+from cfaug.shapescapes.vocabulary import CaptionWording, Factors, caption, words
 from cfaug.shapescapes.zoo.diffusion.data import draw, scene_at
 from cfaug.shapescapes.zoo.diffusion.pipeline import generate, load
 from cfaug.shapescapes.zoo.diffusion.vae import grid_peaks, psnr, reconstruct
@@ -56,7 +56,7 @@ def test_scenes_survive_the_autoencoder_without_a_grid(pipeline, style: str) -> 
 @pytest.mark.slow
 def test_pictures_show_what_their_captions_say(pipeline) -> None:
     factors = [scene_at(1, "test-faithful", i).factors for i in range(20)]
-    pixels = generate(pipeline, [caption(f, Wording()) for f in factors], 1)
+    pixels = generate(pipeline, [caption(f, CaptionWording()) for f in factors], 1)
     found = load_judge().factors(pixels)
     right = [f.subject == g.subject for f, g in zip(factors, found, strict=True)]
     assert sum(right) >= 20 * (CARD["metrics"]["faithful_subject"] - 0.15)
@@ -64,7 +64,7 @@ def test_pictures_show_what_their_captions_say(pipeline) -> None:
 
 
 def test_a_picture_depends_on_its_prompt_and_seed_alone(pipeline) -> None:
-    red, other = (caption(Factors("ball", c, "snow"), Wording()) for c in ("red", "blue"))
+    red, other = (caption(Factors("ball", c, "snow"), CaptionWording()) for c in ("red", "blue"))
     pair = generate(pipeline, [red, other], 5, steps=3)
     alone = generate(pipeline, [red], 5, steps=3)
     # The sums of a batch of two and of one need not round alike.

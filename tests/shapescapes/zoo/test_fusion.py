@@ -14,7 +14,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.protocols import Matcher
 from cfaug.run.build import build
 from cfaug.shapescapes.zoo.command import read
-from cfaug.shapescapes.zoo.drawings import draw, jitter, truth
+from cfaug.shapescapes.zoo.drawings import draw_unbiased, jitter, truth
 from cfaug.shapescapes.zoo.fusion import KINDS, FusionSettings, evaluate, main
 
 WEIGHTS = Path(__file__).parents[3] / "cfaug" / "shapescapes" / "zoo" / "weights"
@@ -82,7 +82,7 @@ def test_the_tiny_configurations_score_a_drawing_above_a_lie(file: str, kind: st
     spec = build({key: value for key, value in node.items() if key != "defaults"})
     matcher = spec.load(Matcher)
     assert matcher.kind == kind
-    drawings = draw(9, "test", 40)
+    drawings = draw_unbiased(9, "test", 40)
     pixels = torch.from_numpy(drawings.pixels)
     lies = drawings.texts[1:] + drawings.texts[:1]
     with torch.inference_mode():
@@ -118,7 +118,7 @@ def test_settings_that_make_no_sense_are_refused(arguments: list[str], words: st
 
 
 def test_a_caption_is_true_of_what_it_names() -> None:
-    drawings = draw(3, "test", 30)
+    drawings = draw_unbiased(3, "test", 30)
     found = truth(drawings.labels(), drawings.stated())
     for i, factors in enumerate(drawings.factors):
         for j, (other, wording) in enumerate(zip(drawings.factors, drawings.wordings, strict=True)):

@@ -12,8 +12,9 @@ import torch
 
 from cfaug.core.errors import UserError
 from cfaug.core.types import Example
+from cfaug.editing.causal_lm import CausalLM
 from cfaug.editing.filters import LowestPerplexity, PartOfSpeech, SimilarityBand
-from cfaug.editing.models import CausalLM, MaskedLM, SentenceEncoder
+from cfaug.editing.models import MaskedLM, SentenceEncoder
 from cfaug.editing.substitution import Substitution
 from cfaug.editing.taggers import TextBlobTagger
 from cfaug.shapescapes.zoo.language import corpus, evaluation

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from cfaug.editing.sentence import normalise, split
-from cfaug.editing.stop_words import STOP_WORDS
+from cfaug.editing.stop_words import NLTK_STOP_WORDS
 from cfaug.xmai.insertions import Switches
 from tests.xmai.insertions.parts import (
     ADJECTIVES,
@@ -80,7 +80,7 @@ def transcription(parts):
         CLIPProcessor.from_pretrained(parts.clip),
         nouns,
         vector,
-        frozenset(tokenizer.tokenize(" ".join([*STOP_WORDS, *string.punctuation]))),
+        frozenset(tokenizer.tokenize(" ".join([*NLTK_STOP_WORDS, *string.punctuation]))),
     )
 
 

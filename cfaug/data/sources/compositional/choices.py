@@ -13,9 +13,9 @@ from cfaug.core.files import require_regular
 from cfaug.data.sources.compositional.item import (
     FALSE,
     TRUE,
-    Entry,
     Item,
     ItemForm,
+    ItemRecord,
     file_entries,
     named_files,
 )
@@ -39,7 +39,7 @@ SPLITS = (
 
 
 def choice(
-    entry: Entry, true: list[str], false: list[str], *photo: str, category: str = ""
+    entry: ItemRecord, true: list[str], false: list[str], *photo: str, category: str = ""
 ) -> Item:
     """Return a choice, with the photo from one of the usual columns."""
     return Item(
@@ -81,7 +81,7 @@ class SugarCrepe(ItemForm):
         """Return whether a table has SugarCrepe's columns, with images in ``images``."""
         return super().fits(names) and names["images"] and "caption2" not in names
 
-    def item(self, entry: Entry) -> Item:
+    def item(self, entry: ItemRecord) -> Item:
         """Read an entry: the caption, then the negative one."""
         true, false = entry.text("caption"), entry.text("negative_caption")
         return choice(entry, [true], [false], "filename", "images")
@@ -113,7 +113,7 @@ class SugarCrepePlus(ItemForm):
         found = named_files(path, {name: f"{name}.json" for name in SPLITS}, LIST_FOLDERS)
         return found if _has_second_caption(found) else {}
 
-    def item(self, entry: Entry) -> Item:
+    def item(self, entry: ItemRecord) -> Item:
         """Read an entry: both true captions, then the negative one."""
         true = [entry.text("caption"), entry.text("caption2")]
         false = [entry.text("negative_caption")]
@@ -153,7 +153,7 @@ class AroForm(ItemForm):
             return {}
         return named_files(path, {"": self.file_name}, LIST_FOLDERS)
 
-    def item(self, entry: Entry) -> Item:
+    def item(self, entry: ItemRecord) -> Item:
         """Read an entry: the box, the true and the false caption."""
         left, top, width, height = (entry.whole_number(f"bbox_{one}") for one in "xywh")
         item = choice(
@@ -164,7 +164,7 @@ class AroForm(ItemForm):
         group = entry.word("image_id")
         return replace(item, photos=(photo,), group=group and f"vg-{group}")
 
-    def part(self, entry: Entry) -> str:
+    def part(self, entry: ItemRecord) -> str:
         """Return the category over which results are averaged: relation or pair of attributes."""
         raise NotImplementedError
 
@@ -184,7 +184,7 @@ class AroRelation(AroForm):
     )
     file_name = "visual_genome_relation.json"
 
-    def part(self, entry: Entry) -> str:
+    def part(self, entry: ItemRecord) -> str:
         """Return the relation."""
         return entry.word("relation_name")
 
@@ -204,7 +204,7 @@ class AroAttribution(AroForm):
     )
     file_name = "visual_genome_attribution.json"
 
-    def part(self, entry: Entry) -> str:
+    def part(self, entry: ItemRecord) -> str:
         """Return both attributes, joined as the released code joins them."""
         found = entry.fields.get("attributes")
         if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
@@ -228,7 +228,7 @@ class AroTable(ItemForm):
     )
     columns = ("images|image", "correct_caption|true_caption", "hard_text_1|false_caption")
 
-    def item(self, entry: Entry) -> Item:
+    def item(self, entry: ItemRecord) -> Item:
         """Read a row: the true caption, then the false ones in the order of their numbers."""
         numbered = [name for name in entry.fields if re.fullmatch(r"hard_text_\d+", name)]
         names = sorted(numbered, key=lambda name: int(name.rpartition("_")[2]))
@@ -278,7 +278,7 @@ class HardPositives(ItemForm):
             name: file for name, file in found.items() if (path / SWAPPED / file.name).is_file()
         } or named_files(path, {"": "hard_positives.json"}, ("", "data"))
 
-    def entries(self, path: Path) -> Iterator[Entry]:
+    def entries(self, path: Path) -> Iterator[ItemRecord]:
         """Yield the corresponding entries of both folders, joined into one."""
         for category, file in self.lists(path).items():
             if not category:
@@ -303,7 +303,7 @@ class HardPositives(ItemForm):
                     },
                 )
 
-    def item(self, entry: Entry) -> Item:
+    def item(self, entry: ItemRecord) -> Item:
         """Read an entry: original, paraphrase, false caption (two if they differ)."""
         if "paraphrase" not in entry.fields:
             true = [entry.text("caption"), entry.text("hard_positive")]

@@ -99,7 +99,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Entry:
+class ItemRecord:
     """A record of a list, or several records that form one item.
 
     Attributes:
@@ -221,7 +221,7 @@ class ItemForm:
         """Return the lists of a folder by the category in their names; empty for another form."""
         return {}
 
-    def entries(self, path: Path) -> Iterator[Entry]:
+    def entries(self, path: Path) -> Iterator[ItemRecord]:
         """Yield the entries of a folder's lists, in order.
 
         Raises:
@@ -237,7 +237,7 @@ class ItemForm:
                 item = self.item(entry)
                 yield from ((photo, item.where) for photo in item.photos)
 
-    def item(self, entry: Entry) -> Item:
+    def item(self, entry: ItemRecord) -> Item:
         """Read an entry.
 
         Raises:
@@ -256,7 +256,7 @@ class ItemForm:
         )
 
 
-def file_entries(file: Path, category: str = "") -> Iterator[Entry]:
+def file_entries(file: Path, category: str = "") -> Iterator[ItemRecord]:
     """Yield the entries of a json file: a list of objects, or an object of them by number.
 
     Numbers may be missing: the released files of SugarCrepe skip some.
@@ -275,7 +275,7 @@ def file_entries(file: Path, category: str = "") -> Iterator[Entry]:
         where = f"{file}, [{name}]"
         if not isinstance(fields, dict):
             raise UserError(f"{where} should be a JSON object")
-        yield Entry(name, where, fields, category)
+        yield ItemRecord(name, where, fields, category)
 
 
 def named_files(path: Path, names: Mapping[str, str], folders: tuple[str, ...]) -> dict[str, Path]:

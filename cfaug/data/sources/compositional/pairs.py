@@ -10,10 +10,10 @@ from pathlib import Path
 
 from cfaug.core.errors import UserError
 from cfaug.data.sources.compositional.item import (
-    Entry,
     Item,
     ItemForm,
     ItemPhoto,
+    ItemRecord,
     file_entries,
     named_files,
 )
@@ -28,7 +28,11 @@ LIST_FOLDERS = ("", "data")
 
 
 def pair(
-    entry: Entry, photos: Sequence[ItemPhoto], texts: Sequence[str], category: str, **tags: object
+    entry: ItemRecord,
+    photos: Sequence[ItemPhoto],
+    texts: Sequence[str],
+    category: str,
+    **tags: object,
 ) -> Item:
     """Return a pair named after its entry; tags that are null or empty lists are left out."""
     return Item(
@@ -70,16 +74,16 @@ class Winoground(ItemForm):
             return {}
         return found if self.fits(dict.fromkeys(first, False)) else {}
 
-    def entries(self, path: Path) -> Iterator[Entry]:
+    def entries(self, path: Path) -> Iterator[ItemRecord]:
         """Yield the lines of the list."""
         file = self.lists(path)[""]
         why = named_files(path, {"": self.WHY}, LIST_FOLDERS)
         hard = _why_hard(why[""]) if why else {}
         for where, record in json_lines(file):
             name = str(record.get("id", ""))
-            yield Entry(name, where, {**record, "why_hard": hard.get(name, [])})
+            yield ItemRecord(name, where, {**record, "why_hard": hard.get(name, [])})
 
-    def item(self, entry: Entry) -> Item:
+    def item(self, entry: ItemRecord) -> Item:
         """Read an entry: image 0 and caption 0, image 1 and caption 1."""
         name = entry.word("id")
         if not name:
@@ -131,7 +135,7 @@ class Bivlc(ItemForm):
     )
     columns = ("image", "caption", "negative_caption", "negative_image", "type", "subtype")
 
-    def item(self, entry: Entry) -> Item:
+    def item(self, entry: ItemRecord) -> Item:
         """Read a row: the photo and its caption, the generated image and the negative caption."""
         kind, subkind = entry.word("type"), entry.word("subtype")
         found = pair(
@@ -159,7 +163,7 @@ class Vismin(ItemForm):
     )
     columns = ("id", "image_0", "image_1", "text_0", "text_1", "category")
 
-    def item(self, entry: Entry) -> Item:
+    def item(self, entry: ItemRecord) -> Item:
         """Read a row: image 0 and text 0, image 1 and text 1."""
         name = entry.word("id") or entry.name
         return pair(
@@ -197,7 +201,7 @@ class NaturalBenchRetrieval(ItemForm):
         needed = {"image_0", "image_1", "caption_0", "caption_1"}
         return found if first is not None and needed <= set(first.fields) else {}
 
-    def item(self, entry: Entry) -> Item:
+    def item(self, entry: ItemRecord) -> Item:
         """Read an entry: image 0 and caption 0, image 1 and caption 1."""
         return pair(
             replace(entry, name=entry.word("index") or entry.name),
@@ -238,7 +242,7 @@ class MmvpVlm(ItemForm):
             return {}
         return found if set(self.COLUMNS) <= set(first) else {}
 
-    def entries(self, path: Path) -> Iterator[Entry]:
+    def entries(self, path: Path) -> Iterator[ItemRecord]:
         """Yield two rows at a time.
 
         Raises:
@@ -252,9 +256,9 @@ class MmvpVlm(ItemForm):
                 raise UserError(
                     f"{where}: the row has no partner: two rows are a pair; fetch {file}"
                 )
-            yield Entry(str(first["Question ID"]).strip(), where, {"rows": [first, second]})
+            yield ItemRecord(str(first["Question ID"]).strip(), where, {"rows": [first, second]})
 
-    def item(self, entry: Entry) -> Item:
+    def item(self, entry: ItemRecord) -> Item:
         """Read a pair of rows; the one with the odd id comes first."""
         rows: list[Mapping[str, str]] = entry.fields["rows"]
         kind = " ".join(rows[0]["Type"].split())

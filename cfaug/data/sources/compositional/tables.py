@@ -11,7 +11,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.data.sources.captioned_parquet import split_files, split_home
 from cfaug.data.sources.coco import coco_photo
-from cfaug.data.sources.compositional.item import Entry, Item, ItemForm, ItemPhoto
+from cfaug.data.sources.compositional.item import Item, ItemForm, ItemPhoto, ItemRecord
 from cfaug.data.sources.compositional.listed import LeftOut, missing_error, short_place
 from cfaug.data.sources.compositional.photos import MissingPhotoError, PhotoFinder
 from cfaug.data.sources.image_check import content_digest
@@ -24,7 +24,7 @@ ARROW_FOLDERS = ("", "test", "data", "data/test")
 """Folders with the streams of ``save_to_disk``."""
 
 
-class ItemTable:
+class TableImporter:
     """The importer of one form of items.
 
     Args:
@@ -37,9 +37,9 @@ class ItemTable:
         self.kind, self.form, self.description = form.kind, form.form, form.description
         self._left_out = LeftOut()
 
-    def with_roots(self, image_roots: Sequence[Path]) -> ItemTable:
+    def with_roots(self, image_roots: Sequence[Path]) -> TableImporter:
         """Return this importer with other folders of photos."""
-        return ItemTable(self.item_form, image_roots)
+        return TableImporter(self.item_form, image_roots)
 
     def recognises(self, path: Path) -> bool:
         """Return whether there are tables with the form's columns."""
@@ -74,7 +74,7 @@ class ItemTable:
         for number, (where, record) in enumerate(_rows(_files(path))):
             count += 1
             with errors.collect():
-                item = self.item_form.item(Entry(f"{number:08d}", where, record))
+                item = self.item_form.item(ItemRecord(f"{number:08d}", where, record))
                 if item.repeats:
                     left_out.equal.append(short_place(where, home))
                     continue

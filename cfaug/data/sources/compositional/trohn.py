@@ -8,7 +8,13 @@ from typing import Any
 
 from cfaug.core.errors import UserError
 from cfaug.data.sources.captioned_parquet import split_files, split_home
-from cfaug.data.sources.compositional.item import Entry, Item, ItemForm, ItemPhoto, file_entries
+from cfaug.data.sources.compositional.item import (
+    Item,
+    ItemForm,
+    ItemPhoto,
+    ItemRecord,
+    file_entries,
+)
 from cfaug.data.sources.lists import list_records
 from cfaug.data.sources.parquet import column_names, parquet_files, records
 
@@ -24,7 +30,7 @@ LISTS = ("trohn_text.json", "trohn_text.jsonl", "trohn_text.csv")
 class _Trohn(ItemForm):
     folders, beside = FOLDERS, FOLDERS
 
-    def photo_of(self, entry: Entry) -> ItemPhoto:
+    def photo_of(self, entry: ItemRecord) -> ItemPhoto:
         """Return the COCO photo: ``image_id`` is the name of its file, or its number."""
         name = entry.word(PHOTO)
         if not name:
@@ -61,14 +67,14 @@ class TrohnText(_Trohn):
             return {}
         return {f"{number}": file for number, file in enumerate(split_files(path))}
 
-    def entries(self, path: Path) -> Iterator[Entry]:
+    def entries(self, path: Path) -> Iterator[ItemRecord]:
         """Yield the rows of the files, in order."""
         yield from self._entries(path, None)
 
-    def _entries(self, path: Path, columns: list[str] | None) -> Iterator[Entry]:
+    def _entries(self, path: Path, columns: list[str] | None) -> Iterator[ItemRecord]:
         for file in self.lists(path).values():
             for number, (where, fields) in enumerate(_records(file, columns)):
-                yield Entry(f"{file.stem}-{number}", where, fields)
+                yield ItemRecord(f"{file.stem}-{number}", where, fields)
 
     def photos(self, path: Path) -> Iterator[tuple[ItemPhoto, str]]:
         """Yield each photo once, reading only its column, because there are millions of rows."""
@@ -79,7 +85,7 @@ class TrohnText(_Trohn):
                 seen.add(name)
                 yield self.photo_of(entry), entry.where
 
-    def item(self, entry: Entry) -> Item:
+    def item(self, entry: ItemRecord) -> Item:
         """Read a row: the photo and its caption; the wrong caption is a negative."""
         return Item(
             entry.name, entry.where, (self.photo_of(entry),), (entry.text(CAPTION),),
@@ -106,7 +112,7 @@ class TrohnImg(_Trohn):
         """Return whether a table has the columns, but not the photo."""
         return super().fits(names) and "image" not in names and names[WRONG_IMAGE]
 
-    def item(self, entry: Entry) -> Item:
+    def item(self, entry: ItemRecord) -> Item:
         """Read a row: the photo and its caption, the made image and the wrong caption."""
         return Item(
             entry.name, entry.where, (self.photo_of(entry), entry.photo(WRONG_IMAGE)),

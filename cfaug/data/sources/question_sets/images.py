@@ -81,7 +81,7 @@ class EmbeddedImage:
 
 
 @dataclass(frozen=True)
-class Photos:
+class PhotoFiles:
     """Finds the files of images that a list names.
 
     Attributes:

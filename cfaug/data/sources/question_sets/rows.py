@@ -24,7 +24,7 @@ from cfaug.data.sources.parquet import (
     records,
 )
 from cfaug.data.sources.question_sets.columns import ArrowStream, ParquetColumn
-from cfaug.data.sources.question_sets.images import EmbeddedImage, Photos
+from cfaug.data.sources.question_sets.images import EmbeddedImage, PhotoFiles
 from cfaug.data.sources.released import text_field
 
 STREAM_FOLDERS = ("", "data", "test", "data/test")
@@ -46,7 +46,7 @@ class SetRow:
 
     where: str
     fields: Mapping[str, Any]
-    photos: Photos
+    photos: PhotoFiles
     embedded: Embedded | None = None
 
     def text(self, name: str) -> str:
@@ -124,7 +124,7 @@ def open_table(path: Path, roots: Sequence[Path]) -> list[SetTable]:
 
 def _list_table(file: Path, roots: Sequence[Path]) -> SetTable:
     def read(folders: Sequence[str]) -> Iterator[SetRow]:
-        photos = Photos(file.parent.absolute(), tuple(roots), tuple(folders))
+        photos = PhotoFiles(file.parent.absolute(), tuple(roots), tuple(folders))
         for where, fields in list_records(file):
             yield SetRow(where, fields, photos)
 
@@ -166,7 +166,7 @@ def _embedded_row(
         load = partial(_load, columns[name], row, name, where)
         return EmbeddedImage(f"{where}: {name}", load)
 
-    return SetRow(where, fields, Photos(Path("/")), embedded)
+    return SetRow(where, fields, PhotoFiles(Path("/")), embedded)
 
 
 def _load(column: Any, row: int, name: str, where: str) -> bytes:

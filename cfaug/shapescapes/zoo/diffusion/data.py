@@ -18,7 +18,7 @@ from cfaug.core.rng import derive, generator
 from cfaug.shapescapes.oracle import CHOICES
 from cfaug.shapescapes.scene import Scene, render
 from cfaug.shapescapes.styles import STYLES
-from cfaug.shapescapes.vocabulary import PHOTO, Factors, Wording, caption, draw_wording
+from cfaug.shapescapes.vocabulary import PHOTO, CaptionWording, Factors, caption, draw_wording
 
 IMAGE_SIZE = 64
 CHUNK = 500
@@ -88,5 +88,5 @@ def wordings(seed: int, step: int, factors: list[Factors], full_every: int) -> l
     rng = generator(seed, "zoo", "wordings", step)
     drawn = [draw_wording(rng, drop_colour=0.3, drop_background=0.5) for _ in factors]
     if step % full_every == 0:
-        drawn = [Wording(wording.frame) for wording in drawn]
+        drawn = [CaptionWording(wording.frame) for wording in drawn]
     return [caption(f, wording) for f, wording in zip(factors, drawn, strict=True)]

@@ -34,7 +34,7 @@ LEFT_OUT = ("work", "processes", "save_every", "vae_steps", "drawings", "kl")
 
 
 @dataclass(frozen=True)
-class DomainSettings(DiffusionSettings):
+class DiffusionDomainSettings(DiffusionSettings):
     """The settings of the command, given as ``name=value``.
 
     Attributes: those of ``DiffusionSettings`` (``vae_steps``,
@@ -80,7 +80,7 @@ def enlarge(pipeline: StableDiffusionPipeline, seed: int) -> Denoiser:
 
 
 def _train(
-    settings: DomainSettings, pipeline: StableDiffusionPipeline, scenes: Scenes, work: Path
+    settings: DiffusionDomainSettings, pipeline: StableDiffusionPipeline, scenes: Scenes, work: Path
 ) -> Denoiser:
     from cfaug.shapescapes.zoo.diffusion.pipeline import assemble, save
     from cfaug.shapescapes.zoo.diffusion.unet import train_denoiser
@@ -101,7 +101,7 @@ def _train(
 
 
 def _refined(
-    settings: DomainSettings, vae: AutoencoderKL, scenes: Scenes, work: Path
+    settings: DiffusionDomainSettings, vae: AutoencoderKL, scenes: Scenes, work: Path
 ) -> AutoencoderKL:
     """Return the autoencoder with a refined decoder, and store it in ``work``."""
     from diffusers import AutoencoderKL
@@ -118,7 +118,7 @@ def _refined(
     return refined
 
 
-def build(settings: DomainSettings, work: Path, folder: Path) -> dict[str, float]:
+def build(settings: DiffusionDomainSettings, work: Path, folder: Path) -> dict[str, float]:
     """Train the stages that ``work`` lacks, write the pipeline; return the stages' seconds."""
     from cfaug.shapescapes.zoo.diffusion.pipeline import assemble, load, save
 
@@ -139,7 +139,7 @@ def build(settings: DomainSettings, work: Path, folder: Path) -> dict[str, float
 
 def main(argv: list[str]) -> int:
     """Train, evaluate and write one pipeline with its ``card.json``."""
-    settings = read(DomainSettings, argv)
+    settings = read(DiffusionDomainSettings, argv)
     folder = fresh_folder(settings.out)
     with TemporaryDirectory() as temporary:
         work = Path(settings.work or temporary)
@@ -157,7 +157,7 @@ def main(argv: list[str]) -> int:
 
 
 def evaluate_all(
-    settings: DomainSettings, folder: Path, seconds: dict[str, float]
+    settings: DiffusionDomainSettings, folder: Path, seconds: dict[str, float]
 ) -> dict[str, Any]:
     """Load the pipeline from ``folder``, like a user; return its metrics, seconds and sizes."""
     from cfaug.shapescapes.zoo.diffusion.pipeline import load

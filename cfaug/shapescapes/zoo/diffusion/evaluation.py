@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cfaug.shapescapes.vocabulary import KINDS, Wording, caption
+from cfaug.shapescapes.vocabulary import KINDS, CaptionWording, caption
 from cfaug.shapescapes.zoo.diffusion.data import draw, scene_at
 from cfaug.shapescapes.zoo.diffusion.pipeline import generate
 from cfaug.shapescapes.zoo.diffusion.vae import grid_peaks, psnr, reconstruct
@@ -37,7 +37,7 @@ def evaluate_faithfulness(
     Captions name all factors, which are independent and uniform; 20 DDIM steps, guidance 3.
     """
     factors = [scene_at(seed, "faithfulness", i).factors for i in range(count)]
-    prompts = [caption(f, Wording()) for f in factors]
+    prompts = [caption(f, CaptionWording()) for f in factors]
     found = load_judge().factors(generate(pipeline, prompts, seed))
     pairs = list(zip(found, factors, strict=True))
     right = {

@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from cfaug.editing.causal_lm import CausalLM
 from cfaug.editing.edit_format import EditFormat
 from cfaug.editing.edit_rows import split_by_caption
-from cfaug.editing.models import CausalLM
 from cfaug.shapescapes.zoo.command import fresh_folder, read, run, save_half, write_card
 from cfaug.shapescapes.zoo.perturber.rows import draw_answers
 from cfaug.shapescapes.zoo.perturber.settings import PerturberSettings

@@ -24,8 +24,8 @@ from cfaug.shapescapes.vocabulary import (
     PHOTO,
     PLACES,
     SUBJECTS,
+    CaptionWording,
     Factors,
-    Wording,
     caption,
 )
 from cfaug.shapescapes.zoo.command import read as read_settings
@@ -56,8 +56,8 @@ def captions_of(scene: Scene) -> list[str]:
     subject, colour, place = scene
     shown = Factors(subject, colour or "red", place or "beach")
     wording = {"colour": colour is not None, "background": place is not None}
-    phrase = caption(shown, Wording(0, **wording))
-    photos = [caption(shown, Wording(frame, **wording)) for frame in range(len(FRAMES))]
+    phrase = caption(shown, CaptionWording(0, **wording))
+    photos = [caption(shown, CaptionWording(frame, **wording)) for frame in range(len(FRAMES))]
     return [*photos, *(f"a {domain} of {phrase}" for domain in DOMAINS if domain != PHOTO)]
 
 
