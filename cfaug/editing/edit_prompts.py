@@ -101,7 +101,7 @@ def read_prompts(where: str | Path, kinds: Sequence[str] | None = None) -> tuple
     prompts = [_read(file) for file in _list_files(where)]
     if not prompts:
         raise UserError(
-            f"prompts={where} has no prompt: give one of {', '.join(PROMPT_SETS)}, or a folder with a "
+            f"prompts={where} has no prompt: choose {', '.join(PROMPT_SETS)}, or a folder with a "
             f"file KIND.txt for each kind of edit, with {CAPTION} where the caption is put"
         )
     if kinds is None:
@@ -123,7 +123,7 @@ def _list_files(where: str | Path) -> list[Path]:
         folder = Path(where).expanduser()
     if not folder.is_dir():
         raise UserError(
-            f"prompts={where} is not a folder: give one of {', '.join(PROMPT_SETS)}, or a folder"
+            f"prompts={where} is not a folder: choose {', '.join(PROMPT_SETS)}, or a folder"
         )
     return sorted(folder.glob("*.txt"))
 

@@ -38,8 +38,9 @@ def write(folder: Path, *answers: SkewItems, **settings) -> Path:
 
 
 def data_of(file: Path) -> dict:
-    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>',
-                          file.read_text(), re.DOTALL)  # fmt: skip
+    (found,) = re.findall(
+        r'<script type="application/json" id="data">(.*?)</script>', file.read_text(), re.DOTALL
+    )
     return json.loads(found)
 
 
@@ -59,8 +60,15 @@ def test_the_page_holds_what_the_items_say(tmp_path):
             pool = json.loads(columns["pool_counts"][row])
             wanted = [question.k * n / sum(pool) for n in pool]
             assert model["x"] == pytest.approx(wanted, rel=1e-3)
-            names = ("max_skew", "max_skew_chance", "max_skew_excess", "max_skew_low",
-                     "max_skew_high", "p_permutation", "p_holm")  # fmt: skip
+            names = (
+                "max_skew",
+                "max_skew_chance",
+                "max_skew_excess",
+                "max_skew_low",
+                "max_skew_high",
+                "p_permutation",
+                "p_holm",
+            )
             assert model["v"] == pytest.approx([columns[n][row] for n in names], rel=1e-3)
     assert page["questions"][2]["s"][0] == one.standing(asked[2]).say()
 
@@ -74,7 +82,9 @@ def test_pictures_are_the_images_retrieved_each_once(tmp_path):
     for question in page["questions"]:
         for row, subject in zip(
             one.places(RankingTask(question["g"], question["l"], question["k"])),
-                                question["r"], strict=True):  # fmt: skip
+            question["r"],
+            strict=True,
+        ):
             top = json.loads(columns["top"][row])[:8]
             places = subject["m"][0]["p"]
             assert len(places) == (0 if "|" in question["l"] else min(8, question["k"]))
@@ -146,9 +156,10 @@ def test_nothing_in_a_subject_or_label_is_live(tmp_path):
 def test_pages_that_cannot_be_are_refused(tmp_path):
     one, other = skew_items(), skew_items("slip", subjects=OCCUPATIONS[:3])
     for answers, said in (
-        ((), "no model"), ((one, one), "duplicated names: clip, clip"),
+        ((), "no model"),
+        ((one, one), "duplicated names: clip, clip"),
         ((one, other), "clip and slip answered different subjects"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(UserError, match=said):
             write(tmp_path, *answers)
     broken = ImageSource(lambda _: b"no image", IMAGES.describe)
@@ -191,8 +202,10 @@ class Reader(PageReader):
 
 @pytest.fixture
 def reader(browser: Browser, tmp_path: Path) -> Iterator[Reader]:
-    answers = (skew_items("clip", SKEWED, ks=(None, 12), left_out=["poet"]),
-               skew_items("slip", ks=(None, 12), left_out=["poet"]))  # fmt: skip
+    answers = (
+        skew_items("clip", SKEWED, ks=(None, 12), left_out=["poet"]),
+        skew_items("slip", ks=(None, 12), left_out=["poet"]),
+    )
     browser.errors.clear()
     browser.requests.clear()
     browser.view(1200, 900)
@@ -238,8 +251,11 @@ def test_a_reader_filters_and_sorts(reader: Reader) -> None:
 def test_a_reader_sees_pictures_counts_and_who_was_left_out(reader: Reader) -> None:
     clip, _ = reader.answers
     assert "<b>clerk</b>" in reader.names, "a subject is text"
-    (row,) = [r for r in clip.rows(RankingTask(GRID, GRID, 6))
-              if clip.texts("subject")[r] == reader.names[0]]  # fmt: skip
+    (row,) = [
+        r
+        for r in clip.rows(RankingTask(GRID, GRID, 6))
+        if clip.texts("subject")[r] == reader.names[0]
+    ]
     top = json.loads(clip.items.columns["top"][row])
     captions = reader.seen(".subject:first-child .models > div:first-child figcaption")
     assert captions == [IMAGES.describe(key) for key in top]
