@@ -31,10 +31,10 @@ from typing import TYPE_CHECKING, Any
 
 from cfaug.core.types import Example
 from cfaug.editing.filters import LowestPerplexity, PartOfSpeech, SimilarityBand
-from cfaug.editing.models import CausalLM, MaskedLM, SentenceEncoder
+from cfaug.editing.language_models import CausalLM, MaskedLM, SentenceEncoder
 from cfaug.editing.protocols import Blank, Candidate, Fill
+from cfaug.editing.sentence import TextBlobTagger
 from cfaug.editing.substitution import Substitution
-from cfaug.editing.taggers import TextBlobTagger
 
 if TYPE_CHECKING:
     import numpy as np

@@ -182,7 +182,7 @@ class Loops:
 
 def forget() -> None:
     """Discard decoded pixels of earlier rounds."""
-    from cfaug.evaluation import embed
+    from cfaug.evaluation import inference as embed
 
     embed._KEPT = embed._Kept()
 

@@ -228,7 +228,7 @@ def recall_alone(count: int, dim: int) -> None:
     """Measure time and memory of recall in both directions among ``count`` images and captions."""
     import numpy as np
 
-    from cfaug.stats.retrieval import hits_at, standings
+    from cfaug.stats.ranking import hits_at, standings
 
     rng = np.random.Generator(np.random.Philox(key=1))
     text = rng.standard_normal((count, dim), np.float32)

@@ -180,7 +180,7 @@ class Bench:
         """Return the relative difference of the two engines' latents of a candidate."""
         import torch
 
-        from cfaug.imaging import noise
+        from cfaug.imaging import schedules as noise
 
         (job,) = self.jobs(1, 1)
         device = self.reference.loaded.device

@@ -56,10 +56,9 @@ from cfaug.editing.baselines import (
     EasyDataAugmentation,
     RandomDeletion,
 )
-from cfaug.editing.models import MaskedLM, SentenceEncoder
+from cfaug.editing.language_models import MaskedLM, SentenceEncoder
 from cfaug.editing.protocols import Blank, Fill, MaskFiller, SentenceEmbedder
-from cfaug.editing.sentence import split
-from cfaug.editing.taggers import TextBlobTagger
+from cfaug.editing.sentence import TextBlobTagger, split
 from cfaug.models.specs import HFClip
 from cfaug.xmai.insertions import AttributeInsertion, ImageTextDistance
 from cfaug.xmai.insertions.switches import Context, Switches

@@ -68,8 +68,7 @@ class RandomWeights(Model):
         from diffusers import AutoencoderKL
         from transformers import CLIPTokenizer
 
-        from cfaug.imaging.model import load_tools
-        from cfaug.imaging.weights import resolve
+        from cfaug.imaging.model import load_tools, resolve
 
         loaded = super().load()
         tokenizer = load_tools(CLIPTokenizer, resolve("zoo:diffusion", None, ()) / "tokenizer")
@@ -116,7 +115,7 @@ class Bench:
     """Both ways over the same weights."""
 
     def __init__(self, args: argparse.Namespace) -> None:
-        from cfaug.imaging.cross_attention import CrossAttention
+        from cfaug.imaging.attention import CrossAttention
         from cfaug.imaging.null_text import NullText
         from cfaug.imaging.photo_editing import InvertAndEdit
 
@@ -145,8 +144,8 @@ class Bench:
         return DiffusionWeights(self.args.weights, **options)
 
     def _draw(self, seed: int) -> Photo:
+        from cfaug.shapescapes.domains import STYLES
         from cfaug.shapescapes.scene import Scene, render
-        from cfaug.shapescapes.styles import STYLES
         from cfaug.shapescapes.vocabulary import Factors
 
         buffer = io.BytesIO()
@@ -183,7 +182,7 @@ class Bench:
         """Return prompt-to-prompt's control: refinement, with doubled weight for edited words."""
         import torch
 
-        from cfaug.imaging.cross_attention import CrossAttention, refine_alignment, tokenize
+        from cfaug.imaging.attention import CrossAttention, refine_alignment, tokenize
 
         loaded = self.paper.loaded
         base, edited = (tokenize(loaded.tokenizer, text) for text in TEXTS)
@@ -223,7 +222,7 @@ class Bench:
         """Invert photos by null-text optimisation, at most ``rows`` at a time."""
         import torch
 
-        from cfaug.imaging.photo_tree import plan_edits
+        from cfaug.imaging.tree import plan_edits
 
         editor = self.null_text[rows]
         jobs = self.jobs(photos)[:: len(SHARES)]
@@ -310,7 +309,7 @@ def count(steps: int) -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
     from cfaug.core.types import Draw, Example, ImageJob, Proposal
-    from cfaug.imaging.photo_tree import plan_edits
+    from cfaug.imaging.tree import plan_edits
 
     with torch.device("meta"):
         unet = UNet2DConditionModel(**SHAPES["sd15"])

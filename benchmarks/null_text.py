@@ -94,7 +94,7 @@ class PaperWay:
     updates: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        from cfaug.imaging.ddim import ddim_schedule
+        from cfaug.imaging.schedules import ddim_schedule
 
         self.schedule = ddim_schedule(self.loaded.scheduler, self.steps)
         self.maps = EveryMap()

@@ -22,8 +22,7 @@ from statistics import NormalDist
 import numpy as np
 
 from cfaug.core.rng import generator
-from cfaug.generate.p_laws import Trial
-from cfaug.generate.sampling import Draws
+from cfaug.generate.sampling import Draws, Trial
 
 LOW, HIGH = 0.1, 0.9
 LAWS = ("uniform", "stratified", "adaptive(2)", "adaptive(5)", "adaptive(10)")

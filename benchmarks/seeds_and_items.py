@@ -4,7 +4,7 @@ Differences of two arms are drawn as the sum of a seed's effect, an item's effec
 varied shares; then the coverage of four intervals is counted: Student's over seeds, the bootstrap
 over items, the bootstrap over both, and the one of the decomposition. ``--alarms`` counts how often
 the decomposition's p is .05 or less where there is no difference; its highest rates are
-``cfaug.stats.variance_parts.FEW_SEEDS``.
+``cfaug.stats.seeds_and_items.FEW_SEEDS``.
 
 python benchmarks/seeds_and_items.py
 python benchmarks/seeds_and_items.py --seeds 3,5,10 --items 200 --trials 2000
@@ -24,8 +24,7 @@ import numpy as np
 from cfaug.core.rng import generator
 from cfaug.stats.effects import t_interval
 from cfaug.stats.item_tests import cluster_bootstrap
-from cfaug.stats.seeds_and_items import OneTest, OwnTests, bootstrap_arms
-from cfaug.stats.variance_parts import decompose
+from cfaug.stats.seeds_and_items import OneTest, OwnTests, bootstrap_arms, decompose
 
 TRUE = 0.3
 SPREADS = {

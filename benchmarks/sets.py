@@ -108,7 +108,7 @@ class Bench:
         """Generate the set the released way; return its latents."""
         import torch
 
-        from cfaug.imaging import noise
+        from cfaug.imaging import schedules as noise
 
         device = self.reference.loaded.device
         found: dict[int, Tensor] = {}
@@ -210,8 +210,7 @@ def picture(file: Path, weights: str) -> None:
     from PIL import Image
 
     from cfaug.core.types import Draw, ImageJob
-    from cfaug.editing.caption_grids import read_grid
-    from cfaug.editing.templates import AttributeGrid
+    from cfaug.editing.caption_grids import AttributeGrid, read_grid
     from cfaug.imaging.model import DiffusionWeights
     from cfaug.imaging.prompt_to_prompt import PromptToPrompt
 

@@ -27,9 +27,9 @@ from scipy import ndimage
 
 from cfaug.core.rng import derive, generator
 from cfaug.core.types import Draw, Example, ImageJob, Proposal
+from cfaug.shapescapes.domains import STYLES
 from cfaug.shapescapes.oracle import edit_factors
 from cfaug.shapescapes.scene import Scene, render
-from cfaug.shapescapes.styles import STYLES
 from cfaug.shapescapes.vocabulary import COLOURS, PLACES, SUBJECTS, CaptionWording, Factors, caption
 
 SHARES = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9)
@@ -212,7 +212,7 @@ def measure(arm: Arm, pairs: Sequence[Pair], where: set[tuple[str, str]]) -> Row
     import torch
 
     from cfaug.imaging.clip import ClipScorer
-    from cfaug.imaging.similarity import direction
+    from cfaug.imaging.cosines import direction
     from cfaug.models.specs import HFClip
     from cfaug.shapescapes.zoo.factor_classifier import load_judge
 

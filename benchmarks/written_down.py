@@ -82,7 +82,7 @@ class Reference:
         """
         import torch
 
-        from cfaug.imaging.sigmas import ancestral, noise_levels
+        from cfaug.imaging.schedules import ancestral, noise_levels
 
         levels = noise_levels(self.loaded.scheduler, self.steps)
         texts = torch.stack([self.loaded.encode(text) for text in ("",) * len(said) + tuple(said)])

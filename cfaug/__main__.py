@@ -9,8 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 from cfaug import __version__
-from cfaug.core.errors import USERS_MISTAKE
-from cfaug.core.messages import CALLED_BY
+from cfaug.core.errors import CALLED_BY, USERS_MISTAKE
 
 COMMANDS = {
     "train": ("cfaug.run.scripts.train", "fine-tune a model on real and counterfactual pairs"),

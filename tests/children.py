@@ -46,7 +46,7 @@ def kill_at_line(log: Path, line: int, work: Callable[..., Any], *args: Any, **k
 def _work_until_line(
     log: Path, line: int, work: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    from cfaug.train.loggers import AppendingCsvLogger
+    from cfaug.train.engine import AppendingCsvLogger
 
     write = AppendingCsvLogger.log_metrics
 

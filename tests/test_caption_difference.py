@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfaug.core.caption_difference import (
+from cfaug.core.words import (
     Change,
     altered_subjects,
     caption_changes,

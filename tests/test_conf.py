@@ -15,14 +15,14 @@ import pytest
 import yaml
 
 from cfaug.core.errors import UserError
-from cfaug.generate.settings import Stage
+from cfaug.generate.recipe import Stage
 from cfaug.run.arguments import flatten, sweep_overrides
 from cfaug.run.binding import HYDRAS_OWN, bind, locate
 from cfaug.run.build import SETTINGS_OF_A_RUN, build
 from cfaug.run.compose import compose_jobs
-from cfaug.run.evaluate_settings import EvaluateSettings
+from cfaug.run.evaluate import EvaluateSettings
 from cfaug.run.generate import GenerateSettings, build_recipe
-from cfaug.run.train_settings import TrainSettings
+from cfaug.run.planned import TrainSettings
 
 ROOT = Path(__file__).resolve().parent.parent
 CONF = ROOT / "conf"
@@ -197,7 +197,7 @@ def test_the_clear_arm_of_demo_full_differs_in_the_weather_alone():
     usual, clear = (flatten(made[name]) for name in made)
     changed = {key for key in usual.keys() | clear.keys() if usual.get(key) != clear.get(key)}
     assert {key for key in changed if not key.startswith("recipe.postprocess")} == {"paths.shards"}
-    assert usual["recipe.postprocess._target_"] == "cfaug.shapescapes.weather.Weather"
+    assert usual["recipe.postprocess._target_"] == "cfaug.shapescapes.drawing.Weather"
     assert clear["recipe.postprocess"] is None
     ((arm, _),) = _compose("train", "experiment=demo_full/generated_clear", "seed=107")
     assert (

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfaug.core.json_records import from_json
+from cfaug.core.validation import from_json
 
 
 @dataclass(frozen=True)

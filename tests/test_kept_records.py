@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cfaug.core.record_cache import KeptRecords
+from cfaug.core.caches import KeptRecords
 
 FOUND = {"a": {"text": "line\u2028line\n", "nll": [0.1, 1e-300]}, "b": {"text": None, "nll": ()}}
 

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from cfaug.core.errors import UserError
-from cfaug.core.locks import acquire, hold_lock
+from cfaug.core.processes import acquire, hold_lock
 
 
 def is_held(file):

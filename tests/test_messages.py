@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cfaug
-from cfaug.core.errors import UserError
-from cfaug.core.messages import say, visible
+from cfaug.core.errors import UserError, say, visible
 from cfaug.core.progress import Progress
 from cfaug.run.launch import report
 from tests.scripts import ROOT

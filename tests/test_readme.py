@@ -10,9 +10,9 @@ import pytest
 
 from cfaug.run.arguments import read
 from cfaug.run.compose import compose_jobs
-from cfaug.run.evaluate_settings import EvaluateSettings
+from cfaug.run.evaluate import EvaluateSettings
 from cfaug.run.generate import GenerateSettings
-from cfaug.run.train_settings import TrainSettings
+from cfaug.run.planned import TrainSettings
 from cfaug.run.usage import usage
 
 ROOT = Path(__file__).resolve().parent.parent

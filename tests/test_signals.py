@@ -9,12 +9,12 @@ import sys
 
 import pytest
 
-from cfaug.core.signals import interruptible
+from cfaug.core.processes import interruptible
 
 POOL = """
 import sys, time
 from concurrent.futures import ProcessPoolExecutor
-from cfaug.core.signals import interruptible
+from cfaug.core.processes import interruptible
 
 if __name__ == "__main__":
     try:
@@ -29,7 +29,7 @@ if __name__ == "__main__":
 
 CALL = """
 import sys
-from cfaug.core.signals import call, interruptible
+from cfaug.core.processes import call, interruptible
 
 CHILD = '''
 import signal, sys, time

@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from cfaug.core.errors import UserError
-from cfaug.core.safety.weight_limits import check_numbers
-from cfaug.editing.models import MaskedLM
+from cfaug.core.safety.safe_loading import check_numbers
+from cfaug.editing.language_models import MaskedLM
 from cfaug.models.specs import HFClip, OpenClip
 from tests.editing import tiny as language
 from tests.models import tiny

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cfaug.core.errors import UserError
-from cfaug.core.visual_words import visual_words
+from cfaug.core.words import visual_words
 
 
 def test_a_file_has_a_name_a_line_its_first_synonym_lower_case(tmp_path):

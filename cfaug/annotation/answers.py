@@ -7,22 +7,24 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from cfaug.annotation.question import ImageItem
+from annotated_types import Interval
+
+from cfaug.annotation.question import AnnotationQuestion, ImageItem
 from cfaug.core.errors import UserError
 from cfaug.core.files import require_regular
+from cfaug.core.rng import derive
+from cfaug.core.validation import Share, check
 from cfaug.data.sources.lists import list_records
 from cfaug.data.sources.row import ErrorCollector
 
 ANNOTATOR = re.compile(r"[\w .@-]{1,64}")
 """Valid annotators: a number or a name, never markup, a path or a formula."""
-
 NO_ANSWERS = (
     "annotate.answers has no answers: name the files that annotators downloaded, as in "
     "annotate.answers=[answers-1.jsonl,answers-2.jsonl]"
 )
-
 LINE = 10_000
 """Maximum size of a line in bytes; the page writes about 120."""
 
@@ -183,4 +185,145 @@ def check_texts(record: Mapping[str, Any], where: str, item: ImageItem) -> None:
         raise UserError(
             f"{where}: {item.name} had other captions when it was labelled: name the data that the "
             "page was made from, or export the page again"
+        )
+
+
+# Screening: leave out annotators with too many wrong answers to images with known answers.
+
+
+def read_known(
+    file: Path, items: Sequence[ImageItem], question: AnnotationQuestion
+) -> dict[int, str]:
+    """Read known answers: ``{index of the image: label}``.
+
+    Args:
+        file: a jsonl, csv or tsv file with ``key``, ``member`` and the question's field.
+        items: all possible images.
+        question: the question.
+
+    Raises:
+        UserError: if an image or answer is unknown, naming file and line, or if the file is empty.
+    """
+    places = {item.name: i for i, item in enumerate(items)}
+    found: dict[int, str] = {}
+    for where, record in list_records(file):
+        name = f"{record.get('key')}_{record.get('member')}"
+        label = record.get(question.field)
+        if name not in places:
+            raise UserError(f"{where}: {name[:80]!r} is not an image of the data")
+        if label not in question.labels:
+            raise UserError(
+                f"{where}: {question.field}={label!r} is invalid: choose from "
+                f"{', '.join(question.labels)}"
+            )
+        found[places[name]] = str(label)
+    if not found:
+        raise UserError(f"{file} has no known answers")
+    return found
+
+
+@dataclass(frozen=True)
+class Screening:
+    """Screens annotators by their answers to images with known answers.
+
+    Args:
+        known: {index of the image: label}.
+        minimum: least share of the known images that an annotator must answer right, from 0 to 1.
+
+    Raises:
+        UserError: if the minimum is not a number from 0 to 1.
+    """
+
+    known: Mapping[int, str]
+    minimum: float
+
+    def __post_init__(self) -> None:
+        check(self.minimum, Share, "annotate.screening_minimum")
+
+    def shares(self, answers: Sequence[Answer]) -> dict[str, float]:
+        """Return the share of the known images that each annotator answered right.
+
+        Images without an answer count as wrong, as everyone was asked about them.
+        """
+        right = dict.fromkeys((answer.annotator for answer in answers), 0)
+        for answer in answers:
+            right[answer.annotator] += self.known.get(answer.item) == answer.label
+        return {name: count / len(self.known) for name, count in right.items()}
+
+    def screen(self, answers: Sequence[Answer]) -> tuple[list[Answer], dict[str, float]]:
+        """Return the answers to the other images by annotators who pass, and those who fail.
+
+        The known images are left out, as everyone answered them and they are not a random sample.
+
+        Raises:
+            UserError: if nobody passes, or no other image was answered.
+        """
+        shares = self.shares(answers)
+        failed = {name: share for name, share in shares.items() if share < self.minimum}
+        kept = [a for a in answers if a.annotator not in failed and a.item not in self.known]
+        if not kept:
+            raise UserError(
+                f"no answers are left after screening: {len(failed)} of {len(shares)} annotators "
+                f"answer less than {100 * self.minimum:g} % of the known images right; lower "
+                "annotate.screening_minimum"
+            )
+        return kept, failed
+
+
+# Attention checks: items that say which answer to give, shown to everyone (XMAI, A.1).
+#
+# All answers of an annotator who fails a check are left out.
+
+PREFIX = "attention"
+MOST = 20
+"""Maximum number of checks on a page."""
+ASKS = "This is a check of attention. Whatever the photo shows, "
+Checks = Annotated[int, Interval(ge=0, le=MOST)]
+"""The number of checks in a form."""
+
+
+def draw_check(number: int, choices: Sequence[str], rows: Sequence[int]) -> tuple[str, int]:
+    """Return the answer that a check asks for, and the row of the photo that it is shown with.
+
+    They depend only on these arguments, so that they are known when answers are read.
+
+    Args:
+        number: the number of the check, from 0.
+        choices: the valid answers.
+        rows: the rows of the photos in the source, at least one.
+    """
+    expected = choices[derive(0, PREFIX, "answer", number) % len(choices)]
+    return expected, rows[derive(0, PREFIX, "photo", number) % len(rows)]
+
+
+def split_checks(items: Sequence[ImageItem]) -> tuple[list[ImageItem], list[ImageItem]]:
+    """Return the real items and the checks."""
+    return [one for one in items if not one.expected], [one for one in items if one.expected]
+
+
+def who_failed(answers: Sequence[Answer], items: Sequence[ImageItem]) -> dict[str, float]:
+    """Return {annotator: share of checks answered as asked} of those who failed a check.
+
+    A check without an answer counts as failed, as everyone was asked.
+
+    Args:
+        answers: the answers to all items, including checks.
+        items: all items that were asked about.
+    """
+    known = {place: item.expected for place, item in enumerate(items) if item.expected}
+    if not known:
+        return {}
+    shares = Screening(known, 1.0).shares(answers)
+    return {name: share for name, share in shares.items() if share < 1}
+
+
+def require_somebody(failed: object, left: object) -> None:
+    """Refuse answers if every annotator failed a check.
+
+    Raises:
+        UserError: if nobody passed.
+    """
+    if failed and not left:
+        raise UserError(
+            "no answers are left: every annotator failed a check of attention; ask other people"
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,15 +13,24 @@ from typing import Any
 
 import numpy as np
 
-from cfaug.annotation.answers import ANNOTATOR, NO_ANSWERS, Answer, check_texts, require_list
-from cfaug.annotation.attention import require_somebody, who_failed
-from cfaug.annotation.form import EditedItem, Form, Value
+from cfaug.annotation.answers import (
+    ANNOTATOR,
+    NO_ANSWERS,
+    Answer,
+    check_texts,
+    require_list,
+    require_somebody,
+    who_failed,
+)
+from cfaug.annotation.forms import EditedItem, Form, Value
 from cfaug.core.errors import UserError
 from cfaug.core.files import require_regular
-from cfaug.core.json_records import from_json
+from cfaug.core.validation import from_json
 from cfaug.data.sources.lists import list_records
 from cfaug.data.sources.row import ErrorCollector
-from cfaug.report.page import write_page
+from cfaug.report.document import Entry, Part
+from cfaug.report.numbers import DASH, percent
+from cfaug.report.page import render, write_page
 from cfaug.stats.agreement import Level, krippendorff_alpha
 
 FILE = "ratings.json"
@@ -306,3 +315,78 @@ def _number(found: Any) -> float:
     if math.isinf(value):
         raise ValueError("an infinite number")
     return value
+
+
+# ``ratings.html``: people's answers to a form, on one page that opens anywhere, offline.
+
+PAGE_FILE = "ratings.html"
+HOW = (
+    "Mean ± standard deviation over images of each image's mean over its annotators. Agreement is "
+    "Krippendorff's alpha over images with several answers, ordinal for scales and nominal for "
+    "checks: 1 is perfect agreement, 0 agreement by chance."
+)
+
+
+def ratings_part(ratings: Ratings) -> Part:
+    """Return the answers as a table: a row per question, a column per kind of edit."""
+    rows = tuple(
+        (
+            (field.title,),
+            (
+                *(_entry(field.by.get(kind), field) for kind in (*ratings.kinds, OVERALL)),
+                _agreement(field),
+            ),
+        )
+        for field in ratings.fields.values()
+    )
+    overall = next(iter(ratings.fields.values())).by[OVERALL]
+    return Part(
+        title=f"{ratings.source}, {ratings.annotators} annotators",
+        labels=("Metric",),
+        groups=(),
+        columns=(*(kind.capitalize() for kind in ratings.kinds), "Overall", "Agreement"),
+        rows=rows,
+        notes=(
+            f"{overall.answers:,} forms about {overall.images:,} of {ratings.items:,} images. "
+            f"{HOW}",
+        ),
+    )
+
+
+def _entry(score: Score | None, field: FieldFindings) -> Entry:
+    if score is None:
+        return Entry(DASH)
+    known = not math.isnan(score.sd)
+    numbers = {"value": score.mean, "n": float(score.images)} | ({"sd": score.sd} if known else {})
+    if field.kind == "check":
+        return Entry(percent(score.mean, 1), percent(score.sd, 1) * known, numbers=numbers)
+    return Entry(f"{score.mean:.1f}", f"{score.sd:.1f}" * known, numbers=numbers)
+
+
+def _agreement(field: FieldFindings) -> Entry:
+    if math.isnan(field.alpha):
+        return Entry(DASH)
+    return Entry(f"{field.alpha:.2f}", numbers={"value": field.alpha, "n": float(field.several)})
+
+
+def sentences(ratings: Ratings) -> Iterator[str]:
+    """Return the findings as sentences, the number of answers first."""
+    yield ratings_part(ratings).notes[0]
+    for field in ratings.fields.values():
+        one = field.by[OVERALL]
+        said = f"{percent(one.mean, 1)} %" if field.kind == "check" else f"{one.mean:.2f}"
+        alpha = "" if math.isnan(field.alpha) else f", alpha {field.alpha:.2f}"
+        yield f"{field.title}: {said}{alpha}."
+    if ratings.remarks:
+        yield f"{len(ratings.remarks)} remarks were entered."
+
+
+def write_ratings_page(ratings: Ratings, folder: Path) -> Path:
+    """Write ``ratings.html`` and return its path."""
+    text = render(
+        "ratings.html",
+        title=f"{ratings.title} {ratings.source}",
+        part=ratings_part(ratings),
+        remarks=ratings.remarks,
+    )
+    return write_page(folder / PAGE_FILE, text)

@@ -17,8 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cfaug.cfmm.answering import phi_interval
-from cfaug.cfmm.question_checks import find_condition
+from cfaug.cfmm.question_checks import find_condition, phi_interval
 from cfaug.cfmm.question_items import (
     ACCURACIES,
     BLIND,
@@ -29,7 +28,7 @@ from cfaug.cfmm.question_items import (
 )
 from cfaug.cfmm.question_tests import compare_kinds
 from cfaug.core.errors import UserError
-from cfaug.core.question_sets import COUNTERFACTUAL
+from cfaug.core.questions import COUNTERFACTUAL
 from cfaug.core.rng import derive, generator
 from cfaug.core.types import CLUSTER, ITEM
 from cfaug.report.model_pages import ModelPage

@@ -9,7 +9,7 @@ from functools import reduce
 
 import numpy as np
 
-from cfaug.cfmm.answering import phi_interval
+from cfaug.cfmm.question_checks import phi_interval
 from cfaug.cfmm.question_items import ACCURACIES, QuestionItems
 from cfaug.core.errors import UserError
 from cfaug.core.rng import generator

@@ -17,11 +17,11 @@ row per question:
   are the most likely, which counts as wrong;
 * ``blind_*``: the same model asked without the image; ``prior_*``: options alone, after a prompt
   without the question;
-* ``acc_b``, ``acc_c``, ``acc_plus``, ``strict``: see ``cfaug.cfmm.answering``, where there are
-  basic and counterfactual questions; null in rows that do not count;
+* ``acc_b``, ``acc_c``, ``acc_plus``, ``strict``: see ``cfaug.cfmm.question_checks``, where there
+  are basic and counterfactual questions; null in rows that do not count;
 * ``q_acc``, ``f_acc``: for sets with such groups, whether all answers to a question about several
   images, or about a figure, are right, in the row of the first question: see
-  ``cfaug.core.question_sets.GROUPS``;
+  ``cfaug.core.questions.GROUPS``;
 * for written answers (``protocol: write``), ``written``, and ``unparsed``: 1 if no option was
   understood, which counts as wrong; ``rationale``: the model's chain of thought.
 """
@@ -39,8 +39,8 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
 
-from cfaug.cfmm.demonstrations import Demonstrations, read_demonstrations
-from cfaug.cfmm.question_answers import (
+from cfaug.cfmm.question_checks import QuestionProblem, validate
+from cfaug.cfmm.question_items import (
     BLIND,
     PRIOR,
     QuestionRow,
@@ -49,25 +49,25 @@ from cfaug.cfmm.question_answers import (
     question_outcomes,
     reply_columns,
 )
-from cfaug.cfmm.question_checks import QuestionProblem, validate
 from cfaug.cfmm.vqa_prompting import (
     ChainOfThought,
+    Demonstrations,
     Order,
     Protocol,
     QuestionProtocol,
     leave_out_too,
+    read_demonstrations,
 )
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import Answerer
-from cfaug.core.question_sets import BASIC, COUNTERFACTUAL, DISPUTED, AskedImage
+from cfaug.core.questions import BASIC, COUNTERFACTUAL, DISPUTED, AskedImage
 from cfaug.core.read_with import LEARNT, TRAINED, ReadWith
 from cfaug.core.types import Evaluation
 from cfaug.core.validation import Count, Positive, Seed, check_fields
-from cfaug.editing.question_wording import OPTIONS, read_wording
-from cfaug.evaluation.fingerprint import fingerprint
-from cfaug.evaluation.model_page import WritesModelPage
+from cfaug.editing.edit_prompts import OPTIONS, read_wording
+from cfaug.evaluation.benchmark import WritesModelPage, fingerprint
 from cfaug.evaluation.vqa_inference import Asker
-from cfaug.stats.option_choice import Reduction
+from cfaug.stats.choices import Reduction
 
 if TYPE_CHECKING:
     from cfaug.cfmm.question_page import ShownAnswers
@@ -205,7 +205,7 @@ class VisualQuestions(WritesModelPage):
         """
         if not (trained := context.trained_questions()):
             return
-        from cfaug.data.mixture.question_leaks import find_question_leaks
+        from cfaug.data.mixture.leakage import find_question_leaks
 
         self.leaks, leaking = find_question_leaks(trained, self._images)
         if not (self.without_leaks and leaking):

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from cfaug.core.errors import UserError
 from cfaug.data.sources.image_check import content_digest
 from cfaug.editing.causal_lm import CausalLM
-from cfaug.evaluation.embed import compute_distinct
-from cfaug.evaluation.feature_cache import Features, recall_or_compute, text_keys
+from cfaug.evaluation.cached_model import Features, recall_or_compute, text_keys
+from cfaug.evaluation.inference import compute_distinct
 
 SHORT = "a dog"
 """A text that every model can read."""

@@ -9,7 +9,7 @@ labelled "true" or "false". The items, one row each:
   ``ties`` is 1 where it decides;
 * for items with several true captions, ``original_accuracy`` (only the first of them counts),
   ``brittleness`` and, for a dual encoder, ``text_only`` (TOT of SugarCrepe++): see
-  ``cfaug.stats.caption_choice``;
+  ``cfaug.stats.choices``;
 * ``blind_language_sum``, ``blind_language_mean``: 1 if a language model that sees no image finds
   the true captions likelier, by log-likelihood summed or per token; ``blind_model``: the same by
   the model itself without the image: a dual encoder's mean cosine with the other items' images, an
@@ -26,26 +26,29 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import comb
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
 from cfaug.compositional.blind_language import BlindLanguage, IdentifiedLanguageModel
-from cfaug.compositional.caption_question import read_caption_question
-from cfaug.compositional.caption_scores import CaptionScorer, ScoredItems, scorer_of
-from cfaug.compositional.choice_summary import describe_choice
-from cfaug.compositional.choices import read_choices
-from cfaug.compositional.item_source import ItemSource
-from cfaug.compositional.item_tags import CATEGORY, check_tags, only, parts_by, read_tags
-from cfaug.core.messages import say
+from cfaug.compositional.caption_scores import (
+    CaptionScorer,
+    ScoredItems,
+    read_caption_question,
+    scorer_of,
+)
+from cfaug.compositional.items import CATEGORY, ItemSource, check_tags, only, parts_by, read_tags
+from cfaug.core.errors import UserError, say
 from cfaug.core.protocols import Answerer, Matcher
 from cfaug.core.read_with import MODEL, ReadWith
 from cfaug.core.types import CLUSTER, ITEM, Better, Column, Evaluation, Outcome
 from cfaug.core.validation import Positive
-from cfaug.evaluation.fingerprint import fingerprint
-from cfaug.evaluation.item_names import cluster_rows, name_rows
-from cfaug.stats.caption_choice import (
+from cfaug.data.index import Index
+from cfaug.evaluation.benchmark import cluster_rows, fingerprint, name_rows
+from cfaug.stats.choices import (
     ABSENT,
+    FALSE,
     TRUE,
     Ties,
     brittle,
@@ -61,13 +64,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cfaug.compositional.caption_scores import Scored
-    from cfaug.data.index import Index
     from cfaug.evaluation.context import EvaluationContext
+
 
 METRICS = ("accuracy", "ties", "original_accuracy", "brittleness", "text_only",
            "blind_language_sum", "blind_language_mean", "blind_model")  # fmt: skip
 """All possible metrics."""
-
 LOWER = frozenset({"brittleness", "ties"})
 """Metrics for which lower values are better."""
 
@@ -294,3 +296,138 @@ class CaptionChoice(ItemSource):
     ) -> Outcome:
         better: Better = "lower" if metric in LOWER else "higher"
         return Outcome(str(self.name), name, value, n, better, by=by)
+
+
+# Items of one image and several captions, some of which are true: read from a source.
+
+LABELS = {"true": TRUE, "false": FALSE}
+"""A member's labels, and their meaning for its caption."""
+NAMED = 3
+"""Items that a message names."""
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Items, in the order of the source.
+
+    Attributes:
+        first: the row of each item's first member, which shows the item's image, int64 (items,).
+        texts: the captions of each item.
+        truth: ``TRUE``, ``FALSE`` or ``ABSENT``, int8 (items, captions).
+    """
+
+    first: np.ndarray
+    texts: Sequence[tuple[str, ...]]
+    truth: np.ndarray
+
+
+def read_choices(benchmark: str, index: Index, rows: np.ndarray | None) -> Choices:
+    """Return the items of a source: its sets, whose members are labelled "true" or "false".
+
+    An item with a false caption equal to a true one has no answer: it is left out with a message.
+
+    Args:
+        benchmark: the benchmark's name, for messages.
+        index: the source.
+        rows: the rows to use, of whole sets; ``None`` for all.
+
+    Raises:
+        UserError: if a set has several images, a label is invalid, a set lacks a true or a false
+            caption, or no item is left.
+    """
+    chosen = np.arange(len(index)) if rows is None else np.sort(rows)
+    starts = np.flatnonzero(np.diff(np.asarray(index.sets)[chosen], prepend=-1))
+    items = [_read_item(benchmark, index, own) for own in np.split(chosen, starts[1:])]
+    kept = [(row, own) for row, own in items if not _has_no_answer(own)]
+    if len(kept) < len(items):
+        unclear = [index.key(row) for row, own in items if _has_no_answer(own)]
+        more = ", ..." if len(unclear) > NAMED else ""
+        say(
+            f"{benchmark}: {len(unclear)} of {len(items)} items are left out because a true and a "
+            f"false caption are equal: {', '.join(unclear[:NAMED])}{more}"
+        )
+    if not kept:
+        raise UserError(f"{benchmark}: {index.source} has no item to ask about")
+    texts = [tuple(text for text, _ in own) for _, own in kept]
+    truth = np.full((len(kept), max(map(len, texts))), ABSENT, np.int8)
+    for item, (_, own) in enumerate(kept):
+        truth[item, : len(own)] = [value for _, value in own]
+    return Choices(np.array([row for row, _ in kept]), texts, truth)
+
+
+def _read_item(benchmark: str, index: Index, rows: np.ndarray) -> tuple[int, list[tuple[str, int]]]:
+    first = int(rows[0])
+    where = f"{benchmark}: {index.key(first)} of {index.source}"
+    if len(np.unique(np.asarray(index.images)[rows])) > 1:
+        raise UserError(
+            f"{where} has several images: benchmark=choice asks which caption fits one image, and "
+            "benchmark=pairs asks about two images with two captions"
+        )
+    found = []
+    for row in rows.tolist():
+        label = index.label(row)
+        if label not in LABELS:
+            raise UserError(
+                f"{where} has a caption with the label {label!r}: it should be 'true' or 'false'"
+            )
+        found.append((index.text(row), LABELS[label]))
+    for name, value in LABELS.items():
+        if value not in (own for _, own in found):
+            raise UserError(f"{where} has no caption with the label {name!r}")
+    return first, found
+
+
+def _has_no_answer(item: Sequence[tuple[str, int]]) -> bool:
+    true, false = ({text for text, own in item if own == value} for value in (TRUE, FALSE))
+    return not true.isdisjoint(false)
+
+
+# The terminal summary of a choice among captions.
+
+SHOWN = 12
+"""Most categories whose accuracy is shown."""
+WORDS = {
+    "accuracy_macro": "mean over {count} categories",
+    "accuracy_macro_groups": "mean over groups",
+    "original_accuracy": "first true caption alone",
+    "brittleness": "brittleness",
+    "text_only": "captions alone, by the text tower",
+    "blind_language_sum": "without the image, by a language model",
+    "blind_language_mean": "per token",
+    "blind_model": "without the image, by the model",
+}
+"""Names of metrics in a sentence."""
+
+
+def describe_choice(
+    found: Evaluation, truth_NK: np.ndarray, ties: str, categories: Sequence[str]
+) -> list[str]:
+    """Return a few lines: accuracy beside chance, averages, blind rows, categories.
+
+    Args:
+        found: an evaluation by ``benchmark=choice``.
+        truth_NK: labels of captions, as for ``cfaug.stats.choices.choice_hits``.
+        ties: the value of ties: ``miss``, ``half`` or ``hit``.
+        categories: names of the categories that count in averages.
+    """
+    values = {(one.metric, *one.by.items()): f"{100 * one.value:.1f} %" for one in found.outcomes}
+    true, false = ((truth_NK == what).sum(axis=1).tolist() for what in (TRUE, FALSE))
+    chance = np.mean([1 / comb(a + b, a) for a, b in zip(true, false, strict=True)])
+    lines = [
+        f"accuracy {values['accuracy',]} of {len(truth_NK)} items; "
+        f"chance is {100 * chance:.1f} %; "
+        f"{int(np.sum(found.items['ties']))} ties count as ties={ties}"
+    ]
+    told = [
+        f"{words.format(count=len(categories))} {values[one,]}"
+        for one, words in WORDS.items()
+        if (one,) in values
+    ]
+    if told:
+        lines.append("; ".join(told))
+    shown = [one for one in categories if ("accuracy", (CATEGORY, one)) in values]
+    if shown:
+        of = [f"{one} {values['accuracy', (CATEGORY, one)]}" for one in shown[:SHOWN]]
+        more = f", and {len(shown) - SHOWN} more categories" if len(shown) > SHOWN else ""
+        lines.append(", ".join(of) + more)
+    return lines

@@ -6,33 +6,32 @@ distinct pair of the two. A model that answers questions is asked once about eac
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 
 from cfaug.core.errors import UserError
+from cfaug.core.prompt_files import find_prompt_file, read_keys
 from cfaug.core.protocols import Answerer, DualEncoder, Matcher
 from cfaug.core.questions import Answered, Question
 from cfaug.data.index.examples import IndexedImage
-from cfaug.evaluation.cached_model import CachedAnswerer, CachedEncoder, CachedMatcher
-from cfaug.evaluation.embed import Pixels, embed_images, embed_texts
-from cfaug.evaluation.feature_cache import image_keys
-from cfaug.evaluation.matcher_scores import PairsToScore, match_pairs
+from cfaug.evaluation.cached_model import CachedAnswerer, CachedEncoder, CachedMatcher, image_keys
+from cfaug.evaluation.inference import PairsToScore, Pixels, embed_images, embed_texts, match_pairs
 from cfaug.evaluation.vqa_inference import Ask, Asker
-from cfaug.stats.pairs import pair_similarities
+from cfaug.stats.choices import pair_similarities
 
 if TYPE_CHECKING:
-    from cfaug.compositional.caption_question import CaptionQuestion
     from cfaug.data.index import Index
 
-    Scored = DualEncoder | CachedEncoder | Matcher | CachedMatcher | Answerer | CachedAnswerer
 
+if TYPE_CHECKING:
+    Scored = DualEncoder | CachedEncoder | Matcher | CachedMatcher | Answerer | CachedAnswerer
 ITEMS_AT_ONCE = 8192
 """Items whose embeddings are gathered at a time; for all items only distinct ones are held."""
-
 Key = TypeVar("Key")
 
 
@@ -352,3 +351,61 @@ def _parts(items: ScoredItems) -> Iterator[tuple[np.ndarray, int]]:
         places = np.flatnonzero(items.counts == count)
         for start in range(0, len(places), ITEMS_AT_ONCE):
             yield places[start : start + ITEMS_AT_ONCE], count
+
+
+# The wording of the question to a model whether a caption is true of an image.
+
+CAPTION = "{caption}"
+SHIPPED = ("plain", "vqascore", "caption")
+_PLACES = re.compile(r"\{\w*\}")
+
+
+@dataclass(frozen=True)
+class CaptionQuestion:
+    """A question and an answer; the likelihood of the answer is the caption's score.
+
+    Attributes:
+        question: a template, with ``{caption}`` once unless the answer has it.
+        answer: a template, with ``{caption}`` once unless the question has it.
+    """
+
+    question: str
+    answer: str
+
+    def ask(self, caption: str) -> tuple[str, str]:
+        """Return the question about a caption, and the answer whose likelihood is its score.
+
+        >>> CaptionQuestion("Does this picture show: {caption}?", "Yes").ask("a {red} dog")
+        ('Does this picture show: a {red} dog?', 'Yes')
+        """
+        return self.question.replace(CAPTION, caption), self.answer.replace(CAPTION, caption)
+
+
+def read_caption_question(name: str) -> CaptionQuestion:
+    """Read a shipped question or your own YAML file.
+
+    >>> read_caption_question("caption").answer
+    '{caption}'
+
+    Args:
+        name: one of ``SHIPPED``, or a path.
+
+    Raises:
+        UserError: if there is no such file, or its keys or placeholders are wrong.
+    """
+    file = find_prompt_file(
+        name, SHIPPED, "compositional/caption_questions", "benchmark.question",
+        "the keys question and answer",
+    )  # fmt: skip
+    wanted = [one.name for one in fields(CaptionQuestion)]
+    found = read_keys(file, wanted)
+    for key in wanted:
+        if not isinstance(found[key], str) or not found[key].strip():
+            raise UserError(f"{file}: {key} should be a text, not {found[key]!r}")
+    places = [place for key in wanted for place in _PLACES.findall(found[key])]
+    if places != [CAPTION]:
+        raise UserError(
+            f"{file} should have {CAPTION} once, in the question or in the answer, and no other "
+            f"placeholder; it has {', '.join(places) or 'none'}"
+        )
+    return CaptionQuestion(**found)

@@ -7,7 +7,7 @@
 * ``text 0 image 0``, ...: the score of each caption with each image.
 
 With ``details`` also ``group_matching`` and the four single directions, named as in
-``cfaug.stats.pairs.pair_hits``, the ``category`` and further tags of the source, and where its
+``cfaug.stats.choices.pair_hits``, the ``category`` and further tags of the source, and where its
 members have an ``image_kind``, such as "real" or "synthetic", those of both images.
 """
 
@@ -19,18 +19,22 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from cfaug.compositional.caption_question import read_caption_question
-from cfaug.compositional.caption_scores import ScoredItems, scorer_of
-from cfaug.compositional.item_source import ItemSource
-from cfaug.compositional.item_tags import Tags, check_tags, only, parts_by, read_tag, read_tags
+from cfaug.compositional.caption_scores import ScoredItems, read_caption_question, scorer_of
+from cfaug.compositional.items import (
+    ItemSource,
+    Tags,
+    check_tags,
+    only,
+    parts_by,
+    read_tag,
+    read_tags,
+)
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import Answerer, Matcher
 from cfaug.core.read_with import MODEL, ReadWith
 from cfaug.core.types import CLUSTER, ITEM, Column, Evaluation, Outcome
-from cfaug.evaluation.fingerprint import fingerprint
-from cfaug.evaluation.item_names import cluster_rows, name_pairs
-from cfaug.evaluation.source import paired_rows
-from cfaug.stats.pairs import pair_hits, winoground_hits
+from cfaug.evaluation.benchmark import cluster_rows, fingerprint, name_pairs, paired_rows
+from cfaug.stats.choices import pair_hits, winoground_hits
 
 if TYPE_CHECKING:
     from cfaug.compositional.caption_scores import Scored

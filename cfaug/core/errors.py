@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import IO, Any, TextIO
 
 USERS_MISTAKE = 2
 """The exit code of a command that ends with a ``UserError``."""
@@ -47,3 +53,105 @@ def name_some(names: Iterable[object], most: int = 5) -> str:
     """
     every = [str(name) for name in names]
     return ", ".join(every[:most]) + (", ..." if len(every) > most else "")
+
+
+# Messages on a terminal, with control characters of foreign text made visible.
+
+OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters except tab and newline, marks of the reading direction, lone surrogates."""
+CALLED_BY = "CFAUG_CALLED_BY"
+"""Environment variable of the installed command: the word before ``train`` in its messages."""
+SCRIPT = re.compile(r"(?<![\w/.])(?:python )?(train|generate|evaluate)\.py\b")
+"""Pattern of a command in messages: a script of the repository."""
+
+
+def visible(text: str) -> str:
+    r"""Return text with control characters spelled out, as ``repr`` does.
+
+    Control characters in a caption, a folder's name or a damaged file could rename a terminal's
+    window or clear the screen.
+
+    >>> print(visible("\x1b[2Jhöhe"))
+    \x1b[2Jhöhe
+    """
+    return OBEYED.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def name_commands(text: str) -> str:
+    """Return a message with its commands as the user types them: ``cfaug train`` if installed.
+
+    Args:
+        text: a message with the commands of the repository, ``python train.py ...``.
+    """
+    prefix = os.environ.get(CALLED_BY)
+    return SCRIPT.sub(rf"{prefix} \1", text) if prefix else text
+
+
+def say(text: str, to: TextIO | None = None) -> None:
+    """Print a line without buffering, with control characters made visible.
+
+    A command whose reader has left, as in ``... | head``, goes on without printing: what it makes
+    does not depend on being watched.
+
+    Args:
+        text: the line to print.
+        to: the stream; ``None`` is stderr.
+    """
+    stream = sys.stderr if to is None else to
+    try:
+        print(visible(name_commands(text)), file=stream, flush=True)
+    except BrokenPipeError:
+        discard_output(stream)
+
+
+def discard_output(stream: TextIO | IO[str]) -> None:
+    """Discard a stream's buffered and further output.
+
+    Args:
+        stream: stdout or stderr after its reader has left.
+    """
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:
+        os.dup2(nowhere.fileno(), stream.fileno())
+
+
+@cache
+def say_once(text: str, about: str = "") -> None:
+    """Print a line as ``say`` does, but only once in a process.
+
+    Args:
+        text: the line to print.
+        about: its subject; the same line about another subject is printed again.
+    """
+    say(text)
+
+
+def say_record(about: Mapping[str, Any], hidden: Sequence[str] = ()) -> None:
+    """Print a command's results on stdout, as lines on a terminal and as JSON for a program.
+
+    Args:
+        about: the results by name.
+        hidden: the names that are left out on a terminal, because other lines show them.
+    """
+    if not sys.stdout.isatty():
+        say(json.dumps(about), sys.stdout)
+        return
+    for name, value in about.items():
+        if name not in hidden:
+            say(f"  {name:16} {in_words(value)}", sys.stdout)
+
+
+def in_words(value: Any) -> str:
+    """Return a JSON value in words.
+
+    >>> in_words({"real": 1200, "of": [1, "x"]})
+    'real 1,200, of 1; x'
+    >>> in_words([None, {}])
+    'none; none'
+    """
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {in_words(one)}" for name, one in value.items()) or "none"
+    if isinstance(value, list | tuple):
+        return "; ".join(map(in_words, value)) or "none"
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
+    return f"{value:,}" if isinstance(value, int | float) else str(value)

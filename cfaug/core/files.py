@@ -18,7 +18,7 @@ import shutil
 import stat
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -26,7 +26,6 @@ from typing import Any, BinaryIO
 from cfaug.core.errors import UserError
 
 READ_AT_ONCE = 2**22
-
 REPOSITORY = re.compile(r"(models|datasets|spaces)--.+")
 """Name of a repository in the Hub's cache; its snapshots are links to files beside them."""
 
@@ -288,3 +287,28 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
+
+
+# Files and folders that programs leave beside a user's data, which no reader takes for data.
+
+LITTER = frozenset({
+    "__macosx", "thumbs.db", "desktop.ini", "@eadir", "$recycle.bin", "lost+found",
+    "system volume information",
+})  # fmt: skip
+"""Names, in lower case, that systems give their own files: macOS, Windows, Synology, ext4."""
+
+
+def is_hidden(name: str) -> bool:
+    """Return whether a file or folder belongs to a program, by its name without its folder.
+
+    >>> is_hidden(".ipynb_checkpoints"), is_hidden("._a.jpg"), is_hidden("__MACOSX")
+    (True, True, True)
+    >>> is_hidden("cat"), is_hidden("a.b.jpg")
+    (False, False)
+    """
+    return name.startswith(".") or name.lower() in LITTER
+
+
+def visible_files(files: Iterable[Path]) -> list[Path]:
+    """Return the files that are not hidden, sorted; ``glob`` yields the others, too."""
+    return sorted(file for file in files if not is_hidden(file.name))

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import product
+from dataclasses import dataclass, field
+from itertools import combinations, product
 from types import MappingProxyType
 from typing import Any
 
@@ -126,3 +126,137 @@ def grid_key(prefix: str, grid: str, subject: str) -> str:
 
 def _slug(text: str) -> str:
     return re.sub(r"[^a-z0-9-]+", "_", text.lower()).strip("_")
+
+
+# Labellings: the attributes of a grid that serve as labels of a ranking.
+
+GIVEN, EQUALS = "|", "="
+
+
+@dataclass(frozen=True)
+class Labelling:
+    """The label of each image, and the images that are ranked.
+
+    Attributes:
+        name: the labelling's name: ``gender`` (marginal), ``race_gender`` (intersectional), or
+            ``gender|race=White``, which is gender among the images of one race (conditional).
+        attributes: the attributes that form the label.
+        given: the attribute values that all ranked images share; empty ranks all images.
+    """
+
+    name: str
+    attributes: tuple[str, ...]
+    given: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "given", MappingProxyType(dict(self.given)))
+
+
+Values = Mapping[str, Sequence[str]]
+"""The values of a grid's attributes by name."""
+
+
+def usual_labellings(values: Values) -> list[Labelling]:
+    """Return the labellings by all attributes, by each, and by each given a value of another.
+
+    In the figures of SocialCounterfactuals, Figures 2 (left) and 5 have intersectional labels,
+    Figure 3 marginal ones, and Figure 2 (right) gender among the images of each race. Attributes
+    with a single value are left out.
+
+    Args:
+        values: the values of the grid's attributes.
+
+    >>> [one.name for one in usual_labellings({"hue": ["red", "blue"], "size": ["big", "small"]})]
+    ... # doctest: +NORMALIZE_WHITESPACE
+    ['hue_size', 'hue', 'size', 'hue|size=big', 'hue|size=small', 'size|hue=red', 'size|hue=blue']
+    """
+    names = [name for name, some in values.items() if len(some) > 1]
+    found = [Labelling("_".join(names), tuple(names))] if len(names) > 1 else []
+    found += [Labelling(name, (name,)) for name in names]
+    for name in names:
+        others = (other for other in names if other != name)
+        found += [one for other in others for one in _conditional((name,), other, None, values)]
+    return found
+
+
+def find_labellings(values: Values, asked: Sequence[str] | None) -> list[Labelling]:
+    """Return the requested labellings that the grid has.
+
+    Args:
+        values: the values of the grid's attributes.
+        asked: the names of labellings; ``gender|race`` stands for every value of race. ``None``
+            requests the usual ones.
+
+    Raises:
+        UserError: if two combinations of the grid's attributes have the same name.
+    """
+    if asked is None:
+        return usual_labellings(values)
+    by_name = _by_name(values)
+    found: dict[str, Labelling] = {}
+    for name in asked:
+        label, bar, condition = name.partition(GIVEN)
+        attributes = by_name.get(label)
+        if attributes is None:
+            continue
+        some = [Labelling(label, attributes)]
+        if bar:
+            other, equals, value = condition.partition(EQUALS)
+            some = _conditional(attributes, other, value if equals else None, values)
+        found |= {one.name: one for one in some}
+    return list(found.values())
+
+
+def require_labellings(grids: Mapping[str, Values], asked: Sequence[str] | None) -> None:
+    """Refuse a labelling that no grid has.
+
+    Args:
+        grids: the values of each grid's attributes, by the grid's name.
+        asked: the names that ``find_labellings`` takes.
+
+    Raises:
+        UserError: naming the labelling and the choices.
+    """
+    if asked is not None and not asked:
+        raise UserError("benchmark.labellings=[] is invalid: name some, or null for the usual")
+    if asked is None and not any(map(usual_labellings, grids.values())):
+        raise UserError(f"the grids {', '.join(grids)} have no attribute of two values: no labels")
+    for name in asked or ():
+        if not any(find_labellings(values, [name]) for values in grids.values()):
+            choices = dict.fromkeys(one for values in grids.values() for one in _choices(values))
+            raise UserError(
+                f"benchmark.labellings: {name!r} is invalid: choose from {', '.join(choices)}"
+            )
+
+
+def _by_name(values: Values) -> dict[str, tuple[str, ...]]:
+    """Return every combination of attributes, by its labelling's name."""
+    found: dict[str, tuple[str, ...]] = {}
+    for length in range(1, len(values) + 1):
+        for some in combinations(values, length):
+            name = "_".join(some)
+            if found.setdefault(name, some) != some:
+                raise UserError(
+                    f"the labelling {name!r} may be {' and '.join(some)} or "
+                    f"{' and '.join(found[name])}: give the grid's attributes other names"
+                )
+    return found
+
+
+def _conditional(
+    attributes: tuple[str, ...], other: str, value: str | None, values: Values
+) -> list[Labelling]:
+    """Return a labelling for one value of another attribute, or for each."""
+    if other in attributes or other not in values:
+        return []
+    chosen = [one for one in values[other] if value in (None, one)]
+    label = "_".join(attributes)
+    return [
+        Labelling(f"{label}{GIVEN}{other}{EQUALS}{one}", attributes, {other: one}) for one in chosen
+    ]
+
+
+def _choices(values: Values) -> list[str]:
+    """Return the possible names for a grid, with ``gender|race`` for every value of race."""
+    conditional = (f"{a}{GIVEN}{b}" for a in values for b in values if a != b)
+    return [*_by_name(values), *conditional]

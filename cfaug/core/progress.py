@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from cfaug.core.messages import say, visible
+from cfaug.core.errors import say, visible
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar

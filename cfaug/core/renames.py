@@ -85,11 +85,11 @@ TARGETS: Mapping[str, str] = MappingProxyType(
         },
         "cfaug.data.settings": "cfaug.data.mixture.settings",
         "cfaug.generate.draws": "cfaug.generate.sampling",
-        "cfaug.report.annotation.tables": "cfaug.coco_cf.tables.annotation_tables",
-        "cfaug.report.paper.arms": "cfaug.coco_cf.tables.arms",
-        "cfaug.report.paper.drops": "cfaug.coco_cf.tables.relative_drops",
-        "cfaug.report.paper.figures": "cfaug.coco_cf.tables.figures",
-        "cfaug.report.paper.gains": "cfaug.coco_cf.tables.gain_correlation",
+        "cfaug.report.annotation.tables": "cfaug.coco_cf.annotation_tables",
+        "cfaug.report.paper.arms": "cfaug.coco_cf.tables",
+        "cfaug.report.paper.drops": "cfaug.coco_cf.tables",
+        "cfaug.report.paper.figures": "cfaug.coco_cf.figures",
+        "cfaug.report.paper.gains": "cfaug.coco_cf.label_gains",
     }
 )
 """Classes and functions that a ``_target_`` may name, or their modules."""
@@ -97,7 +97,7 @@ TARGETS: Mapping[str, str] = MappingProxyType(
 OBJECTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = MappingProxyType(
     {
         "data.plan": {
-            name: {"_target_": "cfaug.coco_cf.tables.mixtures.PaperMixture", "name": name}
+            name: {"_target_": "cfaug.coco_cf.mixtures.PaperMixture", "name": name}
             for name in _PLANS
         }
     }

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, reduce
 from operator import or_
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from annotated_types import BaseMetadata, Ge, GroupedMetadata, Gt, Interval, Le, Lt, MinLen
 
@@ -30,6 +30,7 @@ from cfaug.core.errors import UserError
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
+
 Count = Annotated[int, Ge(0)]
 Positive = Annotated[int, Ge(1)]
 PositiveNumber = Annotated[float, Gt(0)]
@@ -37,22 +38,16 @@ Weight = Annotated[float, Ge(0)]
 Share = Annotated[float, Interval(ge=0, le=1)]
 PartialShare = Annotated[float, Interval(ge=0, lt=1)]
 """A share below 1: in [0, 1)."""
-
 Seed = Annotated[int, Interval(ge=0, le=2**32 - 1)]
 """The seed of draws, in the range of numpy's and scikit-learn's seeds."""
-
 RunSeed = Annotated[int, Interval(ge=0, le=2**32 - 2)]
 """A seed after which another one must exist: a run's data seed is its seed + 1."""
-
 Processes = Annotated[int, Interval(ge=1, le=1024)]
 """A number of processes or threads at once, which a slip of the keyboard may not make endless."""
-
 Workers = Annotated[int, Interval(ge=0, le=1024)]
 """A number of processes besides this one."""
-
 INTEGERS = range(-(2**63), 2**63)
 """The whole numbers that a setting may have: those that numpy, torch and the file formats store."""
-
 LONGEST = 200
 """The largest number of characters of a value that a message quotes."""
 
@@ -175,7 +170,7 @@ def _strict(annotation: Any) -> Any:
         if len(kinds) == 1:
             return _strict(kinds[0])
         if not all(isinstance(mark, BaseMetadata | GroupedMetadata) for mark in kinds[1:]):
-            return Any  # cfaug.run.setting_types reads and checks other marks
+            return Any  # cfaug.run.binding reads and checks other marks
         # The validator of the base comes last, so that it runs before the bounds are compared.
         number = kinds[0] in {float, int}
         base, *reader = get_args(_strict(kinds[0])) if number else [_strict(kinds[0])]
@@ -414,3 +409,42 @@ def _written_annotation(target: Callable[..., Any], name: str) -> tuple[Any, str
         return Any, target.__module__
     maker: Any = vars(target).get("__init__", target) if isinstance(target, type) else target
     return found.annotation, getattr(maker, "__module__", target.__module__)
+
+
+# Dataclasses read from JSON; pydantic checks the fields against their annotations.
+#
+# This is for files that this program wrote, where a list may stand for a tuple, and a text that is
+# a key for a number; settings are checked strictly, by ``cfaug.core.validation``.
+
+T = TypeVar("T")
+
+
+def from_json(kind: type[T], content: Any) -> T:
+    """Return the dataclass that ``asdict`` and ``json.dumps`` were applied to.
+
+    A missing field gets its default, and an unknown one is ignored, so that files of older and
+    newer versions are read.
+
+    Args:
+        kind: the dataclass; lists become tuples, and keys become numbers, where its annotations say
+            so.
+        content: the parsed JSON object.
+
+    Raises:
+        ValueError: in one line, naming the first field that is missing or invalid.
+    """
+    from pydantic import ValidationError
+
+    try:
+        return _record_adapter(kind).validate_python(content)  # type: ignore[arg-type]
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ValueError(f"{where}: {first['msg']}" if where else first["msg"]) from error
+
+
+@cache
+def _record_adapter(kind: type) -> Any:
+    from pydantic import TypeAdapter  # takes 0.1 s: imported on first use
+
+    return TypeAdapter(kind)

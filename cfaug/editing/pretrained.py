@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,11 +13,9 @@ import numpy as np
 from cfaug.core.devices import check_device, choose_device
 from cfaug.core.errors import UserError
 from cfaug.core.files import check_links
-from cfaug.core.safety.safe_loading import from_folder
-from cfaug.core.safety.weight_limits import check_finite
+from cfaug.core.safety.safe_loading import check_finite, from_folder
 from cfaug.core.validation import Positive, check_fields
 from cfaug.core.weights import describe, find_weights, sha256
-from cfaug.editing.batching import by_length
 from cfaug.models.checkpoints import Checkpoint, choose_protocol, load_model, longest_text
 from cfaug.models.lora import WEIGHTS
 from cfaug.models.lora import load as load_adapter
@@ -178,3 +176,23 @@ class Pretrained(Checkpoint):
             for row, value in zip(rows, found, strict=True):
                 results[row] = value
         return results
+
+
+# Batches of texts of similar length.
+
+
+def by_length(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
+    """Yield the rows in batches of similar length, of up to ``tokens`` tokens with padding.
+
+    The longest rows come first, so that a lack of memory shows at once. A row longer than
+    ``tokens`` is a separate batch.
+
+    >>> list(by_length([2, 5, 2, 3], 6))
+    [[1], [3, 0], [2]]
+    """
+    order = np.argsort(-np.asarray(lengths, dtype=np.int64), kind="stable").tolist()
+    start = 0
+    while start < len(order):
+        rows = max(1, tokens // max(1, lengths[order[start]]))
+        yield order[start : start + rows]
+        start += rows

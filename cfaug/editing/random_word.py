@@ -15,9 +15,8 @@ from cfaug.core.types import Edited, Example
 from cfaug.core.validation import Positive, Seed, check_fields
 from cfaug.editing.edit_prompts import CAPTION, EditPrompt
 from cfaug.editing.instructed_edit import InstructedEdit
-from cfaug.editing.protocols import Blank, Fill, MaskFiller
+from cfaug.editing.protocols import Blank, EditGuard, Fill, MaskFiller, VariationRequest, Variations
 from cfaug.editing.sentence import Sentence, Slot, copy_case, replace_slot, split
-from cfaug.editing.variations import EditGuard, VariationRequest, Variations
 
 KIND = "random"
 

@@ -13,12 +13,11 @@ from functools import cached_property
 
 import numpy as np
 
-from cfaug.core.articles import indefinite_article
 from cfaug.core.rng import generator
-from cfaug.editing.phrases import MEDIUM, Phrases, find_phrases
-from cfaug.editing.protocols import Tagger
+from cfaug.core.words import indefinite_article
+from cfaug.editing.paraphrase import MEDIUM, Phrases, find_phrases
+from cfaug.editing.protocols import Tagger, VariationRequest, Variations
 from cfaug.editing.sentence import Slot, copy_case, replace_slot, split
-from cfaug.editing.variations import VariationRequest, Variations
 from cfaug.editing.word_lists import NounKind, WordLists
 from cfaug.editing.wordnet import SisterTerms, WordNet
 

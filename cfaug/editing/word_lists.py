@@ -15,7 +15,6 @@ from cfaug.core.weights import sha256_text
 
 SHIPPED = Path(str(files("cfaug"))) / "editing" / "word_lists"
 """The folder of the shipped lists."""
-
 FILES = (
     "nouns", "adjectives", "locations", "weather", "domains", "places",
     "first_names", "last_names", "countries", "cities", "contractions",
@@ -139,3 +138,16 @@ def _halves(line: str, name: str) -> tuple[str, str]:
 
 def _listed(text: str) -> tuple[str, ...]:
     return tuple(word for word in (part.strip() for part in text.split(",")) if word)
+
+
+# English stop words, which published edits of captions do not change.
+
+NLTK_STOP_WORDS = frozenset(
+    word
+    for line in list_lines((SHIPPED / "stop_words.txt").read_text(encoding="utf-8"))
+    for word in line.split()
+)
+"""NLTK's 179 English stop words of 2022, in lower case, as used by TextAttack 0.3.8 and XMAI.
+
+The "A" at the beginning of a caption is not one of them: both compare words with their case.
+"""

@@ -15,13 +15,18 @@ import numpy as np
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import Matcher
 from cfaug.core.read_with import GIVEN, ReadWith
+from cfaug.core.rng import derive
 from cfaug.core.types import CLUSTER, ITEM, Column, Evaluation
 from cfaug.core.validation import Positive, Seed
-from cfaug.evaluation.fingerprint import fingerprint
-from cfaug.evaluation.item_names import cluster_rows, name_pairs
-from cfaug.evaluation.matcher_scores import PairsToScore, match_pairs
-from cfaug.evaluation.reference_photos import draw_random_rows, find_anchors
-from cfaug.evaluation.source import SourceBenchmark, paired_rows
+from cfaug.data.mixture.pool import normalise
+from cfaug.evaluation.benchmark import (
+    SourceBenchmark,
+    cluster_rows,
+    fingerprint,
+    name_pairs,
+    paired_rows,
+)
+from cfaug.evaluation.inference import PairsToScore, match_pairs
 from cfaug.stats.matching import SCORES, gaps_where_scored
 
 if TYPE_CHECKING:
@@ -187,3 +192,39 @@ class Matching(SourceBenchmark):
 
 def _texts(index: Index, rows: np.ndarray) -> list[str]:
     return [index.text(int(row)) for row in rows]
+
+
+# The photographs of counterfactual pairs' captions, and random photographs beside them.
+
+
+def find_anchors(pairs: Index, first: np.ndarray, real: Index) -> np.ndarray:
+    """Return the row of ``real`` that each pair's original caption came from, -1 for none."""
+    within: dict[tuple[int, str], int] = {}
+    anywhere: dict[str, int] = {}
+    for row in range(len(real)):
+        text = normalise(real.text(row))
+        within.setdefault((int(real.groups[row]), text), row)
+        anywhere[text] = -1 if text in anywhere else row
+    found = []
+    for row in first.tolist():
+        text = normalise(pairs.text(row))
+        found.append(within.get((int(pairs.groups[row]), text), anywhere.get(text, -1)))
+    return np.array(found)
+
+
+def draw_random_rows(
+    pairs: Index, first: np.ndarray, real: Index, anchor: np.ndarray, seed: int
+) -> np.ndarray:
+    """Draw another photograph's row for each anchored pair, keyed only by the pair's key."""
+    images = np.asarray(real.images)
+    if len(np.unique(images)) < 2:
+        raise UserError(f"{real.source} has one image; a random pair needs another")
+    found = np.full(len(first), -1)
+    for i, (row, own) in enumerate(zip(first.tolist(), anchor.tolist(), strict=True)):
+        if own < 0:
+            continue
+        tries = 0
+        while found[i] < 0 or images[found[i]] == images[own]:
+            found[i] = derive(seed, "matching", pairs.key(row), tries) % len(images)
+            tries += 1
+    return found

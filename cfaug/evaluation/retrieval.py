@@ -11,11 +11,9 @@ import numpy as np
 from cfaug.core.errors import UserError
 from cfaug.core.types import CLUSTER, ITEM, Evaluation
 from cfaug.core.validation import Positive
-from cfaug.evaluation.embed import Pixels, embed_images, embed_texts
-from cfaug.evaluation.fingerprint import fingerprint
-from cfaug.evaluation.item_names import cluster_rows, name_rows
-from cfaug.evaluation.source import SourceBenchmark
-from cfaug.stats.retrieval import hits_at, standings
+from cfaug.evaluation.benchmark import SourceBenchmark, cluster_rows, fingerprint, name_rows
+from cfaug.evaluation.inference import Pixels, embed_images, embed_texts
+from cfaug.stats.ranking import hits_at, standings
 
 if TYPE_CHECKING:
     from cfaug.core.protocols import DualEncoder

@@ -12,17 +12,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from cfaug.core.caches import KeptRecords
 from cfaug.core.pixels import decode_image
 from cfaug.core.progress import Progress
 from cfaug.core.protocols import Answerer, WritesAnswers
 from cfaug.core.questions import Answered, Question
-from cfaug.core.record_cache import KeptRecords
 from cfaug.core.types import OptionScore
 from cfaug.data.sources.image_check import content_digest
-from cfaug.evaluation import feature_cache
-from cfaug.evaluation.cached_model import CachedAnswerer
-from cfaug.evaluation.embed import evaluating
-from cfaug.evaluation.feature_cache import explain_refusal, place_keys
+from cfaug.evaluation import cached_model as feature_cache
+from cfaug.evaluation.cached_model import CachedAnswerer, explain_refusal, place_keys
+from cfaug.evaluation.inference import evaluating
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -20,8 +20,7 @@ from cfaug.core.protocols import Annotator
 from cfaug.core.types import Example
 from cfaug.core.validation import Positive, check
 from cfaug.core.weights import sha256_text
-from cfaug.generate.annotation_cache import Annotation, AnnotationCache
-from cfaug.generate.annotators import NO_TEXT
+from cfaug.generate.annotators import NO_TEXT, Annotation, AnnotationCache
 from cfaug.generate.failures import Attempt, Failure, Rejection, attempt, check_json, check_results
 
 BATCH = 16

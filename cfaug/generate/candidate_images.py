@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from numbers import Real
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from cfaug.core.errors import UserError
 from cfaug.core.pixels import as_floats, round_pixels
-from cfaug.core.protocols import Progressive
-from cfaug.core.types import ImageJob, Images
+from cfaug.core.protocols import EmbeddingScorer, Progressive, Scorer
+from cfaug.core.types import Draw, ImageJob, Images, Proposal, Scores
+from cfaug.generate.failures import check_results
+from cfaug.imaging.select import UNSAFE
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from cfaug.generate.candidate_scoring import ShardScorer
+
+
 TOGETHER = 32
 """Number of images decoded and embedded at once, which bounds the memory for large images."""
-
 Place = tuple[int, int]
 """The place of an image in a batch: the number of its job, and its number within the job."""
 
@@ -122,3 +130,138 @@ def _base_key(job: ImageJob) -> object:
     """Return everything that a base image depends on: the candidates of a tree share one."""
     draw, source = job.draw, None if job.image is None else job.image.digest
     return job.texts[0], source, draw.seed, draw.cfg, tuple(sorted(draw.parameters.items()))
+
+
+# The scores of one batch of candidates, each image decoded and embedded once.
+
+
+@dataclass(frozen=True)
+class ScoredCandidate:
+    """A candidate with its scores.
+
+    Attributes:
+        number: the number of the candidate in its set.
+        draw: the random parameters of the candidate.
+        reason: the reason why the candidate is rejected; "" if it is accepted.
+        scores: the scores of all scorers, except those that an early exit made unnecessary.
+    """
+
+    number: int
+    draw: Draw
+    reason: str
+    scores: Scores = field(default_factory=dict)
+
+
+def compared_texts(scorer: EmbeddingScorer, proposal: Proposal) -> Sequence[str]:
+    """Return the texts that a scorer compares: the proposal's own, and any that the scorer adds."""
+    further = getattr(scorer, "further_texts", None)
+    return proposal.texts if further is None else (*proposal.texts, *further(proposal))
+
+
+class BatchScores:
+    """One batch while it is scored: each image is decoded and embedded once, base images first.
+
+    Args:
+        shard: the shard of the batch, with its embedded texts.
+        images: the images of the batch's candidates.
+    """
+
+    def __init__(self, shard: ShardScorer, images: CandidateImages) -> None:
+        self._pipeline, self._texts, self._images = shard.pipeline, shard.texts, images
+        self._embedders = shard.embedders
+        self._embeddings: list[dict[Place, Tensor]] = [{} for _ in self._embedders]
+        jobs = range(len(images.jobs))
+        self._look(images.places(j)[0] for j in jobs)
+        self._base_scores = [self._compare(j, base_only=True) for j in jobs]
+        self._hopeful = [j for j in jobs if self._base_passes(j)]
+        self._look(place for j in self._hopeful for place in images.places(j)[1:])
+        self._others = self._score_others()
+
+    def _look(self, places: Iterable[Place]) -> None:
+        seen = self._embeddings[0] if self._embeddings else {}
+        new = [place for place in dict.fromkeys(places) if place not in seen]
+        for part, images in self._images.look(new):
+            for scorer, known in zip(self._embedders, self._embeddings, strict=True):
+                known.update(zip(part, scorer.images(images).cpu(), strict=True))
+
+    def _compare(self, j: int, *, base_only: bool = False) -> dict[str, float | tuple[float, ...]]:
+        """Return the scores by embeddings of a job's base image, or of all its images."""
+        places = self._images.places(j)[: 1 if base_only else None]
+        scores: dict[str, float | tuple[float, ...]] = {}
+        for scorer, texts, seen in zip(self._embedders, self._texts, self._embeddings, strict=True):
+            said = [texts[text] for text in compared_texts(scorer, self._images.jobs[j].proposal)]
+            found = scorer.compare(said, [seen[place] for place in places])
+            scores |= check_scores(found, scorer)
+        return scores
+
+    def _base_passes(self, j: int) -> bool:
+        safe = self._images.places(j)[0] not in self._images.unsafe
+        passes = self._is_control(j) or not self._pipeline.select.find_miss(self._base_scores[j])
+        return safe and passes
+
+    def _is_control(self, j: int) -> bool:
+        return self._pipeline.select.is_control(self._images.jobs[j].proposal.edits)
+
+    def _score_others(self) -> Mapping[int, Scores]:
+        """Return the scores of scorers without embeddings for candidates that may be accepted."""
+        found: dict[int, dict[str, float | tuple[float, ...]]] = {j: {} for j in self._hopeful}
+        proposals = [self._images.jobs[j].proposal for j in found]
+        for scorer in self._pipeline.every_scorer:
+            if found and not isinstance(scorer, EmbeddingScorer):
+                images = [self._images.images(j) for j in found]
+                every = scorer.score(proposals, images)
+                for j, scores in zip(
+                    found, check_results(every, images, type(scorer).__name__), strict=True
+                ):
+                    found[j] |= check_scores(scores, scorer)
+        return found
+
+    def score(self, j: int, number: int, draw: Draw) -> ScoredCandidate:
+        """Return job ``j`` with its scores as candidate ``number`` of its set."""
+        if j in self._others:
+            scores: Scores = {**self._compare(j), **self._others[j]}
+        else:
+            scores = self._base_scores[j]
+        if self._images.unsafe.intersection(self._images.places(j)):
+            reason = UNSAFE
+        else:
+            reason = "" if self._is_control(j) else self._pipeline.select.reject(scores)
+        return ScoredCandidate(number, draw, reason, scores)
+
+    def encode(self, j: int) -> Images:
+        """Return the encoded images of job ``j``."""
+        images, job = self._images.images(j), self._images.jobs[j]
+        files = tuple(self._pipeline.encode(image, job) for image in images.images)
+        return Images(files, images.shown)
+
+
+def check_scores(scores: Scores, scorer: Scorer) -> dict[str, float | tuple[float, ...]]:
+    """Return a candidate's scores as plain numbers.
+
+    Raises:
+        UserError: for a value that is not a number, or a score whose name the scorer does not list.
+        FloatingPointError: for a score that is not finite.
+    """
+    who = type(scorer).__name__
+    if not isinstance(scores, Mapping):
+        raise UserError(f"{who} should return a mapping of names to numbers, not {scores!r:.200}")
+    unknown = [name for name in scores if name not in scorer.names]
+    if unknown:
+        raise UserError(
+            f"{who} gives the score {unknown[0]!r}, which is not among its names: "
+            f"{', '.join(scorer.names)}"
+        )
+    return {name: _check_score(f"{who}: the score {name!r}", v) for name, v in scores.items()}
+
+
+def _check_score(what: str, value: Any) -> float | tuple[float, ...]:
+    single = isinstance(value, Real)
+    values = (value,) if single else value
+    if not isinstance(values, Sequence | np.ndarray) or not all(
+        isinstance(one, Real) for one in values
+    ):
+        raise UserError(f"{what} should be a number, or a tuple of numbers, not {value!r:.200}")
+    plain = tuple(map(float, values))
+    if not all(map(math.isfinite, plain)):
+        raise FloatingPointError(f"scores are not finite: {what} is {list(plain)}")
+    return plain[0] if single else plain

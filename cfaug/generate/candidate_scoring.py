@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import EmbeddingScorer, Progressive
 from cfaug.core.types import ImageJob, Images, Proposal
-from cfaug.generate.batch_scores import BatchScores, ScoredCandidate, check_scores, compared_texts
 from cfaug.generate.candidate_images import (
     TOGETHER,
+    BatchScores,
     CandidateImages,
     LazyImages,
     ReadyImages,
+    ScoredCandidate,
+    check_scores,
+    compared_texts,
 )
-from cfaug.generate.pipeline import Pipeline
 from cfaug.generate.plan import CandidateSlice
+from cfaug.generate.recipe import Pipeline
 from cfaug.generate.sampling import AnyDraws
 from cfaug.imaging.select import HALVING, SAME_TEXT, Selection
 

@@ -12,12 +12,14 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import write_file, write_json
+from cfaug.core.protocols import Editor
 from cfaug.core.types import Edited, Example, Proposal, Rejected
 from cfaug.data.shards.edits import (
     FOLDER,
@@ -28,8 +30,9 @@ from cfaug.data.shards.edits import (
     sets_of,
 )
 from cfaug.data.shards.shards import disk_errors
-from cfaug.editing.report import caption_report
-from cfaug.generate.failures import Attempt
+from cfaug.editing.filters import NotASibling, caption_report
+from cfaug.editing.substitution import Substitution
+from cfaug.generate.failures import Attempt, attempt, check_json, check_results, say_some
 
 KIND = "cfaug-captions"
 REPORT = f"{FOLDER}/report.md"
@@ -180,3 +183,121 @@ def write_report(folder: Path, shards: int) -> None:
         return
     edited = [one for number in range(shards) for _, one in read_edits(folder, number)]
     write_file(folder / REPORT, caption_report(edited).encode())
+
+
+# Editing of a shard's examples by the recipe's editor, with checks of its results.
+
+
+def edit_captions(examples: Attempt[Example], editor: Editor) -> Attempt[Edited]:
+    """Edit a shard's examples in one call; if it fails, one by one to find the failing examples.
+
+    Args:
+        examples: the annotated examples; those that failed are not edited.
+        editor: the editor that proposes edits.
+
+    Returns:
+        The editor's results by place. An example that was rejected, here or by an annotator, has no
+        proposal, and its reason is among the survivors.
+    """
+    places = sorted(examples.done)
+    some = [examples.done[place] for place in places]
+
+    def edit(asked: Sequence[Example]) -> list[Edited]:
+        found = check_results(editor.edit(asked), asked, "recipe.editor")
+        for example, one in zip(asked, found, strict=True):
+            _check_edited(one, example)
+        return found
+
+    found = attempt(some, edit, lambda example: example.key)
+    edited = {places[row]: one for row, one in found.done.items()}
+    failed = {**examples.failed, **{places[row]: one for row, one in found.failed.items()}}
+    rejected, failed = Attempt(edited, failed).split_rejections()
+    for place, one in rejected.items():
+        edited[place] = Edited((), {one.reason: 0})
+    say_some([f"rejected: {one.key} ({one.reason}): {one.error}" for one in rejected.values()])
+    return Attempt(edited, failed)
+
+
+def _check_edited(edited: Any, example: Example) -> None:
+    """Refuse an invalid result of an editor for an example.
+
+    Raises:
+        UserError: if the result is invalid; it names the example.
+    """
+    what = f"recipe.editor, example {example.key!r}"
+    if not isinstance(edited, Edited):
+        raise UserError(f"{what}: should be a cfaug.core.types.Edited, not {type(edited).__name__}")
+    for name, left in edited.survivors.items():
+        if isinstance(left, bool) or not isinstance(left, int):
+            raise UserError(f"{what}: survivors[{name!r}] should be a whole number, not {left!r}")
+    for one in edited.proposals:
+        if one.example.key != example.key:
+            raise UserError(f"{what}: the proposal {one.key!r} is of example {one.example.key!r}")
+        for about in (one.extra, *one.details):
+            check_json(about, f"{what}: what is known of the proposal {one.key!r}")
+    for lost in edited.rejected:
+        check_json(lost.extra, f"{what}: what is known of the rejected edit {lost.text!r}")
+
+
+# The other captions of an image, for editors that must not repeat them.
+
+NAME = "siblings"
+
+
+def sibling_aware(editor: Editor, examples: Sequence[Example]) -> Editor:
+    """Return the editor; if ``NotASibling`` is among its filters, it sees each caption's siblings.
+
+    Args:
+        editor: the editor of captions.
+        examples: all examples of the plan, whatever the part or shard: siblings may lie in
+            different shards.
+    """
+    if not isinstance(editor, Substitution):
+        return editor
+    filters = editor.filters
+    given = filters.values() if isinstance(filters, Mapping) else filters
+    wanted = any(isinstance(one, NotASibling) for one in given)
+    return SiblingAware(editor, examples) if wanted else editor
+
+
+@dataclass(frozen=True)
+class SiblingAware:
+    """An editor that sees the siblings of each caption in ``example.extra["siblings"]``.
+
+    Siblings are the other captions of the same group. They are not written to disk.
+
+    Args:
+        editor: the editor of captions, which reads the siblings.
+        examples: all examples of the plan, among them the siblings of each caption.
+    """
+
+    editor: Editor
+    examples: Sequence[Example]
+
+    @cached_property
+    def _texts(self) -> dict[str, dict[str, str]]:
+        """Texts by group and key."""
+        found: dict[str, dict[str, str]] = {}
+        for one in self.examples:
+            found.setdefault(one.group, {})[one.key] = one.text
+        return found
+
+    def edit(self, examples: Sequence[Example]) -> list[Edited]:
+        """Return the editor's result for each example, in order."""
+        edited = self.editor.edit([self._show(one) for one in examples])
+        return [_hide(one, example) for one, example in zip(edited, examples, strict=True)]
+
+    def describe(self) -> dict[str, str]:
+        """Return the editor's description."""
+        return self.editor.describe()
+
+    def _show(self, example: Example) -> Example:
+        group = self._texts.get(example.group, {})
+        others = [text for key, text in group.items() if key != example.key]
+        return replace(example, extra={**example.extra, NAME: others})
+
+
+def _hide(edited: Edited, example: Example) -> Edited:
+    """Return the result with the original example in place of the one with siblings."""
+    proposals = tuple(replace(one, example=example) for one in edited.proposals)
+    return replace(edited, proposals=proposals)

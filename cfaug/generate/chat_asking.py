@@ -11,14 +11,16 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from cfaug.core.errors import UnavailableError, UserError
 from cfaug.core.validation import Positive, Processes, check_fields
 from cfaug.core.weights import sha256_text
-from cfaug.generate.annotation_cache import AnnotationCache
+from cfaug.editing.edit_format import unique
+from cfaug.editing.protocols import VariationRequest, Variations
+from cfaug.generate.annotators import AnnotationCache
 from cfaug.generate.chat_protocol import (
     ChatClient,
     ChatRequest,
@@ -31,13 +33,10 @@ NO_CHAT, NO_JSON, WRONG_FORM, EMPTY, REFUSED, CUT_OFF = (
     "no chat answer", "no JSON", "wrong JSON", "empty answer", "refused", "answer cut off",
 )  # fmt: skip
 """The reasons why an answer cannot be used."""
-
 THOUGHT = "</think>"
 """The mark after the reasoning of reasoning models, for servers that leave it in the answer."""
-
 EXCERPT = 200
 """Length in characters of the excerpt that is kept of an unusable answer."""
-
 AT_RISK = 64
 """Number of answers requested between two writes to disk: a killed run loses no more."""
 
@@ -290,3 +289,62 @@ def _unfence(text: str) -> str:
     if text.startswith("```") and text.endswith("```") and len(text) > 6:
         return text[3:-3].removeprefix("json")
     return text
+
+
+# Variations of captions by a server that speaks OpenAI's protocol: vLLM, llama.cpp, Ollama, ...
+
+ASK = (
+    'Answer with JSON: {{"variations": [...]}}, a list of at most {count} whole sentences, and '
+    "nothing else."
+)
+SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {"variations": {"type": "array", "items": {"type": "string"}}},
+    "required": ["variations"],
+    "additionalProperties": False,
+}
+
+
+class ChatServer(ChatAsker):
+    """Requests variations of captions from a server; the arguments are those of ``ChatAsker``."""
+
+    def vary(self, requests: Sequence[VariationRequest]) -> list[Variations]:
+        """Return the answer to each request, in order; answered requests are not sent again.
+
+        Raises:
+            UnavailableError: if the server is unreachable, or refuses every question; the answers
+                so far are kept.
+        """
+        return [_variations(one) for one in self.ask([_task(request) for request in requests])]
+
+    def describe(self) -> dict[str, str]:
+        """Return the model and the settings, without the server's address and key."""
+        return {"perturber": f"chat server {self.identity()}"}
+
+
+def _task(request: VariationRequest) -> ChatTask:
+    parts = [request.prompt.text, request.caption, request.count, request.seed]
+    return ChatTask(
+        key=sha256_text(json.dumps(parts)),
+        text=request.prompt.say(request.caption),
+        form=ASK.format(count=request.count),
+        schema=SCHEMA,
+        seed=request.seed,
+        read=partial(_read_variations, request.count),
+    )
+
+
+def _read_variations(count: int, found: Any) -> dict[str, Any]:
+    texts = found.get("variations") if isinstance(found, dict) else None
+    if not isinstance(texts, list) or not all(map(is_text, texts)):
+        raise UnusableError(WRONG_FORM)
+    good = unique(texts)[:count]
+    if not good:
+        raise UnusableError(EMPTY)
+    return {"texts": list(good)}
+
+
+def _variations(answer: ChatAnswer) -> Variations:
+    if answer.found is None:
+        return Variations(problem=answer.problem, extra=answer.extra)
+    return Variations(tuple(answer.found["texts"]))

@@ -19,8 +19,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from cfaug.core.errors import UserError
-from cfaug.core.messages import say
+from cfaug.core.errors import UserError, say
 from cfaug.core.safety.addresses import without_secrets
 from cfaug.core.validation import Count, Positive, PositiveNumber, Weight, check_fields
 

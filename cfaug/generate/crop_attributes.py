@@ -20,8 +20,8 @@ from cfaug.core.pixels import stack_pixels
 from cfaug.core.protocols import DualEncoder
 from cfaug.core.read_with import ReadWith
 from cfaug.core.validation import Positive, check_fields
-from cfaug.core.visual_words import visual_words
 from cfaug.core.weights import sha256_text
+from cfaug.core.words import visual_words
 
 if TYPE_CHECKING:
     from PIL.Image import Image

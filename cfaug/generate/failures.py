@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from cfaug.core.errors import RejectedError, UnavailableError, UserError
-from cfaug.core.messages import say
+from cfaug.core.errors import RejectedError, UnavailableError, UserError, say
 
 NAMED = 20
 """Number of failed items of a shard that are named; the rest are only counted."""

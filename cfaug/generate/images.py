@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from cfaug.data.shards.shards import write_shard
-from cfaug.generate.batch_checkpoints import Journal
+from cfaug.generate.candidate_log import SUFFIX, Journal, candidate_log
 from cfaug.generate.candidate_scoring import (
     ScoredCandidate,
     ScoredSlice,
@@ -18,12 +18,10 @@ from cfaug.generate.candidate_scoring import (
     reject_slice,
 )
 from cfaug.generate.failures import Attempt, attempt, say_some
-from cfaug.generate.log import SUFFIX, candidate_log
-from cfaug.generate.p_laws import Trial
 from cfaug.generate.plan import Batch, ShardPlan, digest
 from cfaug.generate.progress import ProgressReporter
-from cfaug.generate.sets import Provenance, make_sets
-from cfaug.generate.yields import count_yields
+from cfaug.generate.sampling import Trial
+from cfaug.generate.sets import Provenance, count_yields, make_sets
 
 
 def draw_shard(

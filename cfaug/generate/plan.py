@@ -15,8 +15,7 @@ from typing import Any, TypeVar
 
 from cfaug.core.errors import UserError
 from cfaug.core.types import Draw, Edit, Proposal
-from cfaug.generate.p_laws import Trial
-from cfaug.generate.sampling import AnyDraws
+from cfaug.generate.sampling import AnyDraws, Trial
 
 T = TypeVar("T")
 

@@ -5,20 +5,28 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from PIL import Image
 
 from cfaug.core.errors import UserError
+from cfaug.core.pixels import as_image
 from cfaug.core.protocols import Annotator, Editor, ImageEditor, Postprocess, Scorer
 from cfaug.core.read_with import GIVEN, ReadWith
-from cfaug.core.validation import check_fields
+from cfaug.core.types import ImageJob
+from cfaug.core.validation import Positive, Seed, check_fields, check_part
 from cfaug.generate.annotation import AnnotationStage
-from cfaug.generate.pipeline import Pipeline
 from cfaug.generate.sampling import AnyDraws
-from cfaug.generate.settings import IMAGE_PARTS, TEXT_PARTS, ImageFormat, SetPer, Stage
 from cfaug.imaging.select import Selection
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 
 ExamplePer = Literal["text", "image", "questions"]
 
@@ -158,3 +166,153 @@ def _check_part(name: str, part: object, protocol: type) -> None:
         f"recipe.{name} is invalid: {type(part).__name__} lacks {lacking}, which every "
         f"cfaug.core.protocols.{protocol.__name__} has"
     )
+
+
+# The parts that make and score images, in one place; and the encoding of images.
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """The parts that make, score and choose a shard's images.
+
+    Attributes:
+        editor: the image editor, which makes the images.
+        scorers: the scorers by their names on the card; the selection can use their scores, which
+            are written with the sets.
+        select: the rule that selects the candidates to keep.
+        report: the scorers by name whose scores are only logged: selection and evaluation by the
+            same CLIP would be circular.
+        finish: a function applied to images that may be kept, just before they are encoded;
+            ``None`` leaves them unchanged.
+        image_format: the format of encoded images.
+        set_per: ``proposal`` for a set of each proposal, ``example`` to join those of one example.
+        count_by: the name of an entry of examples, such as ``grid``, by whose values accepted
+            candidates are counted; ``None`` does not count them by values.
+
+    Raises:
+        UserError: if two scores have the same name, or the selection uses a score that no scorer
+            gives.
+    """
+
+    editor: ImageEditor
+    scorers: Mapping[str, Scorer] = field(default_factory=dict)
+    select: Selection = field(default_factory=Selection)
+    report: Mapping[str, Scorer] = field(default_factory=dict)
+    finish: Postprocess | None = None
+    image_format: ImageFormat = "png"
+    set_per: SetPer = "proposal"
+    count_by: str | None = None
+
+    def __post_init__(self) -> None:
+        names = self.score_names
+        duplicated = sorted({name for name in names if names.count(name) > 1})
+        if duplicated:
+            raise UserError(
+                f"duplicated scores: {', '.join(duplicated)}; give one of their scorers a prefix"
+            )
+        self.select.check(name for scorer in self.scorers.values() for name in scorer.names)
+
+    @property
+    def every_scorer(self) -> tuple[Scorer, ...]:
+        """The scorers that the selection can use, then those whose scores are only logged."""
+        return (*self.scorers.values(), *self.report.values())
+
+    @property
+    def score_names(self) -> tuple[str, ...]:
+        """The names of all scores, in the order in which they are logged."""
+        return tuple(name for scorer in self.every_scorer for name in scorer.names)
+
+    def describe(self) -> dict[str, dict[str, str]]:
+        """Return the description of every model, for the card."""
+        scorers = {**self.scorers, **self.report}
+        about = {name: scorer.describe() for name, scorer in scorers.items()}
+        return {"image": self.editor.describe(), **about}
+
+    def encode(self, image: NDArray[np.uint8] | bytes, job: ImageJob) -> bytes:
+        """Finish and encode an image of a job; a file that needs no finish stays as it is."""
+        if isinstance(image, bytes) and self.finish is None:
+            return image
+        whole = as_image(image, f"the image of {job.proposal.key!r}")
+        if self.finish is not None:
+            whole = self.finish(whole, job)
+        return encode_image(whole, self.image_format)
+
+
+def encode_image(image: Image.Image, image_format: ImageFormat) -> bytes:
+    """Encode an image losslessly, or as JPEG at quality 95 without chroma subsampling."""
+    how: dict[str, dict[str, object]] = {
+        "png": {"compress_level": 6},
+        "webp": {"lossless": True, "quality": 50, "method": 4, "exact": True},
+        "jpeg": {"quality": 95, "subsampling": 0},
+    }
+    buffer = io.BytesIO()
+    image.save(buffer, image_format, **how[image_format])
+    return buffer.getvalue()
+
+
+# Settings of one process and of its shards, set by the configuration; no heavy imports.
+
+ImageFormat = Literal["png", "webp", "jpeg"]
+Stage = Literal["captions", "images", "all"]
+SetPer = Literal["proposal", "example"]
+TEXT_PARTS = ("annotators", "texts_from", "replace_texts", "editor")
+"""The parts of a recipe that decide the proposals."""
+IMAGE_PARTS = (
+    "image_editor", "draws", "scorers", "report", "selection", "postprocess", "set_per", "count_by"
+)  # fmt: skip
+"""The parts of a recipe that decide the images."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """The settings of one process: its stage, its part of the shards, its handling of failures.
+
+    Args:
+        stage: ``captions`` (edits only), ``images`` (from existing edits), or ``all``.
+        seed: the seed of every draw.
+        part: the number of this process's part: it makes every shard i with i % ``parts`` = part.
+        parts: the number of parts.
+        publish_incomplete: whether to publish a shard without its failed items, and list them;
+            otherwise the shard is not published, and the next run retries them.
+        overwrite: whether to remove the output of other settings from the folder.
+        pipeline_scoring: whether a batch is scored in a second thread while the next one is made,
+            which saves time if images are made on a GPU.
+
+    Raises:
+        UserError: if a choice or a number is invalid.
+    """
+
+    stage: Stage = "all"
+    seed: Seed = 0
+    part: int = 0
+    parts: int = 1
+    publish_incomplete: bool = False
+    overwrite: bool = False
+    pipeline_scoring: bool = False
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        check_part(self.part, self.parts)
+
+
+@dataclass(frozen=True)
+class ShardSettings:
+    """The size and format of shards, and the size of batches; all of them affect the bytes.
+
+    Args:
+        sets_per_shard: the number of examples for each shard; a shard has fewer sets if some
+            examples have no proposal or no accepted candidate.
+        image_format: ``png``, ``webp`` (lossless), or ``jpeg`` (quality 95, 4:4:4).
+        batch: the largest number of candidates made and scored together. The plan fixes the content
+            of a batch; a killed process loses at most one batch.
+
+    Raises:
+        UserError: for a count below 1, or an unknown format.
+    """
+
+    sets_per_shard: Positive = 100
+    image_format: ImageFormat = "png"
+    batch: Positive = 64
+
+    def __post_init__(self) -> None:
+        check_fields(self, "shards")

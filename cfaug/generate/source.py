@@ -16,8 +16,7 @@ from cfaug.core.validation import Positive, check
 from cfaug.data.index.reading import shorten
 from cfaug.data.sources.columns import one_column
 from cfaug.data.sources.lists import LISTS, list_records, text_lines
-from cfaug.data.sources.row import ErrorCollector
-from cfaug.data.sources.values import caption, clean_key
+from cfaug.data.sources.row import ErrorCollector, caption, clean_key
 
 TEXT = ("caption", "text")
 GROUP = ("image_id", "group")

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+from cfaug.core import weights
 from cfaug.core.devices import check_device, choose_device
 from cfaug.core.errors import UserError
 from cfaug.core.read_with import GIVEN, ReadWith
-from cfaug.core.safety.safe_loading import check_folder, from_folder, read_json
-from cfaug.core.safety.weight_limits import check_finite, skeleton
+from cfaug.core.safety.safe_loading import (
+    check_finite,
+    check_folder,
+    from_folder,
+    read_json,
+    skeleton,
+)
 from cfaug.core.validation import OneOf, check_fields
-from cfaug.imaging.weights import identity, resolve
 from cfaug.models.checkpoints import quiet
 
 if TYPE_CHECKING:
@@ -22,6 +28,7 @@ if TYPE_CHECKING:
     from diffusers import AutoencoderKL, UNet2DConditionModel
     from torch import Tensor
     from transformers import CLIPTextModel, CLIPTokenizer
+
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp64": "float64"}
 SAFE_WEIGHTS = ("diffusion_pytorch_model.safetensors", "model.safetensors")
@@ -240,3 +247,44 @@ def _not_there(kind: Any, folder: Path, reason: str) -> UserError:
         f"{folder} holds no {kind.__name__} in safetensors ({reason}); convert pickled weights "
         "with the model's own save_pretrained(folder, safe_serialization=True)"
     )
+
+
+# Location and identity of a diffusion model's weights; no torch.
+
+WANTED = ("*.json", "*.txt", "diffusion_pytorch_model*.safetensors", "model*.safetensors")
+
+
+def resolve(name: str, revision: str | None, parts: tuple[str, ...]) -> Path:
+    """Return the folder of a ``zoo:NAME``, a folder, or a Hub id (downloaded if necessary).
+
+    Args:
+        name: the name in the configuration.
+        revision: the commit of a Hub id.
+        parts: the required subfolders; empty for a folder of one model.
+
+    Raises:
+        UserError: if the folder or a part of it does not exist.
+    """
+    folder = weights.resolve(
+        name, revision, [f"{part}/{pattern}" for part in parts for pattern in WANTED] or WANTED
+    )
+    missing = [part for part in parts or ("config.json",) if not (folder / part).exists()]
+    if missing:
+        raise UserError(
+            f"image.model: {name} is not a Stable Diffusion folder: {folder} lacks "
+            + ", ".join(missing)
+        )
+    return folder
+
+
+def identity(what: str, folder: Path, parts: tuple[str, ...]) -> dict[str, str]:
+    """Return the Hub's revision of a fetched folder, or the sha256 of a local one's files."""
+    if folder.parent.name == "snapshots":  # the Hub's cache names a snapshot by its commit
+        return {f"{what}_revision": folder.name}
+    digest = hashlib.sha256()
+    for path in sorted(p for part in parts or (".",) for p in (folder / part).rglob("*")):
+        if path.suffix in (".safetensors", ".json", ".txt"):
+            digest.update(f"{path.relative_to(folder).as_posix()}\0".encode())
+            with path.open("rb") as handle:
+                digest.update(hashlib.file_digest(handle, "sha256").digest())
+    return {f"{what}_sha256": digest.hexdigest()}

@@ -6,28 +6,114 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from threading import Lock
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import numpy as np
 from annotated_types import Ge
+from PIL import Image
 
 from cfaug.core.errors import UserError
-from cfaug.core.pixels import round_pixels
+from cfaug.core.pixels import MAX_PIXELS, decode_image, open_image, round_pixels
 from cfaug.core.types import ImageJob, Images, SourceImage
-from cfaug.core.validation import Positive, check_fields
-from cfaug.imaging.cross_attention import CrossAttention, Tokens, tokenize
+from cfaug.core.validation import Positive, Share, check_fields
+from cfaug.imaging.attention import CrossAttention, Tokens, tokenize
 from cfaug.imaging.model import Diffusion, DiffusionWeights
-from cfaug.imaging.photo_tree import PhotoTree, plan_edits
-from cfaug.imaging.photos import PhotoPreparation, UnfitPhotoError
+from cfaug.imaging.tree import PhotoTree, plan_edits
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from cfaug.imaging.attention_edit_matrices import Folds
+    from cfaug.imaging.attention import Folds
     from cfaug.imaging.inversion import Inversion, Inverter, Predictor
-    from cfaug.imaging.photo_sampler import PhotoSampler
-    from cfaug.imaging.safety import SafetyChecker
+    from cfaug.imaging.prompt_to_prompt import SafetyChecker
+    from cfaug.imaging.sampler import PhotoSampler
+
+
+# Preparation of photos for a diffusion model: checks, decoding, square crop, resizing.
+
+GREY, TINY, ANIMATED, BROKEN = "photo_grey", "photo_tiny", "photo_animated", "photo_broken"
+"""Reasons why a photo is not edited, as in cards and candidate logs."""
+GREY_MODES = ("1", "L", "LA", "I", "F", "I;16", "I;16L", "I;16B")
+"""Pillow's modes without colour."""
+WhatToDo = Literal["take", "reject"]
+
+
+class UnfitPhotoError(Exception):
+    """A photo that is not edited.
+
+    Args:
+        reason: the reason in one word, which cards and candidate logs count.
+        why: the explanation in full.
+    """
+
+    def __init__(self, reason: str, why: str) -> None:
+        super().__init__(why)
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class PhotoPreparation:
+    """Converts photos to squares, as in LANCE's released code.
+
+    The central square is cropped and resized with Pillow's default filter, bicubic.
+
+    Args:
+        grey: the treatment of photos without colour: ``take`` gives them three equal channels;
+            ``reject``, as in the released code, rejects them.
+        animated: the treatment of photos with several frames: ``take`` uses the first frame;
+            ``reject`` rejects them.
+        smallest: the smallest length of a photo's shorter side, as a share of the model's side;
+            smaller photos have too little detail to be enlarged.
+        max_pixels: the largest number of pixels by a photo's header; larger photos are not decoded.
+
+    Raises:
+        UserError: for an invalid choice or number.
+    """
+
+    grey: WhatToDo = "take"
+    animated: WhatToDo = "take"
+    smallest: Share = 0.125
+    max_pixels: Positive = MAX_PIXELS
+
+    def __post_init__(self) -> None:
+        check_fields(self, "recipe.image_editor.photos")
+
+    def prepare(self, data: bytes, side: int, name: str) -> NDArray[np.uint8]:
+        """Return the photo as uint8 (side, side, 3).
+
+        Args:
+            data: the encoded file.
+            side: the side of the model's square in pixels.
+            name: the name of the photo in errors.
+
+        Raises:
+            UnfitPhotoError: if the photo is broken, too large, too small, or of a rejected kind.
+        """
+        try:
+            header = open_image(data, name, self.max_pixels)
+            self._check(header, side, name)
+            image = decode_image(data, name, self.max_pixels)
+        except UserError as error:
+            raise UnfitPhotoError(BROKEN, str(error)) from error
+        short = min(image.size)
+        left, top = (image.width - short) // 2, (image.height - short) // 2
+        square = image.crop((left, top, left + short, top + short))
+        if short != side:
+            square = square.resize((side, side), Image.Resampling.BICUBIC)
+        return np.asarray(square)
+
+    def _check(self, header: Image.Image, side: int, name: str) -> None:
+        width, height = header.size
+        if min(width, height) < self.smallest * side:
+            raise UnfitPhotoError(
+                TINY, f"{name}: {width} x {height} pixels are too few for a square of {side}"
+            )
+        if self.grey == "reject" and header.mode in GREY_MODES:
+            raise UnfitPhotoError(GREY, f"{name} is grey (mode {header.mode})")
+        if self.animated == "reject" and getattr(header, "n_frames", 1) > 1:
+            raise UnfitPhotoError(ANIMATED, f"{name} is animated")
+
 
 KEPT = 1024
 """Number of texts whose embeddings are cached."""
@@ -107,10 +193,9 @@ class InvertAndEdit:
         import torch
 
         from cfaug.imaging.attention import SharedAttention
-        from cfaug.imaging.ddim import ddim_schedule
         from cfaug.imaging.inversion import Predictor
-        from cfaug.imaging.photo_sampler import PhotoSampler
-        from cfaug.imaging.unet_batching import Batching
+        from cfaug.imaging.sampler import Batching, PhotoSampler
+        from cfaug.imaging.schedules import ddim_schedule
 
         loaded = self._diffusion
         shared = SharedAttention(self.self_max_tokens, cross=self.cross is not None)
@@ -298,7 +383,7 @@ class InvertAndEdit:
     def _folds(self, tree: PhotoTree) -> Folds | None:
         if self.cross is None:
             return None
-        from cfaug.imaging.attention_edit_matrices import Folds
+        from cfaug.imaging.attention import Folds
 
         tokens = [self._tokens(text) for text in tree.texts]
         loaded = self._diffusion

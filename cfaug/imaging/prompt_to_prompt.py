@@ -6,28 +6,29 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from threading import Lock
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from annotated_types import Ge
 
+from cfaug.core.devices import check_device, choose_device
 from cfaug.core.errors import UserError
+from cfaug.core.pixels import round_pixels
+from cfaug.core.protocols import Progressive
+from cfaug.core.types import ImageJob, Images
 from cfaug.core.validation import OneOf, Positive, check_fields
-from cfaug.imaging.cross_attention import CrossAttention, Tokens, tokenize
-from cfaug.imaging.model import Diffusion, DiffusionWeights
-from cfaug.imaging.progressive import edit_at_once
+from cfaug.imaging.attention import CrossAttention, Tokens, tokenize
+from cfaug.imaging.model import Diffusion, DiffusionWeights, load_part, load_tools, resolve
 from cfaug.imaging.tree import Tree, find_parents, plan
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from cfaug.core.types import ImageJob, Images
-    from cfaug.imaging.attention_edit_matrices import Folds
-    from cfaug.imaging.safety import SafetyChecker
+    from cfaug.imaging.attention import Folds
     from cfaug.imaging.sampler import Sampler
+
 
 Keep = Callable[[Sequence[int], "list[Tensor]"], Sequence[int]]
 """Chooses which of the remaining jobs continue, by predictions of their final latents."""
-
 MODES = ("ip2p", "p2p")
 NOISE = ("shared", "independent")
 KEPT = 1024
@@ -98,9 +99,8 @@ class PromptToPrompt:
         import torch
 
         from cfaug.imaging.attention import SharedAttention
-        from cfaug.imaging.sampler import Noise, Sampler
-        from cfaug.imaging.sigmas import noise_levels
-        from cfaug.imaging.unet_batching import Batching
+        from cfaug.imaging.sampler import Batching, Noise, Sampler
+        from cfaug.imaging.schedules import noise_levels
 
         loaded = self._diffusion
         shared = SharedAttention(self.self_max_tokens, cross=self.cross is not None)
@@ -235,8 +235,72 @@ class PromptToPrompt:
     def _folds(self, tree: Tree) -> Folds | None:
         if self.cross is None:
             return None
-        from cfaug.imaging.attention_edit_matrices import Folds
+        from cfaug.imaging.attention import Folds
 
         tokens = [self._tokens(text) for text in tree.texts]
         loaded = self._diffusion
         return Folds(self.cross, tokens, self.steps, loaded.device, loaded.dtype)
+
+
+# A complete run of a progressive editor: sample, decode, check.
+
+
+def edit_at_once(editor: Progressive, jobs: Sequence[ImageJob]) -> list[Images]:
+    """Return the images of each job, one for each text, all decoded and checked."""
+    made = []
+    for latents in editor.sample(jobs):
+        images = editor.decode(latents)
+        flagged = frozenset(i for i, unsafe in enumerate(editor.unsafe(images)) if unsafe)
+        made.append(Images(tuple(round_pixels(images)), unsafe=flagged))
+    return made
+
+
+# Stable Diffusion's optional safety checker, which flags images that should not be kept.
+
+
+@dataclass(frozen=True)
+class SafetyChecker:
+    """Flags images whose CLIP embedding is close to concepts that the checker's authors chose.
+
+    Args:
+        weights: the folder or Hub id of a StableDiffusionPipeline that contains a
+            ``safety_checker`` and a ``feature_extractor``.
+        revision: the commit of a Hub id.
+        device: ``auto`` (CUDA where there is one), or another name that
+            ``cfaug.core.devices.choose_device`` knows.
+
+    Raises:
+        UserError: for an invalid device.
+    """
+
+    weights: str
+    revision: str | None = None
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        check_device(self.device, "image.safety.device")
+
+    @cached_property
+    def _parts(self) -> tuple[Any, Any]:
+        import torch
+        from diffusers.pipelines.stable_diffusion.safety_checker import (
+            StableDiffusionSafetyChecker,
+        )
+        from transformers import CLIPImageProcessor
+
+        folder = resolve(self.weights, self.revision, ("safety_checker", "feature_extractor"))
+        checker = load_part(StableDiffusionSafetyChecker, folder / "safety_checker", torch.float32)
+        processor = load_tools(CLIPImageProcessor, folder / "feature_extractor")
+        return checker.to(choose_device(self.device, "image.safety.device")).eval(), processor
+
+    def flag(self, images: Tensor) -> list[bool]:
+        """Return whether each image, float32 (n, 3, H, W) in [0, 1], is flagged."""
+        import torch
+
+        checker, processor = self._parts
+        pixels = (images.clamp(0, 1) * 255).round().byte().cpu()
+        inputs = processor(list(pixels), return_tensors="pt").pixel_values.to(checker.device)
+        with torch.inference_mode():
+            # The checker blackens its image argument; only its verdicts are used.
+            _, flags = checker(clip_input=inputs, images=torch.zeros(len(images), 1))
+        return [bool(flag) for flag in flags]

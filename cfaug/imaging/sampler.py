@@ -6,23 +6,24 @@ pairing of a set. Here, noise is shared within a set, and each candidate has its
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
-from cfaug.imaging import noise
-from cfaug.imaging.attention import SharedAttention
-from cfaug.imaging.sigmas import NoiseLevels, ancestral
-from cfaug.imaging.tree import Tree
-from cfaug.imaging.unet_batching import Batching, Call, calls
+from cfaug.imaging import schedules as noise
+from cfaug.imaging.attention import CallRows, CrossRows, SharedAttention
+from cfaug.imaging.inversion import Inversion, join_attention
+from cfaug.imaging.schedules import NoiseLevels, Schedule, ancestral
+from cfaug.imaging.tree import Branches, Integers, PhotoTree, Tree
 
 if TYPE_CHECKING:
     from diffusers import UNet2DConditionModel
     from torch import Tensor
 
-    from cfaug.imaging.attention_edit_matrices import Folds
+    from cfaug.imaging.attention import Folds
 
 
 @dataclass(frozen=True)
@@ -159,3 +160,247 @@ class Sampler:
         if up > 0:
             latents = latents + up * draw(step).to(latents.dtype)
         return latents
+
+
+# The sampler for edits of photos: DDIM or DDPM over a tree of edits that use their sources.
+
+
+@dataclass(frozen=True)
+class PhotoSampler:
+    """Denoises all edits of a tree step by step, with prompt-to-prompt's control.
+
+    Attributes:
+        unet: a UNet2DConditionModel, or its compiled form.
+        shared: the shared attention that is attached to that UNet.
+        schedule: the levels of noise; a tree with fewer steps takes the last ones.
+        dtype: the number format of the UNet's input; latents and the sampler's own sums are
+            float32, or float64 for a float64 UNet.
+        batching: the rules by which rows are split into calls.
+        eta: the share of DDPM's noise in each step.
+    """
+
+    unet: UNet2DConditionModel
+    shared: SharedAttention
+    schedule: Schedule
+    dtype: torch.dtype
+    batching: Batching
+    eta: float = 0.0
+
+    def denoise(
+        self, tree: PhotoTree, texts: Tensor, inversions: Sequence[Inversion], folds: Folds | None
+    ) -> Tensor:
+        """Return the final latents, (latents, channels, height, width); a source's are unchanged.
+
+        Args:
+            tree: the plan of the latents to denoise.
+            texts: the embeddings (1 + tree's texts, tokens, width), the empty text first.
+            inversions: the inversion of each of the tree's sources.
+            folds: the matrices of cross-attention control; ``None`` for no control.
+        """
+        device = texts.device
+        way = torch.stack([one.latents for one in inversions])
+        cfg = torch.from_numpy(tree.cfg).to(device, way.dtype)[:, None, None, None]
+        owner, parents = (torch.from_numpy(x).to(device) for x in (tree.source, tree.parent))
+        sources = torch.from_numpy(tree.image == 0).to(device).nonzero()[:, 0]
+        latents = way[owner, 0]
+        changes = tree.changes() | (set() if folds is None else folds.changes(tree))
+        first = len(self.schedule) - tree.steps
+        todo: list[Call] = []
+        for step in range(tree.steps):
+            if step in changes:
+                born = torch.from_numpy(tree.born(step)).to(device)
+                latents[born] = latents[parents[born]]
+                todo = calls(tree, step, self.batching, device, folds)
+            latents[sources] = way[:, step]
+            said = self._texts(tree, texts, inversions, step)
+            if tree.remembered and any(call.rows.borrow for call in todo):
+                seen = [one.attention[step] for one in inversions if one.attention is not None]
+                self.shared.lent = dict(join_attention(seen))
+            noise = torch.zeros_like(latents)
+            for call in todo:
+                self._ask(call, latents, said, cfg, first + step, noise)
+            latents = self.schedule.mean(latents, noise, first + step, self.eta)
+            if self.eta:
+                added = torch.stack([_added(one, step) for one in inversions])[owner]
+                latents = latents + self.schedule.spread(first + step, self.eta) * added
+        self.shared.lent.clear()
+        latents[sources] = way[:, -1]
+        return latents
+
+    def _texts(
+        self, tree: PhotoTree, texts: Tensor, inversions: Sequence[Inversion], step: int
+    ) -> Tensor:
+        """Return the embeddings for the rows of a step: unconditional ones, then those of texts."""
+        if tree.empty_texts == 1 and inversions[0].empty is None:
+            return texts
+        empty = [texts[0] if one.empty is None else one.empty[step] for one in inversions]
+        return torch.cat([torch.stack(empty).to(texts.dtype), texts[1:]])
+
+    def _ask(
+        self, call: Call, latents: Tensor, texts: Tensor, cfg: Tensor, step: int, noise: Tensor
+    ) -> None:
+        """Write the guided noise predictions of one call into ``noise``."""
+        shown = latents[call.latents]
+        self.shared.rows = call.rows
+        (out,) = self.unet(
+            torch.cat([shown[call.guided], shown]).to(self.dtype),
+            torch.tensor(self.schedule.timesteps[step], device=latents.device),
+            encoder_hidden_states=texts[call.texts],
+            return_dict=False,
+        )
+        without, with_text = out.to(latents.dtype).split([len(call.guided), len(call.latents)])
+        with_text = with_text[call.guided]
+        rows = call.latents[call.guided]
+        guided = without + cfg[rows] * (with_text - without)
+        noise[rows] = self.schedule.noise(guided, latents[rows], step)
+
+
+def _added(inversion: Inversion, step: int) -> Tensor:
+    assert inversion.noise is not None
+    return inversion.noise[step]
+
+
+# The split of a step's latents into calls of the UNet: rows, attention sources, texts.
+#
+# A guided latent is two rows, without and with its text; a latent without guidance needs only the
+# row with text. A call has all rows without text, then all rows with text. Latents of a family are
+# adjacent, so that at most one family spans two calls: its base is computed in the first and lends
+# its queries and keys to the next.
+
+
+@dataclass(frozen=True)
+class Call:
+    """Rows of the UNet that are computed together.
+
+    Attributes:
+        latents: (n,) the numbers of the latents, padding included.
+        real: the number of latents without padding.
+        guided: (g,) the places in the call of latents with a row without text.
+        texts: (m,) the numbers of the call's distinct texts, the empty ones first.
+        rows: the information for the attention layers about g + n rows.
+    """
+
+    latents: Tensor
+    real: int
+    guided: Tensor
+    texts: Tensor
+    rows: CallRows
+
+
+@dataclass(frozen=True)
+class Batching:
+    """The rules by which a step is split into calls.
+
+    Attributes:
+        max_rows: the largest number of rows in a call; a multiple of ``multiple``.
+        multiple: the even number whose multiples the rows of a call are padded to, so that few
+            shapes occur.
+        both_halves: whether the rows without text share attention too (InstructPix2Pix does,
+            prompt-to-prompt does not).
+    """
+
+    max_rows: int = 64
+    multiple: int = 2
+    both_halves: bool = True
+
+    def pieces(self, active: Integers) -> list[Integers]:
+        """Split latents into as few calls as possible, of nearly equal size."""
+        if not len(active):
+            return []
+        count = -(-len(active) // (self.max_rows // 2))
+        return list(np.array_split(active, count))
+
+    def padding(self, latents: int) -> int:
+        """Return the number of latents of padding for a call of ``latents``."""
+        return -(2 * latents) % self.multiple // 2
+
+
+def calls(
+    tree: Branches, step: int, batching: Batching, device: torch.device, folds: Folds | None = None
+) -> list[Call]:
+    """Return the calls of one step, in the order in which they have to be made."""
+    pieces = batching.pieces(tree.active(step))
+    made = []
+    for number, piece in enumerate(pieces):
+        following = pieces[number + 1][0] if number + 1 < len(pieces) else -1
+        made.append(_call(tree, step, piece, int(following), batching, device, folds))
+    return made
+
+
+def _call(
+    tree: Branches,
+    step: int,
+    piece: Integers,
+    following: int,
+    batching: Batching,
+    device: torch.device,
+    folds: Folds | None,
+) -> Call:
+    padding = batching.padding(len(piece))
+    latents = np.append(piece, np.repeat(piece[:1], padding))
+    n, real = len(latents), len(piece)
+    guided = np.flatnonzero(tree.guided[latents])
+    g = len(guided)
+    where = {int(latent): at for at, latent in reversed(list(enumerate(latents)))}
+    # Rows of each latent; a latent without guidance uses its only row for both.
+    with_text = g + np.arange(n)
+    without_text = with_text.copy()
+    without_text[guided] = np.arange(g)
+    base = tree.base[latents]
+    base_at = np.array([where.get(int(b), -1) for b in base])
+    # A base computed by an earlier call is lent as the two rows after the call's own.
+    base_without = np.where(base_at < 0, g + n, without_text[base_at])
+    base_with = np.where(base_at < 0, g + n + tree.lent[latents], with_text[base_at])
+    cross = None
+    if folds is not None:
+        cross = _cross(tree, step, latents[:real], base_with[:real], g, folds)
+    shares = tree.shared[latents] > step
+    controlled = np.zeros(n, dtype=np.bool_)
+    if cross is not None:
+        controlled[cross.rows.cpu().numpy() - g] = True
+    without = np.where(shares & batching.both_halves, base_without, without_text)[guided]
+    source = np.concatenate([without, np.where(shares, base_with, with_text)])
+    shown = np.concatenate(
+        [tree.empty_text[latents[guided]], tree.empty_texts + tree.text[latents]]
+    )
+    texts, text = np.unique(shown, return_inverse=True)
+    lends = None
+    if following >= 0 and int(tree.base[following]) in where:
+        at = where[int(tree.base[following])]
+        lends = torch.tensor([without_text[at], with_text[at]], device=device)
+    rows = CallRows(
+        source=torch.from_numpy(source).to(device),
+        text=torch.from_numpy(text).to(device),
+        lend=lends,
+        borrow=bool(((base_at < 0) & (shares | controlled)).any()),
+        cross=cross,
+    )
+    return Call(
+        latents=torch.from_numpy(latents).to(device),
+        real=real,
+        guided=torch.from_numpy(guided).to(device),
+        texts=torch.from_numpy(texts).to(device),
+        rows=rows,
+    )
+
+
+def _cross(
+    tree: Branches, step: int, latents: Integers, base_with: Integers, first: int, folds: Folds
+) -> CrossRows | None:
+    found: list[tuple[int, int, Tensor]] = []
+    for at, latent in enumerate(latents):
+        if tree.image[latent] > 0:
+            texts = int(tree.text[tree.base[latent]]), int(tree.text[latent])
+            matrices = folds(*texts, step)
+            if matrices is not None:
+                found.append((first + at, int(base_with[at]), matrices))
+    if not found:
+        return None
+    rows, sources, folded = zip(*found, strict=True)
+    both = torch.stack(folded, dim=1)
+    return CrossRows(
+        rows=torch.tensor(rows, device=both.device),
+        source=torch.tensor(sources, device=both.device),
+        from_source=both[0],
+        from_own=both[1],
+    )

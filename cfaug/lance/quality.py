@@ -12,17 +12,16 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from cfaug.core.errors import UserError
-from cfaug.core.messages import say
+from cfaug.core.errors import UserError, say
 from cfaug.core.progress import watch
 from cfaug.core.protocols import FeatureExtractor, LanguageModel
 from cfaug.core.read_with import ReadWith
 from cfaug.core.rng import generator
 from cfaug.core.types import ORIGINAL, RECONSTRUCTION, Evaluation, Outcome
 from cfaug.core.validation import Seed
-from cfaug.evaluation.embed import Pixels, check_outputs, compute_distinct
-from cfaug.evaluation.feature_cache import image_keys
-from cfaug.lance.edited_photos import JoinedBenchmark
+from cfaug.evaluation.cached_model import image_keys
+from cfaug.evaluation.inference import Pixels, check_outputs, compute_distinct
+from cfaug.lance.stress import JoinedBenchmark
 from cfaug.lance.stress_sets import JoinedSets
 from cfaug.stats.fidelity import frechet_distance, kernel_distance
 

@@ -32,45 +32,154 @@ Columns that do not apply are null: ``p_photo`` and those computed from it for a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
+from cfaug.core.errors import UserError
 from cfaug.core.files import read_lines
 from cfaug.core.protocols import Classifier
 from cfaug.core.read_with import GIVEN, MODEL, ReadWith
-from cfaug.core.types import Evaluation
-from cfaug.data.sources.class_names import (
-    class_words,
-    imagenet_names,
-    make_distinct,
-    prompt_names,
+from cfaug.core.types import CLUSTER, ITEM, ORIGINAL, RECONSTRUCTION, Better, Evaluation, Outcome
+from cfaug.data.sources.row import class_words, imagenet_names, make_distinct, prompt_names
+from cfaug.evaluation.benchmark import SourceBenchmark, cluster_rows, fingerprint
+from cfaug.evaluation.cached_model import image_keys
+from cfaug.evaluation.classification import PAPER_TEMPLATE, Classes, prompt_templates
+from cfaug.evaluation.inference import Pixels, classify_images
+from cfaug.lance.class_mapping import Answers, judge, match_classes
+from cfaug.lance.stress_sets import (
+    EDITED,
+    RANDOM,
+    JoinedSets,
+    check_same_photos,
+    choose,
+    concatenate_columns,
+    item_columns,
+    item_names,
+    read_joined,
 )
-from cfaug.evaluation.classes import prompt_templates
-from cfaug.evaluation.classification import PAPER_TEMPLATE, Classes
-from cfaug.evaluation.classifier_outputs import classify_images
-from cfaug.evaluation.embed import Pixels
-from cfaug.evaluation.feature_cache import image_keys
-from cfaug.lance.class_mapping import match_classes
-from cfaug.lance.classifier_answers import Answers, judge
-from cfaug.lance.edited_photos import JoinedBenchmark
-from cfaug.lance.stress_columns import concatenate_columns, item_columns, item_names
-from cfaug.lance.stress_outcomes import Part, outcomes
-from cfaug.lance.stress_sets import JoinedSets
 
 if TYPE_CHECKING:
+    from cfaug.data.index import Index
     from cfaug.evaluation.cached_model import CachedClassifier
-    from cfaug.evaluation.zero_shot import ZeroShotClassifier
+    from cfaug.evaluation.context import EvaluationContext
+    from cfaug.evaluation.inference import ZeroShotClassifier
     from cfaug.lance.edit_clusters import EditClusters
 
-Compat = Literal["released"]
 
+# The common base of benchmarks of photos and their edits: their shards and their identity.
+
+IDENTIFYING = ("edit_kind", "edit_before", "edit_after")
+"""Columns of a source that change the test or the content of its items."""
+
+
+@dataclass
+class JoinedBenchmark(SourceBenchmark):
+    """A benchmark of photos, their reconstructions and their edits.
+
+    Args:
+        data: shards of photos with their edits; the edits are the set ``edited``.
+        name: the name in tables, ending in the kind; ``None`` takes the folder's name.
+        batch_size: number of images or texts computed at once.
+        without_leaks: whether to leave out photos that the run was trained on, with everything made
+            from them.
+        random: shards of edits of random words (LANCE-R), the set ``random``; ``None`` omits it.
+        more: {name: shards} of further sets, such as the oracle's edits.
+        control: the kind of edit that changes nothing: photos that are only inverted and redrawn.
+    """
+
+    random: str | None = None
+    more: Mapping[str, str] = field(default_factory=dict)
+    control: str = RECONSTRUCTION
+    _sets: tuple[JoinedSets, ...] = field(default=(), init=False, repr=False)
+
+    whole_sets: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        taken = {ORIGINAL, RECONSTRUCTION, EDITED, RANDOM} & set(self.more)
+        if taken:
+            raise UserError(f"benchmark.more: the name {taken.pop()!r} is taken; choose another")
+
+    def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
+        """Store the data that ``run`` evaluates."""
+        others: dict[str, str] = {} if self.random is None else {RANDOM: self.random}
+        found = [(EDITED, index, rows)]
+        for name, source in {**others, **self.more}.items():
+            chosen = None
+            if self.without_leaks:
+                chosen, _ = context.without_leaks(source, None, whole_sets=True)
+            found.append((name, context.open(source), chosen))
+        sets = [read_joined(*one, self.control) for one in found]
+        for other in sets[1:]:
+            check_same_photos(sets[0], other)
+        if self.control != RECONSTRUCTION and not any((one.controls >= 0).any() for one in sets):
+            raise UserError(
+                f"benchmark.control={self.control}: no edit is of that kind; there are "
+                + ", ".join(sorted({str(kind) for one in sets for kind in one.kinds} - {ORIGINAL}))
+            )
+        self.ask(*sets)
+
+    @abstractmethod
+    def ask(self, *sets: JoinedSets) -> object:
+        """Ask about open sources, and return this benchmark.
+
+        Args:
+            sets: photos with their edits, one for each folder, the main folder first.
+        """
+
+    def settings_asked(self) -> list[Any]:
+        """Return the settings that change the test, for ``data_hash``."""
+        return []
+
+    @property
+    def data_hash(self) -> str:
+        """A hash of the data and settings, so that a result is not taken for another test's."""
+        told: list[Any] = [self.control, *self.settings_asked()]
+        for one in self._sets:
+            columns = [name for name in IDENTIFYING if name in one.index.extra_names]
+            told += [one.name, one.index.hash_with(columns), one.rows]
+        return fingerprint(*told)
+
+    def _shown(self) -> list[tuple[JoinedSets, np.ndarray]]:
+        """Return each folder with a mask of the rows that are items.
+
+        In folders other than the main one, items are the edits and photos that only this folder
+        has.
+        """
+        main, *others = self._sets
+        known = {key for key, is_photo in zip(main.keys, main.is_photo, strict=True) if is_photo}
+        found = [(main, np.ones(len(main.rows), bool))]
+        for one in others:
+            new = one.is_photo & one.has_edit & np.array([key not in known for key in one.keys])
+            known.update(key for key, is_new in zip(one.keys, new, strict=True) if is_new)
+            found.append((one, one.is_edit | new))
+        return found
+
+    def _items(self) -> dict[str, Any]:
+        """Return the columns that name the items and their parts."""
+        columns = []
+        for one, shown in self._shown():
+            found: dict[str, Any] = {
+                ITEM: item_names(one),
+                CLUSTER: cluster_rows(one.index, one.rows),
+                "set": one.parts,
+                "photos": one.counted,
+                "kind": one.kinds,
+                "class": one.labels,
+                "text": [one.index.text(int(row)) for row in one.rows],
+            }
+            columns.append({name: choose(values, shown) for name, values in found.items()})
+        return concatenate_columns(columns)
+
+
+Compat = Literal["released"]
 RELEASED_TOP = 5
 """Classes among which LANCE's released code looks for the truth; its probability is 0 elsewhere."""
-
 IMAGENET = "imagenet"
 """Value of ``benchmark.classes`` for ImageNet's 1,000 classes, by CLIP's names."""
 
@@ -222,3 +331,84 @@ class Stress(JoinedBenchmark):
                 known |= {key: number for number, key in enumerate(fresh, len(known))}
             places.append(np.array([known[key] for key in keys]))
         return np.concatenate(blocks), places
+
+
+# The numbers of a stress test, from its items.
+
+Part = Literal["kind", "class"]
+MEANS: dict[str, Better] = {
+    "acc1": "higher", "acc5": "higher", "photo_acc1": "higher", "photo_acc5": "higher",
+    "paired_drop1": "lower", "paired_drop5": "lower", "net_drop1": "lower", "net_drop5": "lower",
+    "p": "higher", "delta_p": "lower", "p_drop": "lower",
+}  # fmt: skip
+"""Columns of the items whose means are outcomes, and their better direction."""
+ACCURACY = ("acc1", "acc5")
+FIRST = ("acc1", "drop1", "paired_drop1", "net_drop1", "delta_p")
+"""Metrics of whole sets that are reported first, as in a one-line summary."""
+
+
+def outcomes(benchmark: str, items: Mapping[str, Any], parts: Sequence[Part]) -> list[Outcome]:
+    """Return the means of each set and its parts, and the paper's unpaired drops.
+
+    ``drop1`` and ``drop5`` are LANCE's equation 3 with the opposite sign, so that a fall is
+    positive: accuracy on the photos that have an edit, minus accuracy on the images of a set. They
+    compare means of two sets, so they are not means over items.
+
+    Args:
+        benchmark: the benchmark's name.
+        items: the columns that ``cfaug.lance.stress`` describes.
+        parts: columns by which sets other than photos and reconstructions are also reported.
+    """
+    columns = {name: np.asarray(values) for name, values in items.items()}
+    sets = list(dict.fromkeys(columns["set"].tolist()))
+    edits = [name for name in sets if name not in (ORIGINAL, RECONSTRUCTION)]
+    reference = {"set": ORIGINAL, "photos": "edited"}
+    found: list[Outcome] = []
+    for name in (one for one in (ORIGINAL, RECONSTRUCTION) if one in sets):
+        found += _means(benchmark, columns, {"set": name})
+        found += _means(benchmark, columns, {"set": name, "photos": "edited"})
+        if name == RECONSTRUCTION:
+            found += _drops(benchmark, columns, reference, {**reference, "set": name})
+    for name in edits:
+        found += _means(benchmark, columns, {"set": name})
+        found += _drops(benchmark, columns, reference, {"set": name})
+        for part in parts:
+            chosen = columns["set"] == name
+            for value in sorted(set(columns[part][chosen].tolist())):
+                found += _means(benchmark, columns, {"set": name, part: value})
+    return sorted(found, key=lambda one: (len(one.by) > 1, one.metric not in FIRST))
+
+
+def _mask(columns: Mapping[str, np.ndarray], by: Mapping[str, str]) -> np.ndarray:
+    chosen = np.ones(len(columns["set"]), bool)
+    for column, value in by.items():
+        chosen &= columns[column] == value
+    return chosen
+
+
+def _means(
+    benchmark: str, columns: Mapping[str, np.ndarray], by: Mapping[str, str]
+) -> Iterator[Outcome]:
+    chosen = _mask(columns, by)
+    for metric, better in MEANS.items():
+        if metric not in columns:
+            continue
+        values = columns[metric][chosen]
+        values = values[~np.isnan(values)]
+        if len(values):
+            mean = float(values.mean())
+            yield Outcome(benchmark, metric, mean, len(values), better=better, by=by)
+
+
+def _drops(
+    benchmark: str,
+    columns: Mapping[str, np.ndarray],
+    reference: Mapping[str, str],
+    by: Mapping[str, str],
+) -> Iterator[Outcome]:
+    before, after = _mask(columns, reference), _mask(columns, by)
+    for metric in ACCURACY:
+        if metric in columns and after.any():
+            drop = float(columns[metric][before].mean() - columns[metric][after].mean())
+            name = f"drop{metric.removeprefix('acc')}"
+            yield Outcome(benchmark, name, drop, int(after.sum()), better="lower", by=by)

@@ -21,10 +21,10 @@ import numpy as np
 from cfaug.core.rng import generator
 from cfaug.core.types import ITEM, ORIGINAL, RECONSTRUCTION, Edit, Member
 from cfaug.core.validation import Positive, check_fields
+from cfaug.lance.edit_clusters import write_insights
 from cfaug.lance.edit_effects import GroupEffect
-from cfaug.lance.insights import write_insights
 from cfaug.lance.stress_items import TOP, Insight, StressItems
-from cfaug.report.caption_diff import mark_changes
+from cfaug.report.gallery import mark_changes
 from cfaug.report.model_pages import ImageSource, ModelPage, ReadImage, read_own
 from cfaug.report.numbers import p_text, percent
 from cfaug.report.page import short

@@ -48,7 +48,7 @@ class TimmClassification(Checkpoint):
     classes: str | None = None
 
     provides = (Classifier, FeatureExtractor)
-    implementation = "cfaug.models.timm_classifier.TimmClassifier"
+    implementation = "cfaug.models.classifiers.TimmClassifier"
     library: ClassVar[str] = "timm"
 
     @property
@@ -100,7 +100,7 @@ class TimmClassification(Checkpoint):
             return name
         if "." in name:
             return f"timm/{name}"
-        from cfaug.models.timm_classifier import default_weights
+        from cfaug.models.classifiers import default_weights
 
         return f"timm/{default_weights(name)}"
 
@@ -176,7 +176,7 @@ class TorchvisionClassification:
             UserError: if torchvision has no such architecture or tag, the file is a pickle or has
                 other weights, or the model does not provide the protocol.
         """
-        from cfaug.models.torchvision_classifier import TorchvisionClassifier
+        from cfaug.models.classifiers import TorchvisionClassifier
 
         choose_protocol(self.provides, protocol, self.owner)
         return TorchvisionClassifier.load(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from PIL.Image import Image
 from torch import Tensor, nn
+from torchvision.ops import batched_nms, clip_boxes_to_image, remove_small_boxes
 
+from cfaug.core.errors import UserError
+from cfaug.models.checkpoints import longest_text
 from cfaug.models.pretrained import Wrapped
 
 DIGITS = 5
@@ -82,3 +86,223 @@ class HFDetector(Wrapped):
             for score, label, box in zip(*columns, strict=True)
         ]
         return sorted(objects, key=lambda one: (-one["score"], one["label"], one["box"]))
+
+
+# Open-vocabulary detectors: Grounding DINO and similar models, OWL-ViT, OWLv2.
+#
+# Two families of ``AutoModelForZeroShotObjectDetection``: those that read all names in one text
+# (``a dog. a cat.``) and return a logit for each of its tokens, and those that read each name
+# separately. The score of a name is the largest among its tokens. For the first family,
+# transformers' own post-processing returns all tokens above a threshold, which may belong to two
+# names or to no name.
+
+NAMES_AT_ONCE = 256
+"""Limit of names in one call of a model that reads each separately, which bounds the memory."""
+
+
+class HFZeroShotDetector(Wrapped):
+    """``AutoModelForZeroShotObjectDetection`` as an ``OpenVocabularyDetector``.
+
+    Images are resized by the folder's image processor and keep their aspect ratio. Images of equal
+    resized size with equal names form a batch, so that none is padded and detections do not depend
+    on other images. The most certain of overlapping boxes of one name is kept; boxes are clipped to
+    the image.
+
+    Args:
+        model: a model that transformers has loaded.
+        processor: the model's processor.
+        folder: the folder of model and processor, which errors name.
+        vocabulary: the names of the objects that ``detect`` looks for.
+        template: the text for a name, with ``{label}`` once.
+        threshold: the score above which an object is returned, in [0, 1].
+        overlap: the intersection over union above which two boxes of one name are the same object.
+        most: the largest number of objects in an image, the most certain first; ``None`` for no
+            limit.
+    """
+
+    transformers_class = "AutoModelForZeroShotObjectDetection"
+
+    def __init__(
+        self,
+        model: nn.Module,
+        processor: Any,
+        folder: Path,
+        *,
+        vocabulary: Sequence[str],
+        template: str = "{label}",
+        threshold: float = 0.3,
+        overlap: float = 0.3,
+        most: int | None = None,
+    ) -> None:
+        super().__init__(model)
+        self.processor = processor
+        self.vocabulary = tuple(vocabulary)
+        self.template = template
+        self.threshold, self.overlap, self.most = threshold, overlap, most
+        joined = getattr(model.config, "max_text_len", None)
+        self._joined = joined is not None
+        own = longest_text(model, processor.tokenizer)
+        self._longest = own if joined is None else min(own, int(joined))
+
+    @classmethod
+    def check_model(cls, model: Any, folder: Path) -> None:
+        """Refuse a model that takes names in another form, such as OmDet-Turbo.
+
+        Raises:
+            UserError: if the model has no argument ``input_ids``; it names the folder.
+        """
+        super().check_model(model, folder)
+        if "input_ids" not in inspect.signature(model.forward).parameters:
+            raise UserError(
+                f"{folder} holds a {type(model).__name__}, which takes names in another form: "
+                "choose Grounding DINO, MM Grounding DINO, OWL-ViT or OWLv2"
+            )
+
+    def detect(self, images: Sequence[Image]) -> list[list[dict[str, Any]]]:
+        """Return the objects of the vocabulary in each RGB image, the most certain first.
+
+        Returns:
+            For each object its ``label``, its ``score``, and its ``box``: left, top, right and
+            bottom in pixels of the image as given.
+        """
+        return self.detect_named(images, [self.vocabulary] * len(images))
+
+    def detect_named(
+        self, images: Sequence[Image], names: Sequence[Sequence[str]]
+    ) -> list[list[dict[str, Any]]]:
+        """Return the objects in each RGB image that have one of its names; see ``detect``.
+
+        Args:
+            images: RGB images of any size.
+            names: the names to detect in each image; the list may be empty.
+        """
+        given = [
+            self.processor.image_processor(images=image, return_tensors="pt") for image in images
+        ]
+        together: dict[tuple[Any, ...], list[int]] = {}
+        for row, one in enumerate(given):
+            wanted = tuple(dict.fromkeys(names[row]))
+            together.setdefault((tuple(one["pixel_values"].shape), wanted), []).append(row)
+        found: dict[int, list[dict[str, Any]]] = {}
+        for (_, wanted), rows in together.items():
+            batch = {
+                name: torch.cat([given[row][name] for row in rows]).to(self.device)
+                for name in given[rows[0]]
+            }
+            sizes = [images[row].size[::-1] for row in rows]
+            found.update(zip(rows, self._search(batch, wanted, sizes), strict=True))
+        return [found[row] for row in range(len(images))]
+
+    def _search(
+        self, batch: dict[str, Tensor], names: Sequence[str], sizes: Sequence[tuple[int, int]]
+    ) -> list[list[dict[str, Any]]]:
+        """Return the objects in images of equal size, with the same names for all."""
+        asked = [(first, self._ask(batch, some, sizes)) for first, some in self._portions(names)]
+        if asked and not self._joined:
+            # The boxes do not depend on the names: each box gets the best of all names.
+            scores = torch.cat([scores for _, (scores, _) in asked], -1)
+            asked = [(0, (scores, asked[0][1][1]))]
+        parts: list[list[tuple[Tensor, Tensor, Tensor]]] = [[] for _ in sizes]
+        for first, (scores, boxes) in asked:
+            for row, part in enumerate(parts):
+                best, number = scores[row].max(1)
+                part.append((best, number + first, boxes[row]))
+        return [
+            self._choose(part, names, width, height)
+            for part, (height, width) in zip(parts, sizes, strict=True)
+        ]
+
+    def _ask(
+        self, batch: dict[str, Tensor], names: Sequence[str], sizes: Sequence[tuple[int, int]]
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Return scores (images, boxes, names) and each image's boxes (boxes, 4) in its pixels."""
+        texts, spans = self._texts(names)
+        count = len(sizes)
+        asked = {key: ids.repeat(count, 1).to(self.device) for key, ids in texts.items()}
+        with torch.inference_mode():
+            output = self.model(**batch, **asked)
+            # Every box passes, in order; the choice is made later, by name.
+            found = self.processor.image_processor.post_process_object_detection(
+                output, threshold=-1.0, target_sizes=list(sizes)
+            )
+        scores = torch.sigmoid(output.logits)
+        if self._joined:
+            scores = torch.stack([scores[:, :, a:b].amax(-1) for a, b in spans], -1)
+        return scores.cpu(), [one["boxes"].cpu() for one in found]
+
+    def _texts(self, names: Sequence[str]) -> tuple[dict[str, Tensor], list[tuple[int, int]]]:
+        """Return the model's text, and the range of tokens (first, end) of each name in it."""
+        read = [self.template.format(label=name) for name in names]
+        tokenize = self.processor.tokenizer
+        if not self._joined:
+            words = tokenize(
+                read, padding="max_length", truncation=True, max_length=self._longest,
+                return_tensors="pt",
+            )  # fmt: skip
+            return dict(words), []
+        own = [self._ids(f"{one.lower()}.") for one in read]
+        ids = list(tokenize(" ".join(f"{one.lower()}." for one in read))["input_ids"])
+        joint = [token for one in own for token in one]
+        at = next((i for i in range(len(ids)) if ids[i : i + len(joint)] == joint), None)
+        if at is None:
+            raise UserError("the detector's tokenizer joins names: choose another detector")
+        spans = []
+        for one in own:
+            spans.append((at, at + len(one) - 1))  # its full stop is not part of a name
+            at += len(one)
+        words = {"input_ids": torch.tensor([ids])}
+        words["token_type_ids"] = torch.zeros_like(words["input_ids"])
+        words["attention_mask"] = torch.ones_like(words["input_ids"])
+        return words, spans
+
+    def _ids(self, text: str) -> list[int]:
+        return list(self.processor.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def _portions(self, names: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
+        """Yield batches of names within the model's limit, with the number of the first name.
+
+        Raises:
+            UserError: if a single name exceeds the model's limit.
+        """
+        start, used = 0, 2  # the beginning and the end of a text
+        for number, name in enumerate(names):
+            length = len(self._ids(f"{self.template.format(label=name).lower()}."))
+            if self._joined and length + 2 > self._longest:
+                raise UserError(
+                    f"the detector reads {self._longest} tokens: {name[:80]!r} is longer; shorten "
+                    "or remove it from the vocabulary"
+                )
+            full = used + length > self._longest if self._joined else False
+            if full or number - start == NAMES_AT_ONCE:
+                yield start, names[start:number]
+                start, used = number, 2
+            used += length
+        if start < len(names):
+            yield start, names[start:]
+
+    def _choose(
+        self,
+        parts: Sequence[tuple[Tensor, Tensor, Tensor]],
+        names: Sequence[str],
+        width: int,
+        height: int,
+    ) -> list[dict[str, Any]]:
+        """Return the objects of an image, boxes clipped to it: some models see a padded square."""
+        if not parts:
+            return []
+        scores, labels, boxes = (torch.cat(column) for column in zip(*parts, strict=True))
+        boxes = clip_boxes_to_image(boxes, (height, width))
+        kept = remove_small_boxes(boxes, 1.0)
+        kept = kept[scores[kept] > self.threshold]
+        kept = kept[batched_nms(boxes[kept], scores[kept], labels[kept], self.overlap)]
+        columns = (scores[kept].tolist(), labels[kept].tolist(), boxes[kept].tolist())
+        objects = [
+            {
+                "label": names[label],
+                "score": round(score, DIGITS),
+                "box": [round(side, DIGITS) for side in box],
+            }
+            for score, label, box in zip(*columns, strict=True)
+        ]
+        objects.sort(key=lambda one: (-one["score"], one["label"], one["box"]))
+        return objects[: self.most]

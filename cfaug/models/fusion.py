@@ -21,17 +21,13 @@ from torch import Tensor, nn
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import Geometry
 from cfaug.core.rng import derive
-from cfaug.core.safety.safe_loading import read_json
-from cfaug.core.safety.weight_limits import check_finite
+from cfaug.core.safety.safe_loading import check_finite, read_json
 from cfaug.core.types import ENTAILMENT
 from cfaug.core.weights import find_weights
-from cfaug.models.checkpoints import quiet
-from cfaug.models.encoder import Tunable
+from cfaug.models.checkpoints import quiet, read_state, replace_checkpoint
+from cfaug.models.encoder import Tunable, on_device
 from cfaug.models.entailer import label_columns
-from cfaug.models.files import replace_checkpoint
 from cfaug.models.pretrained import FromFolder, inputs, label_names
-from cfaug.models.state import read_state
-from cfaug.models.tokens import on_device
 
 HEAD = "classifier"
 SPREAD = 0.02

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import ImageTransform
-from cfaug.core.safety.weight_limits import check_finite
+from cfaug.core.safety.safe_loading import check_finite
 from cfaug.core.weights import refuse_pickles
 
 SIDE = 299

@@ -72,7 +72,7 @@ class Ends:
     def _read(
         self, protocol: type | None
     ) -> tuple[Any, Mapping[str, Tensor], Mapping[str, Tensor]]:
-        from cfaug.models.state import find_differences
+        from cfaug.models.checkpoints import find_differences
 
         first = dict(_module(self.initial.load(protocol)).state_dict())
         model = self.tuned.load(protocol)

@@ -10,11 +10,13 @@ infinity leaves a pair out, and log w counts it w times.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-
-from cfaug.models.negatives import Negatives
 
 
 def symmetric_loss(
@@ -142,3 +144,144 @@ def _diagonal(logits: Tensor, log_weights: Tensor | None, more: Tensor | None = 
     if more is not None:
         logits = torch.cat([logits, more], dim=1)
     return F.cross_entropy(logits, torch.arange(len(logits), device=logits.device))
+
+
+# A loss for unequal similarities of a counterfactual set's images to their neutral prompt.
+#
+# A set shows one subject with every combination of some attributes; its neutral prompt names no
+# attribute: "a photo of a doctor". A model without a preference gives all images of the set the
+# same similarity to that prompt. The difference within a batch is a term of the loss that reduces
+# the preference.
+
+
+def set_invariance(
+    images: Tensor, prompts: Tensor, shown: Tensor, sets: Tensor, logit_scale: Tensor, kind: str
+) -> Tensor:
+    """Return the mean over sets of the spread of their logits with the neutral prompt, a scalar.
+
+    It is computed in float32 whatever the surrounding precision. A set counts if the batch has at
+    least two of its images; without such a set the result is 0.
+
+    Args:
+        images: features of the images, not normalised, (n, dim).
+        prompts: features of the neutral prompts, not normalised, (m, dim).
+        shown: the number of each row's neutral prompt, int64 (n,); -1 for a row without one.
+        sets: the number of each row's set, int64 (n,).
+        logit_scale: the factor on the cosine, a scalar, detached: a model should not reduce the
+            term by reducing its scale.
+        kind: ``variance``, the variance of a set's logits, divided by the number of images; or
+            ``kl``, the Kullback-Leibler divergence of the softmax over a set's logits from the
+            uniform distribution, in nats. For small differences the former is twice the latter.
+    """
+    with torch.autocast(images.device.type, enabled=False):
+        rows = torch.nonzero(shown >= 0).squeeze(1)
+        _, place, counts = torch.unique(sets[rows], return_inverse=True, return_counts=True)
+        several = counts[place] > 1
+        rows = rows[several]
+        if not len(rows):
+            return images.float().sum() * 0
+        _, place, counts = torch.unique(sets[rows], return_inverse=True, return_counts=True)
+        image, prompt = (
+            F.normalize(images[rows].float(), dim=-1),
+            F.normalize(prompts.float(), dim=-1),
+        )
+        logits = logit_scale.float() * (image * prompt[shown[rows]]).sum(dim=-1)
+        return KINDS[kind](logits, place, counts).mean()
+
+
+def _sum_by_set(values: Tensor, place: Tensor, counts: Tensor) -> Tensor:
+    return torch.zeros(len(counts), device=values.device).index_add(0, place, values)
+
+
+def _variance(logits: Tensor, place: Tensor, counts: Tensor) -> Tensor:
+    means = _sum_by_set(logits, place, counts) / counts
+    return _sum_by_set((logits - means[place]) ** 2, place, counts) / counts
+
+
+def _divergence(logits: Tensor, place: Tensor, counts: Tensor) -> Tensor:
+    lowest = torch.full((len(counts),), -torch.inf, device=logits.device)
+    highest = lowest.scatter_reduce(0, place, logits.detach(), "amax")
+    shifted = logits - highest[place]
+    log_total = _sum_by_set(shifted.exp(), place, counts).log()
+    logs = shifted - log_total[place]
+    return _sum_by_set(logs.exp() * logs, place, counts) + counts.log()
+
+
+KINDS: Mapping[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "variance": _variance,
+    "kl": _divergence,
+}
+"""{name: function of logits (n,), each row's set and the sizes of sets; one value for each set}."""
+
+
+# Weights of a batch's pairs as negatives in a contrastive loss.
+
+
+@dataclass(frozen=True)
+class Negatives:
+    """Features of texts and images that are only wrong answers in a batch, not normalised.
+
+    Attributes:
+        texts: features (m, dim) of texts, added to every image's choices; ``None`` for no text.
+        images: features (k, dim) of images, added to every text's choices; ``None`` for no image.
+        text_log_weights: the log of the weight of each text for each image, (n, m); ``None`` for a
+            weight of 1.
+        image_log_weights: the log of the weight of each image for each text, (n, k); ``None`` for a
+            weight of 1.
+    """
+
+    texts: Tensor | None = None
+    images: Tensor | None = None
+    text_log_weights: Tensor | None = None
+    image_log_weights: Tensor | None = None
+
+
+def log_owner_weights(owners: Tensor, rows: int, weight: float) -> Tensor:
+    """Return log W (rows, m): ``weight`` for the row that a negative was made for, 1 for others.
+
+    Args:
+        owners: the row in the batch that each negative was made for, int64 (m,).
+        rows: the number of rows of the batch.
+        weight: the weight of a negative for its own row, above 0.
+
+    >>> log_owner_weights(torch.tensor([1, 0]), 2, 2.0).exp().round().tolist()
+    [[1.0, 2.0], [2.0, 1.0]]
+    """
+    mine = torch.arange(rows, device=owners.device)[:, None] == owners[None, :]
+    return mine.float() * math.log(weight)
+
+
+def log_negative_weights(
+    images: Tensor, sets: Tensor, *, mask_same_image: bool, hard_negative_weight: float
+) -> Tensor:
+    """Return log W (n, n), to be added to the logits of a batch, in the order of its rows.
+
+    With logits s the loss of row i becomes ::
+
+        -log( exp(s_ii) / (exp(s_ii) + sum over j != i of W_ij exp(s_ij)) )
+
+    where W_ij is
+
+    - 0 if j has the same image as i and ``mask_same_image``: a photo's other captions describe it
+      too, so they are not negatives;
+    - ``hard_negative_weight`` if j is of the same set as i but has another image: the other side of
+      an edit is the hardest negative. Weights on the exponentials are those of Robinson et al.
+      (2021, Contrastive learning with hard negative samples, section 3), given by the set instead
+      of by the current similarity;
+    - 1 otherwise, and on the diagonal. With all of them 1 this is CLIP's loss.
+
+    W is symmetric: it serves images against texts and texts against images alike.
+
+    Args:
+        images: the number of each row's image, int64 (n,); equal numbers are the same image.
+        sets: the number of each row's counterfactual set, int64 (n,).
+        mask_same_image: whether other captions of the same image are left out.
+        hard_negative_weight: the weight of another image of the same set, above 0.
+    """
+    same_image = images[:, None] == images[None, :]
+    same_set = sets[:, None] == sets[None, :]
+    logs = torch.zeros(same_image.shape, device=images.device)
+    logs[same_set & ~same_image] = math.log(hard_negative_weight)
+    if mask_same_image:
+        logs[same_image] = -math.inf
+    return logs.fill_diagonal_(0.0)

@@ -15,9 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cfaug.core.pixels import Geometry
-from cfaug.models.encoder import Encoder
+from cfaug.models.encoder import Encoder, on_device
 from cfaug.models.pretrained import FromFolder, inputs
-from cfaug.models.tokens import on_device
 
 
 class DualMatcher(nn.Module):

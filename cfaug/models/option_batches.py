@@ -6,21 +6,23 @@ computes the same for evaluation, with shared prefixes processed once.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.nn.functional import pad
 
-from cfaug.models.option_scores import Continued, EncodedQuestion
+from cfaug.core.types import OptionScore
+from cfaug.models.option_scores import Continued, EncodedQuestion, Shape, chunks, copy_rows, score
 from cfaug.models.prompts import Option
-from cfaug.models.translated import Translated
 
 IGNORED = -100
 """Marks a place that does not predict a token of the option."""
-
 DECODED = "decoder_input_ids"
 """The name of a separate decoder's input."""
 
@@ -110,3 +112,173 @@ def mean_costs(
     costs = functional.cross_entropy(logits[learnt].float(), targets[learnt], reduction="none")
     spread = torch.zeros(targets.shape, device=costs.device).masked_scatter(learnt, costs)
     return spread.sum(1) / learnt.sum(1)
+
+
+# Likelihoods of options by encoder-decoder models, such as BLIP-2 with T5.
+#
+# Questions of any length are encoded in one batch, and an image once for all its questions if the
+# model takes image features; all options of a question share the decoder's cache.
+
+PIXELS, IDS = "pixel_values", "input_ids"
+"""Names of a processor's outputs."""
+
+
+def is_translator(model: Any) -> bool:
+    """Return whether a model encodes the prompt and answers by a separate decoder."""
+    text = getattr(model.config, "text_config", model.config)
+    return bool(getattr(text, "is_encoder_decoder", False))
+
+
+@dataclass(frozen=True)
+class _Encoded:
+    """Encoded questions, decoded up to the first token of an answer.
+
+    Attributes:
+        memory: the encoder's output, (questions, places, features).
+        mask: 1 for text or image and 0 for padding, int64 (questions, places).
+        cache: the decoder's keys and values for prompts and the first token of answers.
+        ahead: the log-probabilities of the answer's first token, float32 (questions, words).
+    """
+
+    memory: Tensor
+    mask: Tensor
+    cache: Any
+    ahead: Tensor
+
+
+class Translated:
+    """The likelihood of options as decoded answers to an encoded prompt, without the end token.
+
+    Args:
+        model: a transformers model with a Q-Former and an encoder-decoder language model.
+    """
+
+    translates = True
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.language = getattr(model, "language_model", model)
+        text = getattr(model.config, "text_config", model.config)
+        self.start = int(text.decoder_start_token_id)
+        self.padding = int(getattr(text, "pad_token_id", None) or 0)
+        self._takes_features = "mm_encoder_outputs" in inspect.signature(model.forward).parameters
+
+    def shape(self, asked: EncodedQuestion) -> Shape:
+        """Return the shapes that have to be equal within a batch: all except lengths of texts."""
+        return tuple(sorted(
+            (name, tuple(one.shape)) if not is_text(one) else (name, ())
+            for name, one in asked.inputs.items()
+        ))  # fmt: skip
+
+    def check(self, asked: EncodedQuestion, owner: object) -> None:
+        """Accept every model: an encoder may look ahead, because its input has no options."""
+
+    def whole(self, asked: EncodedQuestion) -> list[OptionScore]:
+        """Score options one at a time, encoding image and prompt again for each."""
+        scores = []
+        for option in asked.options:
+            said = torch.tensor([[self.start, *option.ids[:-1]]], device=self._device(asked))
+            output = self.model_of(asked.inputs)(**asked.inputs, decoder_input_ids=said)
+            scores.append(score(output.logits[0].float().log_softmax(-1), option.ids))
+        return scores
+
+    def shared(
+        self, images: Sequence[Sequence[EncodedQuestion]], tokens_at_once: int
+    ) -> list[list[list[OptionScore]]]:
+        """Score all options of several images' questions; each question is encoded once.
+
+        Args:
+            images: the questions of each image, of any length.
+            tokens_at_once: the largest number of places decoded at once, including those of the
+                prompts.
+
+        Returns:
+            The scores by image, question and option.
+        """
+        every = [one for own in images for one in own]
+        encoded = self._encode(every)
+        options = [(row, option) for row, one in enumerate(every) for option in one.options]
+        told = self._rest(encoded, options, tokens_at_once)
+        scores: list[list[OptionScore]] = [[] for _ in every]
+        for number, (row, option) in enumerate(options):
+            ahead = encoded.ahead[row][None]
+            log_p = torch.cat([ahead, told[number]]) if number in told else ahead
+            scores[row].append(score(log_p[: len(option.ids)], option.ids))
+        found = iter(scores)
+        return [[next(found) for _ in own] for own in images]
+
+    def _encode(self, asked: Sequence[EncodedQuestion]) -> _Encoded:
+        first = asked[0].inputs
+        shared = PIXELS in first and self._takes_features and not reads_questions(first)
+        inputs: dict[str, Any] = {
+            name: self._join(name, asked) for name in first if not (shared and name == PIXELS)
+        }
+        mask = inputs["attention_mask"]
+        if shared:
+            inputs |= {PIXELS: None, "mm_encoder_outputs": {"image": self._see(asked)}}
+        start = torch.full((len(asked), 1), self.start, device=mask.device)
+        output = self.model_of(first)(**inputs, decoder_input_ids=start, use_cache=True)
+        output = getattr(output, "language_model_outputs", output)
+        ahead = output.logits[:, -1].float().log_softmax(-1)
+        return _Encoded(output.encoder_last_hidden_state, mask, output.past_key_values, ahead)
+
+    def _join(self, name: str, asked: Sequence[EncodedQuestion]) -> Tensor:
+        """Return one input of several questions as a batch, with texts padded on the right."""
+        rows = [one.inputs[name] for one in asked]
+        if is_text(rows[0]):
+            width = max(row.shape[1] for row in rows)
+            value = self.padding if name == IDS else 0
+            rows = [pad(row, (0, width - row.shape[1]), value=value) for row in rows]
+        return torch.cat(rows)
+
+    def _see(self, asked: Sequence[EncodedQuestion]) -> Any:
+        """Return the model's features of each question's image; equal images are processed once."""
+        places: dict[int, int] = {}
+        pixels = [one.inputs[PIXELS] for one in asked]
+        rows = [places.setdefault(id(one), len(places)) for one in pixels]
+        distinct = {id(one): one for one in pixels}
+        found = self.model.get_image_features(
+            torch.cat([distinct[key] for key in places]), return_dict=True
+        )
+        features = found.pooler_output[torch.tensor(rows, device=found.pooler_output.device)]
+        return SimpleNamespace(pooler_output=features, qformer_outputs=None, vision_outputs=None)
+
+    def _rest(
+        self, encoded: _Encoded, options: Sequence[tuple[int, Option]], tokens_at_once: int
+    ) -> dict[int, Tensor]:
+        """Return the log-probabilities after the tokens of each option of several tokens."""
+        longer = [number for number, (_, option) in enumerate(options) if len(option.ids) > 1]
+        width = encoded.memory.shape[1] + max((len(one.ids) for _, one in options), default=0)
+        told: dict[int, Tensor] = {}
+        for some in chunks(longer, max(1, tokens_at_once // width)):
+            rows = torch.tensor([options[number][0] for number in some])
+            rows = rows.to(encoded.memory.device)
+            before = [options[number][1].ids[:-1] for number in some]
+            said = torch.zeros((len(some), max(map(len, before))), dtype=torch.int64)
+            for row, ids in enumerate(before):  # padding comes last and is not seen
+                said[row, : len(ids)] = torch.tensor(ids)
+            logits: Tensor = self.language(
+                encoder_outputs=(encoded.memory[rows],),
+                attention_mask=encoded.mask[rows],
+                decoder_input_ids=said.to(rows.device),
+                past_key_values=copy_rows(encoded.cache, rows),
+            ).logits
+            told.update(zip(some, logits.float().log_softmax(-1), strict=True))
+        return told
+
+    def model_of(self, inputs: dict[str, Tensor]) -> Any:
+        """Return the model to call: without an image, it is the language model alone."""
+        return self.model if PIXELS in inputs else self.language
+
+    def _device(self, asked: EncodedQuestion) -> torch.device:
+        return asked.inputs[IDS].device
+
+
+def is_text(tensor: Tensor) -> bool:
+    """Return whether an input consists of tokens, (1, places), which are padded in a batch."""
+    return tensor.ndim == 2 and not tensor.is_floating_point()
+
+
+def reads_questions(inputs: dict[str, Tensor]) -> bool:
+    """Return whether features of an image depend on the question, as in InstructBLIP."""
+    return any(name.startswith("qformer") for name in inputs)

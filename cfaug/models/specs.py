@@ -6,10 +6,13 @@ from dataclasses import dataclass, is_dataclass, replace
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from cfaug.core.errors import UserError
-from cfaug.core.protocols import DualEncoder, Matcher
-from cfaug.models import classifier_specs, entailment_specs, task_specs, vision_language_specs
+from cfaug.core.protocols import DualEncoder, Matcher, NoModel
+from cfaug.core.weights import sha256_text
+from cfaug.models import classifier_specs, task_specs
+from cfaug.models import task_specs as entailment_specs
+from cfaug.models import task_specs as vision_language_specs
 from cfaug.models.checkpoints import choose_protocol
-from cfaug.models.folder import Folder
+from cfaug.models.task_specs import Folder
 
 OPENAI_LOGIT_SCALE = (0.0, 4.6052)
 """Bounds of the log scale: CLIP's authors clip it at ln 100, open_clip also from below at 0."""
@@ -119,7 +122,7 @@ class HFClip(Folder):
     logit_scale_max: float | None = None
 
     provides = (DualEncoder, Matcher)
-    implementation = "cfaug.models.hf_clip.HFEncoder"
+    implementation = "cfaug.models.pretrained.HFEncoder"
     ineffective = frozenset({"logit_scale_min", "logit_scale_max"})
 
     def __post_init__(self) -> None:
@@ -145,7 +148,7 @@ class BridgeTower(HFClip):
     The arguments are those of :class:`HFClip`.
     """
 
-    implementation = "cfaug.models.bridgetower.BridgeTowerEncoder"
+    implementation = "cfaug.models.fusion_encoders.BridgeTowerEncoder"
 
 
 @dataclass(frozen=True)
@@ -153,7 +156,7 @@ class BridgeTowerMatching(Folder):
     """``BridgeTowerForImageAndTextRetrieval``: the probability that a caption is of an image."""
 
     provides = (Matcher,)
-    implementation = "cfaug.models.bridgetower.BridgeTowerMatcher"
+    implementation = "cfaug.models.fusion_encoders.BridgeTowerMatcher"
 
 
 @dataclass(frozen=True)
@@ -161,7 +164,7 @@ class ViltMatching(Folder):
     """``ViltForImageAndTextRetrieval``: one transformer of image and text that returns a logit."""
 
     provides = (Matcher,)
-    implementation = "cfaug.models.vilt.ViltMatcher"
+    implementation = "cfaug.models.fusion_encoders.ViltMatcher"
 
 
 @dataclass(frozen=True)
@@ -297,3 +300,50 @@ def every() -> list[type]:
     classes = dict.fromkeys(one for one in here if isinstance(one, type) and is_dataclass(one))
     known = (__name__, *(module.__name__ for module in modules))
     return [one for one in classes if one.__module__ in known]
+
+
+# A placeholder for benchmarks that need no model.
+
+
+@dataclass(frozen=True)
+class NoModelSpec:
+    """The specification of the placeholder, which provides only ``NoModel``."""
+
+    provides = (NoModel,)
+    weights = "no-model"
+
+    def load(self, protocol: type | None = None) -> Any:
+        """Return the placeholder."""
+        return NoModel()
+
+    def check_trainable(self) -> None:
+        """Refuse training.
+
+        Raises:
+            UserError: always.
+        """
+        raise UserError("there is no model to train: choose a model=...")
+
+    def weights_hash(self) -> str:
+        """Return the sha256 of the placeholder's name."""
+        return sha256_text(self.weights)
+
+    def identity(self) -> str:
+        """Return the hash of the weights."""
+        return self.weights_hash()
+
+    def settings_hash(self) -> str:
+        """Return the hash of the weights: there are no settings."""
+        return self.weights_hash()
+
+    def parameters(self) -> int | None:
+        """Return ``None``: there are no weights."""
+        return None
+
+    def on_this_machine(self) -> NoModelSpec:
+        """Return itself."""
+        return self
+
+    def at(self, checkpoint: str) -> NoModelSpec:
+        """Return itself, whatever the checkpoint."""
+        return self

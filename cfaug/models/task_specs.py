@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal
 
 from cfaug.core.errors import UserError
+from cfaug.core.pixels import Geometry
 from cfaug.core.protocols import (
+    Answerer,
     Captioner,
     Classifier,
     Detector,
@@ -14,10 +17,108 @@ from cfaug.core.protocols import (
     OpenVocabularyDetector,
 )
 from cfaug.core.validation import Positive, Share, check_fields
-from cfaug.core.visual_words import visual_words
+from cfaug.core.words import visual_words
+from cfaug.models.asked_entailer import Reduction, read_prompt
 from cfaug.models.checkpoints import Checkpoint
 from cfaug.models.classifier_specs import class_names, with_names
-from cfaug.models.folder import ImageCheckpoint
+
+if TYPE_CHECKING:
+    from cfaug.models.prompts import Prompts
+
+
+# Settings for ``save_pretrained`` folders, shared by the specifications of models. No torch.
+
+
+@dataclass(frozen=True)
+class ImageCheckpoint(Checkpoint):
+    """A checkpoint of transformers whose model reads images.
+
+    Args:
+        name_or_path: a ``save_pretrained`` folder or a Hub id.
+        revision: the commit of a Hub id.
+        geometry: ``crop`` or ``squash`` images to a square; ``None`` follows the processor.
+    """
+
+    geometry: Geometry | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self, "model")
+
+
+@dataclass(frozen=True)
+class Folder(Checkpoint):
+    """A ``save_pretrained`` folder of a model that reads images and texts.
+
+    Args:
+        name_or_path: a folder, a Hub id, or ``zoo:NAME`` for one shipped here.
+        revision: the commit of a Hub id.
+        max_length: captions are truncated to this many tokens; ``None`` is the model's limit (77
+            for CLIP; run_clip.py's own default of 128 does not fit it).
+        geometry: ``crop`` keeps the aspect ratio of images and crops the long side, as run_clip.py
+            does for every model; ``squash`` changes the aspect ratio; ``None`` follows the folder's
+            image processor.
+    """
+
+    max_length: Positive | None = None
+    geometry: Geometry | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self, "model")
+
+    def settings_words(self) -> list[object]:
+        """Return the settings in the form that ``settings_hash`` hashes.
+
+        The form of ``max_length`` and ``geometry`` never changes, so that earlier results are found
+        again.
+        """
+        told = {"max_length", "geometry"}
+        more = [f"{k}={v!r}" for k, v in sorted(self.answering().items()) if k not in told]
+        return [self.max_length, *filter(None, [self.geometry]), *more]
+
+
+@dataclass(frozen=True)
+class Fusion(Folder):
+    """A fusion encoder with a head that tells whether the text follows from the image.
+
+    Args:
+        name_or_path: a folder, a Hub id, or ``zoo:NAME`` for one shipped here; for training, any
+            checkpoint of the encoder.
+        revision: the commit of a Hub id.
+        max_length: hypotheses are truncated to this many tokens; ``None`` is the model's limit.
+        geometry: ``crop`` or ``squash`` images to a square; ``None`` follows the processor.
+        labels: entailment, neutral and contradiction in the order of the head's logits, which
+            differs between models; ``None`` takes it from ``config.json``.
+    """
+
+    labels: tuple[str, ...] | None = None
+
+    provides = (Entailer,)
+
+    def load_to_train(self, seed: int) -> Any:
+        """Load the encoder with its head, or with a random one if it has no head of three logits.
+
+        Args:
+            seed: the seed of the run, from which a random head is drawn.
+
+        Raises:
+            UserError: for the reasons of ``load``, except for a missing head.
+        """
+        module, _, name = self.implementation.rpartition(".")
+        kind = getattr(import_module(module), name)
+        return kind.load(self.folder(), **self.settings, head_seed=seed)
+
+    def check_trainable(self) -> None:
+        """Refuse training as a dual encoder.
+
+        Raises:
+            UserError: always; the message names the supported training.
+        """
+        raise UserError(
+            f"{self.owner} cannot be fine-tuned on images and their captions: it learns whether a "
+            "text follows from an image, by `python train.py task=entailment` with labelled "
+            "hypotheses (data=shapescapes_ve, data=entailment)"
+        )
+
 
 LLAVA_PROMPT = "USER: {image}\n{question} ASSISTANT:"
 """LLaVA-1.5's template."""
@@ -55,7 +156,7 @@ class ImageClassification(ImageCheckpoint):
     classes: str | None = None
 
     provides = (Classifier,)
-    implementation = "cfaug.models.classifier.HFClassifier"
+    implementation = "cfaug.models.classifiers.HFClassifier"
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -166,7 +267,7 @@ class ZeroShotDetection(Checkpoint):
     most: Positive | None = 50
 
     provides = (OpenVocabularyDetector, Detector)
-    implementation = "cfaug.models.zero_shot_detector.HFZeroShotDetector"
+    implementation = "cfaug.models.detector.HFZeroShotDetector"
 
     def __post_init__(self) -> None:
         check_fields(self, "model")
@@ -184,3 +285,125 @@ class ZeroShotDetection(Checkpoint):
         The content of the shipped list is included, because a later release may change it.
         """
         return {**super().answering(), "vocabulary": visual_words("objects", self.vocabulary)}
+
+
+# Configuration nodes for entailers whose premise is an image. No torch.
+
+
+@dataclass(frozen=True)
+class ViltEntailment(Fusion):
+    """A ViLT with a head of three logits; every pair needs a complete forward pass.
+
+    The arguments are those of :class:`cfaug.models.task_specs.Fusion`.
+    """
+
+    implementation = "cfaug.models.fusion_encoders.ViltEntailer"
+
+
+@dataclass(frozen=True)
+class BridgeTowerEntailment(Fusion):
+    """A BridgeTower with a head of three logits; its image tower runs once for each image.
+
+    The arguments are those of :class:`cfaug.models.task_specs.Fusion`.
+    """
+
+    implementation = "cfaug.models.fusion_encoders.BridgeTowerEntailer"
+
+
+@dataclass(frozen=True)
+class FlavaEntailment(Fusion):
+    """A FLAVA with a head of three logits; its image tower runs once for each image.
+
+    The arguments are those of :class:`cfaug.models.task_specs.Fusion`.
+    """
+
+    implementation = "cfaug.models.fusion_encoders.FlavaEntailer"
+
+
+@dataclass(frozen=True)
+class AskedEntailment(ImageCheckpoint):
+    """A vision-language model, such as LLaVA, that chooses one of three answers.
+
+    Args:
+        name_or_path: a ``save_pretrained`` folder or a Hub id.
+        revision: the commit of a Hub id.
+        geometry: ``crop`` or ``squash`` images to a square; ``None`` follows the processor.
+        prompt: the model's template, with ``{image}`` and ``{question}``; the answer follows after
+            a space. The default is LLaVA-1.5's; ``None`` is the chat template of the folder.
+        asked: the question and the three answers: ``yes_maybe_no``, ``labels``, or a YAML file.
+        reduction: the log-likelihood of an answer is the ``sum`` over its tokens or their mean,
+            ``token_mean``, which does not favour short answers.
+    """
+
+    prompt: str | None = LLAVA_PROMPT
+    asked: str = "yes_maybe_no"
+    reduction: Reduction = "sum"
+
+    provides = (Entailer,)
+    implementation = "cfaug.models.asked_entailer.AskedEntailer"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_prompt(self.prompt)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Arguments of the model other than its folder, with the content of the prompt file."""
+        told = super().settings
+        asked = read_prompt(told.pop("asked"))
+        return {**told, "question": asked.question, "options": dict(asked.options)}
+
+    def answering(self) -> dict[str, Any]:
+        """Return the settings that change the model's answers, with the content of the file."""
+        asked = read_prompt(self.asked)
+        told = {name: value for name, value in super().answering().items() if name != "asked"}
+        return {**told, "asked": [asked.question, dict(sorted(asked.options.items()))]}
+
+
+# The configuration node for vision-language models that answer questions. No torch.
+
+Dtype = Literal["float32", "float16", "bfloat16"]
+"""A number format of weights."""
+
+
+@dataclass(frozen=True)
+class VisionLanguage(Checkpoint):
+    """A vision-language model that ranks options or writes answers: LLaVA, Qwen-VL, InternVL, ...
+
+    Args:
+        name_or_path: a ``save_pretrained`` folder or a Hub id of ``AutoModelForImageTextToText``.
+        revision: the commit of a Hub id.
+        prompt: the template, with ``{question}`` and ``{image}``, for models without a chat
+            template, such as BLIP-2 (``Question: {question} Answer:``); ``None`` is the chat
+            template.
+        dtype: the number format of the weights; scores are added up in float32 and float64.
+        sharing: ``auto`` processes an image once for its questions and a question once for its
+            options if the model supports it; ``none`` processes every prompt completely.
+        tokens_at_once: the largest number of places in the caches of a batch, which bounds memory:
+            about 0.5 MB for each place with a model of 7 billion weights.
+    """
+
+    prompt: str | None = None
+    dtype: Dtype = "float32"
+    sharing: Literal["auto", "none"] = "auto"
+    tokens_at_once: Positive = 16384
+
+    provides = (Answerer,)
+    implementation = "cfaug.models.vision_language.VisionLanguageModel"
+    ineffective = frozenset({"sharing", "tokens_at_once"})
+
+    def __post_init__(self) -> None:
+        check_fields(self, "model")
+        check_prompt(self.prompt)
+
+    def load_prompts(self) -> Prompts:
+        """Return the model's writer of prompts, loaded from its processor, without its weights.
+
+        Raises:
+            UserError: if the folder or Hub id is unavailable, or lacks a processor or a prompt.
+        """
+        from cfaug.models.pretrained import load_processor
+        from cfaug.models.prompts import Prompts
+
+        folder = self.folder()
+        return Prompts(load_processor(folder), self.prompt, folder)

@@ -5,12 +5,15 @@ An arm's name is for people, and is the name of its folder; it is never parsed.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+from unicodedata import category
 
 from cfaug.core.errors import UserError
-from cfaug.report.identities import VARY
 from cfaug.report.records import CONFIG, Run, read_config
 
 RATIO, PAIRS_IN_BATCH = "data.cf_ratio", "data.pairs_in_batch"
@@ -124,3 +127,331 @@ def _source(run: Run) -> str:
     except UserError:
         return ""
     return str(data.get("counterfactual") or "") if isinstance(data, Mapping) else ""
+
+
+# Group runs into arms: by identity, apart from the settings that depend on the seed.
+
+NAMED = 3
+"""Differing settings that one message names."""
+VARY = ("seed", "data.seed")
+"""Settings that always differ between the runs of one arm."""
+CONTENT = {
+    "data.real": "content.real", "data.counterfactual": "content.counterfactual",
+    "data.control_source": "content.control", "data.human_labels": "content.labels",
+    "model.name_or_path": "content.weights", "model.pretrained": "content.weights",
+}  # fmt: skip
+"""The content hash that an identity contains in place of each setting that is a path."""
+INDEXED = ("content.real", "content.counterfactual", "content.control")
+"""Hashes of an index's content, prefixed by the rule that made them."""
+ABSENT = "(absent)"
+"""Shown in messages for a setting that an identity lacks."""
+
+
+def same_identity(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
+    """Keep each arm's runs with its most frequent identity; on a tie, that of the lowest seed.
+
+    Args:
+        runs: runs of any arms of one experiment.
+
+    Returns:
+        The runs that are kept, in their order, and a sentence for each of the others.
+    """
+    arms: dict[str, list[Run]] = {}
+    for run in runs:
+        arms.setdefault(run.arm, []).append(run)
+    dropped: set[Path] = set()
+    left_out = []
+    for arm, own in arms.items():
+        what = _identities(own)
+        usual = what[min(own, key=lambda run: (-_frequency(what, run), run.seed)).folder]
+        for run in own:
+            if differences(what[run.folder], usual):
+                dropped.add(run.folder)
+                differs = _describe_differences(what[run.folder], usual)
+                left_out.append(
+                    f"left out, unlike the other runs of {arm}: {run.folder} ({differs})"
+                )
+    return [run for run in runs if run.folder not in dropped], left_out
+
+
+def _frequency(what: Mapping[Path, Mapping[str, Any]], run: Run) -> int:
+    """Return how many runs have the same identity as this one."""
+    return sum(not differences(other, what[run.folder]) for other in what.values())
+
+
+def _identities(runs: Sequence[Run]) -> dict[Path, dict[str, Any]]:
+    """Return the arm's identity by each of its runs, all by one rule."""
+    old = any("by_seed" not in run.record for run in runs)
+    return {run.folder: arm_identity(run.record, guess=old) for run in runs}
+
+
+def arm_identity(record: Mapping[str, Any], *, guess: bool = False) -> dict[str, Any]:
+    """Return the identity that an arm's runs share, without settings that depend on the seed.
+
+    A run records in ``by_seed`` which of its settings depend on the seed and how: the weights of
+    ``model=tiny_clips``, or a world without a seed of its own.
+
+    Args:
+        record: the content of ``run.json``.
+        guess: whether to leave out everything that may depend on the seed, for older runs that did
+            not record it: the weights, and data of a world without a seed of its own.
+    """
+    identity = record.get("identity") or {}
+    by_seed = record.get("by_seed") or {}
+    if guess:
+        by_seed = {"model.name_or_path": None}
+        if "data.world.seed" in identity and identity["data.world.seed"] is None:
+            by_seed |= dict.fromkeys(CONTENT)
+    gone = {*VARY, *by_seed, *(CONTENT[name] for name in by_seed if name in CONTENT)}
+    shared = {name: value for name, value in identity.items() if name not in gone}
+    return {**shared, **{name: rule for name, rule in by_seed.items() if name not in VARY}}
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Return the keys in which two identities differ, as far as they are comparable.
+
+    Hashes of the same content by different rules differ, so they do not show whether the content
+    does: such a key is left out.
+    """
+    return [
+        key
+        for key in sorted({*one, *other})
+        if one.get(key, ABSENT) != other.get(key, ABSENT)
+        and not by_different_rules(key, one.get(key), other.get(key))
+    ]
+
+
+def by_different_rules(key: str, one: Any, other: Any) -> bool:
+    """Return whether two values are an index's content hashes by two rules (``2:`` or none).
+
+    Args:
+        key: key of an identity.
+        one: value of the first identity.
+        other: value of the second identity.
+    """
+    if key not in INDEXED or not isinstance(one, str) or not isinstance(other, str):
+        return False
+    return one.rpartition(":")[0] != other.rpartition(":")[0]
+
+
+def _describe_differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
+    """Name the settings in which a run differs from the rest of its arm."""
+    keys = differences(ours, theirs)
+    named = [
+        f"{key} is {_value(ours.get(key, ABSENT))}, not {_value(theirs.get(key, ABSENT))}"
+        for key in keys[:NAMED]
+    ]
+    more = f" and {len(keys) - NAMED} more" if len(keys) > NAMED else ""
+    return "; ".join(named) + more
+
+
+def _value(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 24 else f"{text[:12]}..."
+
+
+# Short labels of arms in tables: only what distinguishes an arm from the others.
+
+CUT = re.compile(r".*-[0-9a-f]{12}", re.DOTALL)
+LONGEST = 100
+"""Characters of a folder's name; a longer one was cut and given a hash (``clean_name``)."""
+MARKS = 3
+"""The largest number of marks on a letter of a figure's label; Thai and Hebrew need as many."""
+SHORT = ("data.", "trainer.", "optim.")
+"""Groups of settings omitted from an arm's name."""
+
+
+def arm_labels(arms: Mapping[str, Arm], names: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return a distinct label for every arm.
+
+    An arm that was named by hand keeps its name, or gets the label given for it. A name made from
+    settings loses those that all such names share; settings missing from a shortened name are taken
+    from the arm's record.
+
+    Args:
+        arms: records of the arms by name.
+        names: labels of arms that have one of their own, by the arm's name or by the label that it
+            would have without this.
+
+    >>> arm_labels({name: Arm(name) for name in ("size=5,lr=0.1", "size=6,lr=0.1")})
+    {'size=5,lr=0.1': 'size=5', 'size=6,lr=0.1': 'size=6'}
+    """
+    given = names or {}
+    by_settings = {arm: one for arm, one in arms.items() if "=" in arm}
+    pieces = {arm: _pieces(arm) for arm in by_settings}
+    if any(map(_is_cut, by_settings)):
+        pieces = _complete(pieces, by_settings)
+    shared = _shared_pieces(list(pieces.values()))
+    found = {arm: given.get(arm, arm) for arm in arms}
+    for arm, own in pieces.items():
+        kept = [f"{k}={v}" for k, v in own.items() if k and (k, v) not in shared]
+        label = _with_text(own.get("", ""), kept) or arm
+        found[arm] = given.get(arm, given.get(label, label))
+    return _make_distinct(found)
+
+
+def _complete(
+    pieces: Mapping[str, Mapping[str, str]], arms: Mapping[str, Arm]
+) -> dict[str, dict[str, str]]:
+    """Add settings that differ but are missing from cut names; drop those known to be equal."""
+    differing = differing_settings(arms)
+    recorded = [{_shorten(key) for key in arm.settings} for arm in arms.values()]
+    equal = set.intersection(*recorded) - {_shorten(k) for own in differing.values() for k in own}
+    found = {arm: {k: v for k, v in own.items() if k not in equal} for arm, own in pieces.items()}
+    for arm, settings in differing.items():
+        more = {_shorten(key): value for key, value in settings.items()}
+        told = {key.partition(".")[0] for key in found[arm]}
+        found[arm] |= {k: v for k, v in more.items() if k.partition(".")[0] not in told}
+    return found
+
+
+def _with_text(text: str, settings: Sequence[str]) -> str:
+    """Return the text before an arm's settings, joined with the settings that are shown.
+
+    >>> _with_text("base", ["lr=1"]), _with_text("demo-", ["lr=1"]), _with_text("demo-", [])
+    ('base,lr=1', 'demo-lr=1', 'demo')
+    """
+    if text.endswith("-") and settings:
+        return text + ",".join(settings)
+    return ",".join([*([text.rstrip("-")] if text else []), *settings])
+
+
+def full_names(labels: Mapping[str, str], arms: Iterable[str]) -> str:
+    """Return a sentence with the full names of arms that have another label, or nothing."""
+    called = [f"{labels[arm]}: {arm}" for arm in arms if labels.get(arm, arm) != arm]
+    return f"Arms by their full names: {'; '.join(called)}." if called else ""
+
+
+def wrap_text(text: str, width: int) -> list[str]:
+    """Break a text into lines of at most ``width`` cells: at spaces, after commas, or anywhere.
+
+    >>> wrap_text("cf_ratio=0.6,real=PHOTOS or more", 14)
+    ['cf_ratio=0.6,', 'real=PHOTOS or', 'more']
+    """
+    from rich.cells import cell_len, chop_cells
+
+    lines = [""]
+    for word in re.findall(r"[^\s,]*(?:,+|\s|$)", printable(text)):
+        whole = lines[-1] + word
+        if cell_len(whole.rstrip()) <= width:
+            lines[-1] = whole
+            continue
+        first, *more = chop_cells(word.rstrip(), width) or [""]
+        lines += [first, *more]
+        lines[-1] += " " * word.endswith(" ")
+    return [line.rstrip() for line in lines if line.strip()] or [""]
+
+
+def elide_text(text: str, width: int, most: int) -> list[str]:
+    """Return the first lines of a wrapped text, the last of them with an ellipsis if more follow.
+
+    Marks beyond ``MARKS`` on one letter are omitted: they take no cell, but pile up above it.
+
+    Args:
+        text: text to break, as by ``wrap_text``.
+        width: most cells of a line.
+        most: most lines.
+
+    >>> elide_text("one two three", 4, 2)
+    ['one', 'two…']
+    """
+    lines = wrap_text(limit_marks(text), width)
+    if len(lines) <= most:
+        return lines
+    return [*lines[: most - 1], wrap_text(lines[most - 1], width - 1)[0] + "…"]
+
+
+def limit_marks(text: str) -> str:
+    """Return a text without the marks beyond ``MARKS`` on one letter."""
+    kept, marks = [], 0
+    for letter in text:
+        marks = marks + 1 if category(letter) in {"Mn", "Me"} else 0
+        if marks <= MARKS:
+            kept.append(letter)
+    return "".join(kept)
+
+
+def printable(text: str) -> str:
+    """Return text without control characters: a name on disk may contain terminal codes."""
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
+def _is_cut(arm: str) -> bool:
+    return len(arm) == LONGEST and CUT.fullmatch(arm) is not None
+
+
+def _pieces(arm: str) -> dict[str, str]:
+    """Return the settings in an arm's name, and under ``""`` the text before them.
+
+    >>> _pieces("base,lr=1,size=5"), _pieces("demo-lr=1")
+    ({'': 'base', 'lr': '1', 'size': '5'}, {'': 'demo-', 'lr': '1'})
+    """
+    parts = arm.split(",")
+    if _is_cut(arm):
+        parts.pop()  # the last setting, perhaps cut off, and the hash
+    found: dict[str, str] = {}
+    last = ""
+    for part in parts:
+        key, equals, value = part.partition("=")
+        if equals and not found:  # an experiment's name stands before the arms of several
+            experiment, dash, key = key.rpartition("-")
+            found |= {"": experiment + dash} if dash else {}
+        if equals:
+            last, found[key] = key, value
+        else:  # a comma within a value, or the given name
+            found[last] = f"{found[last]},{part}" if last in found else part
+    return found
+
+
+def _shared_pieces(all_pieces: Sequence[Mapping[str, str]]) -> set[tuple[str, str]]:
+    if len(all_pieces) < 2:
+        return set()
+    return set.intersection(*(set(pieces.items()) for pieces in all_pieces))
+
+
+def unnamed_settings(arms: Mapping[str, Arm]) -> dict[str, dict[str, str]]:
+    """Return the settings, other than data's, in which arms differ but which no name shows.
+
+    Args:
+        arms: records of the arms by name.
+
+    Returns:
+        {setting: {arm: its value}}, of the arms whose record has it.
+    """
+    named = {key for arm in arms if "=" in arm for key in _pieces(arm)}
+    found: dict[str, dict[str, str]] = {}
+    for arm, settings in differing_settings(arms).items():
+        for key, value in settings.items():
+            if not key.startswith("data.") and not {key, _shorten(key)} & named:
+                found.setdefault(key, {})[arm] = value
+    return found
+
+
+def differing_settings(arms: Mapping[str, Arm]) -> dict[str, dict[str, str]]:
+    """Return {arm: {setting: value}} of the settings in which arms with a record differ."""
+    known = {
+        name: {key: str(value) for key, value in arm.settings.items()}
+        for name, arm in arms.items()
+        if arm.settings
+    }
+    keys = sorted({key for settings in known.values() for key in settings})
+    differ = [key for key in keys if len({one.get(key) for one in known.values()}) > 1]
+    return {
+        arm: {key: settings[key] for key in differ if key in settings}
+        for arm, settings in known.items()
+    }
+
+
+def _shorten(key: str) -> str:
+    return next((key.removeprefix(head) for head in SHORT if key.startswith(head)), key)
+
+
+def _make_distinct(labels: Mapping[str, str]) -> dict[str, str]:
+    """Replace duplicated labels by the arms' full names, until all are distinct."""
+    found = dict(labels)
+    while True:
+        times = Counter(found.values())
+        alike = [arm for arm, label in found.items() if times[label] > 1 and label != arm]
+        if not alike:
+            return found
+        found |= {arm: arm for arm in alike}

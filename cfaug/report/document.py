@@ -1,26 +1,32 @@
 """The format-independent model of every table, which all writers take.
 
 A ``Document`` holds ``Part``s (a header, rows of ``Entry``s, notes), curves and pictures. Writers:
-``cfaug.report.markdown``, ``latex``, ``spreadsheet``, ``terminal`` and ``templates/parts.html``. It
+``cfaug.report.writers``, ``latex``, ``spreadsheet``, ``terminal`` and ``templates/parts.html``. It
 is also written as JSON, so that one page can collect tables that were made separately.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from cfaug.core.errors import UserError
 from cfaug.core.files import require_regular
-from cfaug.core.json_records import from_json
-from cfaug.report.numbers import FRACTION
+from cfaug.core.validation import from_json
+from cfaug.report.charts import Bar, box_plot, grouped_bars, tradeoff_plot
+from cfaug.report.drawing import Drawing
+from cfaug.report.matching_gap import gap_figure
+from cfaug.report.numbers import FRACTION, Measure
+from cfaug.report.plots import curve
 
 NUMBERS = ("value", "sd", "n", "p_independent", "p_paired", "p_holm")
 """Names of the numbers that a cell may have besides its text; the CSV's columns."""
-
 DAGGER = ("†",)
 """Superscript of a value that is better by the paired test, corrected over the table (Holm)."""
 
@@ -148,7 +154,7 @@ def rules_of(first: list[str]) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Curve:
-    """Means over x with the seeds and an interval; drawn by ``cfaug.report.figures.curve``.
+    """Means over x with the seeds and an interval; drawn by ``cfaug.report.plots.curve``.
 
     Attributes:
         title: title above the figure.
@@ -181,7 +187,7 @@ class GapPlot:
 
 @dataclass(frozen=True)
 class BarPlot:
-    """Groups of bars, as ``cfaug.report.figures.grouped_bars`` draws them.
+    """Groups of bars, as ``cfaug.report.plots.grouped_bars`` draws them.
 
     Attributes:
         title: title above the figure.
@@ -206,7 +212,7 @@ class BarPlot:
 
 @dataclass(frozen=True)
 class BoxPlot:
-    """Distributions over named items, as ``cfaug.report.box_figure.box_plot`` draws them.
+    """Distributions over named items, as ``cfaug.report.charts.box_plot`` draws them.
 
     Attributes:
         title: title above the figure.
@@ -227,7 +233,7 @@ class BoxPlot:
 
 @dataclass(frozen=True)
 class Tradeoff:
-    """Gains against costs, as ``cfaug.report.tradeoff_figure.tradeoff_plot`` draws them.
+    """Gains against costs, as ``cfaug.report.charts.tradeoff_plot`` draws them.
 
     Attributes:
         title: title above the figure.
@@ -291,8 +297,8 @@ class Document:
             _drop_unused(part, "ranked")
         for bars in found["bars"]:
             _drop_unused(bars, "chance", "logarithmic")
-        for curve in found["curves"]:
-            _drop_unused(curve, "chance")
+        for lines in found["curves"]:
+            _drop_unused(lines, "chance")
         return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
 
 
@@ -326,3 +332,46 @@ def _update_daggers(found: Any) -> None:
             for cell in cells:
                 if "dagger" in cell:
                     cell["above"] = DAGGER * bool(cell["dagger"])
+
+
+# The figures of a document, in the order in which its page shows them.
+
+Shown = tuple[str, Drawing, str]
+"""The text above a figure, the figure, and the text below it."""
+
+
+def draw_figures(document: Document) -> list[Shown]:
+    """Draw the curves, boxes, bars, trade-offs and gaps of a document that are not empty."""
+    figures = [
+        (
+            one.title,
+            curve(one.series, one.x_title, one.y_title, Measure(one.unit), one.chance),
+            one.note,
+        )
+        for one in document.curves
+        if any(one.series.values())
+    ]
+    for box in document.boxes:
+        if box.rows:
+            drawn = box_plot(box.rows, box.axis, Measure(box.unit), box.chance)
+            figures.append((box.title, drawn, box.note))
+    for one in document.bars:
+        if one.groups:
+            groups = {g: [_bar(*bar) for bar in bars] for g, bars in one.groups.items()}
+            drawn = grouped_bars(
+                groups, one.axis, Measure(one.unit), one.legend, one.chance, one.logarithmic
+            )
+            figures.append((one.title, drawn, one.note))
+    for plot in document.tradeoffs:
+        measures = (Measure(plot.units[0]), Measure(plot.units[1]))
+        drawn = tradeoff_plot(plot.series, plot.x_title, plot.y_title, measures)
+        figures.append((plot.title, drawn, plot.note))
+    for gap in document.gaps:
+        found = {name: np.array(values, np.float64) for name, values in gap.gaps.items()}
+        figures.append(("", gap_figure(found, gap.title, gap.kind), gap.note))
+    return figures
+
+
+def _bar(name: str, *numbers: float | None) -> Bar:
+    value, low, high = (math.nan if number is None else number for number in numbers)
+    return name, value, low, high

@@ -15,9 +15,14 @@ from cfaug.core.rng import generator
 from cfaug.report.document import Document, Entry, Part
 from cfaug.report.item_files import ItemAnswers, shown_names
 from cfaug.report.numbers import DASH, PERCENT, Measure, p_text
-from cfaug.report.tables import ALPHA
-from cfaug.stats.item_tests import MeanDifference, cluster_bootstrap, mcnemar
-from cfaug.stats.resolution import describe_resolution, standard_error
+from cfaug.report.significance_rows import ALPHA
+from cfaug.stats.item_tests import (
+    MeanDifference,
+    cluster_bootstrap,
+    describe_resolution,
+    mcnemar,
+    standard_error,
+)
 from cfaug.stats.significance import holm
 
 WHOLE = "all"

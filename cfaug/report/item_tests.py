@@ -17,8 +17,7 @@ from cfaug.core.rng import generator
 from cfaug.core.types import CLUSTER, ITEM
 from cfaug.report.items import Items
 from cfaug.report.numbers import Measure
-from cfaug.stats.item_tests import cluster_bootstrap, mcnemar
-from cfaug.stats.resolution import describe_resolution, standard_error
+from cfaug.stats.item_tests import cluster_bootstrap, describe_resolution, mcnemar, standard_error
 
 MCNEMAR = "McNemar, exact, over items"
 BOOTSTRAP = "bootstrap of clusters of items"

@@ -16,8 +16,9 @@ import io
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote, unquote
 
 import numpy as np
@@ -30,14 +31,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+
 FOLDER = "items"
 """Name of the folder of items beside a run's results."""
-
 RANKINGS = "rankings"
 """Name of the folder with one row per ranked candidate, if an item is a ranking."""
-
 AGAIN = "remove it, and evaluate.py writes it again"
-
 FORMAT = "1"
 ABOUT = ("format", "benchmark", "weights", "data")
 """Keys in the metadata of the schema."""
@@ -310,3 +309,57 @@ def benchmarks_with_items(folder: Path) -> list[str]:
         folder: folder of the run, with its subfolder ``items``.
     """
     return sorted(unquote(file.stem) for file in (folder / FOLDER).glob("*.parquet"))
+
+
+# One model's answers to the items of a benchmark, with the model's name on pages and in tables.
+
+NAMED = 5
+"""Most missing columns that a message names."""
+
+
+@dataclass(frozen=True)
+class ModelItems:
+    """The answers of one model; a benchmark has a subclass that reads its own columns.
+
+    Attributes:
+        NEEDED: the columns of every run of the benchmark.
+        ASKED_BY: value of ``benchmark=`` with which ``evaluate.py`` writes them.
+        model: the model's name on pages and in tables.
+        items: the items, as written.
+
+    Raises:
+        UserError: if a column is missing.
+    """
+
+    NEEDED: ClassVar[tuple[str, ...]] = ()
+    ASKED_BY: ClassVar[str] = ""
+
+    model: str
+    items: Items
+
+    def __post_init__(self) -> None:
+        lacking = [name for name in self.NEEDED if name not in self.items.columns]
+        if lacking:
+            raise UserError(
+                f"the items of {self.items.benchmark} lack {', '.join(lacking[:NAMED])}: they are "
+                f"not those of benchmark={self.ASKED_BY}, or of an older version; {self.renew}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @property
+    def renew(self) -> str:
+        """The part of a message that says how to renew the items."""
+        return how_to_renew(self.items.benchmark)
+
+    @cached_property
+    def _texts(self) -> dict[str, list[str]]:
+        return {}
+
+    def texts(self, name: str) -> list[str]:
+        """Return a column of texts; empty where an item has none."""
+        if name not in self._texts:
+            values = np.asarray(self.items.columns[name]).tolist()
+            self._texts[name] = ["" if value is None else str(value) for value in values]
+        return self._texts[name]

@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import quote
 
-from cfaug.core.errors import UserError
-from cfaug.core.messages import say
+from cfaug.core.errors import UserError, say
 from cfaug.core.types import ITEM
 from cfaug.report.gallery import ShownPicture, contrast, show_picture
-from cfaug.report.items import read_items
-from cfaug.report.model_items import ModelItems
+from cfaug.report.items import ModelItems, read_items
 from cfaug.report.page import render, script_data, write_page
 
 ReadImage = Callable[[str], bytes]

@@ -5,11 +5,15 @@ Arguments of ``PaperTable`` and ``ModelsTable`` are described only there, not ag
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from cfaug.core.errors import UserError
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.document import (
     BarPlot,
@@ -19,11 +23,13 @@ from cfaug.report.document import (
     DocumentImage,
     Entry,
     Part,
+    Shown,
     Tradeoff,
+    draw_figures,
+    read_document,
 )
-from cfaug.report.items import Items
-from cfaug.report.paper_answers import Models, read_answers
-from cfaug.report.published import published
+from cfaug.report.items import Items, benchmarks_with_items, read_items
+from cfaug.report.page import render, write_page
 
 Answers = TypeVar("Answers")
 
@@ -142,3 +148,165 @@ class ModelsTable(PaperTable):
             UserError: if items cannot be read.
         """
         return read_answers(runs.root, self.benchmark, self.models, wrap)
+
+
+# Models' answers to the items of a benchmark under ``paths.runs``, for tables.
+
+Models = Mapping[str, str | Sequence[str]]
+"""{printed name: folders of checkpoints below ``paths.runs``, or patterns of them}."""
+EVERYTHING = "*/*/seed=*"
+
+
+def read_answers(
+    root: Path,
+    benchmark: str,
+    models: Models | None,
+    wrap: Callable[[str, Items], Answers],
+    setting: str = "table.benchmark",
+) -> dict[str, list[tuple[Path, Answers]]]:
+    """Return the answers of each model, one per checkpoint.
+
+    Args:
+        root: the folder of all runs.
+        benchmark: the benchmark's name, or the end of it.
+        models: the models to read; ``None`` reads every checkpoint with answers, each as a model.
+        wrap: a function that makes answers from a model's printed name and its items.
+        setting: the setting that names the benchmark, for messages.
+
+    Raises:
+        UserError: if a folder has answers to several benchmarks with that suffix, or they cannot be
+            read.
+    """
+    if models is None:
+        folders = {folder: None for folder in sorted(root.glob(EVERYTHING)) if folder.is_dir()}
+        named = {_name(folder, list(folders)): [folder] for folder in folders}
+    else:
+        named = {
+            name: [f for one in ([own] if isinstance(own, str) else own)
+                   for f in _folders(root, one)]
+            for name, own in models.items()
+        }  # fmt: skip
+    found: dict[str, list[tuple[Path, Answers]]] = {}
+    for name, own in named.items():
+        for folder in own:
+            items = _read(folder, benchmark, setting)
+            if items is not None:
+                found.setdefault(name, []).append((folder, wrap(name, items)))
+    return found
+
+
+def _folders(root: Path, pattern: str) -> list[Path]:
+    """Return the folders of an arm's seeds, or the matches of a pattern that ends with a seed."""
+    own = pattern if Path(pattern).name.startswith("seed=") else f"{pattern}/seed=*"
+    return sorted(folder for folder in root.glob(own) if folder.is_dir())
+
+
+def _name(folder: Path, among: Sequence[Path]) -> str:
+    """Return a checkpoint's arm, with its experiment or seed if others share the arm."""
+    arm, experiment = folder.parent.name, folder.parent.parent.name
+    same = [one for one in among if one.parent.name == arm and one != folder]
+    if not same:
+        return arm
+    if any(one.parent.parent.name != experiment for one in same):
+        return f"{experiment}/{arm}, {folder.name}"
+    return f"{arm}, {folder.name}"
+
+
+def _read(folder: Path, benchmark: str, setting: str) -> Items | None:
+    asked = [one for one in benchmarks_with_items(folder) if one.endswith(benchmark)]
+    if benchmark in asked:  # a full name is not a suffix of another
+        asked = [benchmark]
+    if len(asked) > 1:
+        raise UserError(
+            f"{folder} has answers to {', '.join(asked)}: name one, as in {setting}={asked[0]}"
+        )
+    return read_items(folder, asked[0]) if asked else None
+
+
+# The numbers that papers print: ``<paper>/published/<name>.json``, a file per table.
+#
+# A file has ``columns``, ``rows`` and ``note``. A row has ``values``, one per column: a number,
+# [mean, standard deviation], or ``null`` if the paper prints no number; every other key names the
+# row.
+
+PACKAGE = Path(__file__).parents[1]
+
+
+@cache
+def published(name: str) -> Mapping[str, Any]:
+    """Return a paper's numbers for one table.
+
+    Raises:
+        UserError: if no table has that name.
+    """
+    files = {file.stem: file for file in PACKAGE.glob("*/published/*.json")}
+    if name not in files:
+        raise UserError(f"no numbers of {name}; there are {', '.join(sorted(files))}")
+    content: Mapping[str, Any] = json.loads(files[name].read_text(encoding="utf-8"))
+    return content
+
+
+# ``tables/report.html``: all tables on one page that opens offline.
+
+MARKS = (
+    "±: standard deviation over seeds. Bold: best of its column. Underlined: better "
+    "than its baseline by the paper's test (one-tailed independent t, p <= 0.05). †: better by the "
+    "paired test over seeds, Holm-corrected over the whole table (p <= 0.05)."
+)
+"""Legend of the marks in tables that test arms over seeds; other tables explain theirs in notes."""
+TESTS = ("p_independent", "p_paired", "p_holm")
+PAPER = re.compile(r"(_figure)?_(\d+|[a-z]+)$")
+"""The part of a document's name after the paper's name."""
+BASE64 = re.compile(r"[A-Za-z0-9+/=\s]*")
+
+
+@dataclass(frozen=True)
+class Figured:
+    """A document with its figures drawn."""
+
+    document: Document
+    figures: Sequence[Shown]
+
+
+def write_tables_page(folder: Path) -> Path:
+    """Collect every ``*.json`` of a folder of tables on ``report.html``, and return its path.
+
+    Raises:
+        UserError: naming the file that is not a table of ours.
+    """
+    documents = sorted((read_document(file) for file in folder.glob("*.json")), key=_order)
+    text = render(
+        "tables.html",
+        title="Tables",
+        documents=[_draw(document) for document in documents],
+        papers=len({_paper(document) for document in documents}),
+        tested=[document.name for document in documents if _is_tested(document)],
+        marks=MARKS,
+    )
+    return write_page(folder / "report.html", text)
+
+
+def _order(document: Document) -> tuple[str, bool, bool, list[int], str]:
+    """Return a document's sort key: paper, numbered ones first, tables before figures, number."""
+    numbers = [int(number) for number in re.findall(r"\d+", document.name)]
+    return _paper(document), not numbers, "figure" in document.name, numbers, document.name
+
+
+def _paper(document: Document) -> str:
+    return PAPER.sub("", document.name)
+
+
+def _is_tested(document: Document) -> bool:
+    """Return whether a document tests arms over seeds, as printed by ``measured_cell``."""
+    cells = [(part, cell) for part in document.parts for _, own in part.rows for cell in own]
+    return any(
+        (cell.underlined and not part.ranked) or cell.numbers.keys() & {*TESTS}
+        for part, cell in cells
+    )
+
+
+def _draw(document: Document) -> Figured:
+    for picture in document.pictures:
+        if not BASE64.fullmatch(picture.png):
+            raise UserError(f"{document.name}: a picture is not base64")
+    return Figured(document, draw_figures(document))

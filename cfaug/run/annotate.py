@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from cfaug.core.errors import UserError
-from cfaug.core.messages import say
+from cfaug.core.errors import UserError, say
 from cfaug.core.read_with import GIVEN, ReadWith
 from cfaug.core.validation import Seed, check_fields
 from cfaug.run.annotation_source import (
@@ -25,11 +24,10 @@ from cfaug.run.readings import say_source
 
 if TYPE_CHECKING:
     from cfaug.annotation.assignment import Assignment
-    from cfaug.annotation.findings import Findings
-    from cfaug.annotation.form import Form
+    from cfaug.annotation.findings import Analysis, Findings, ReportSection
+    from cfaug.annotation.forms import Form
     from cfaug.annotation.question import AnnotationQuestion, ImageItem
     from cfaug.annotation.record import Sorting
-    from cfaug.annotation.sections import Analysis, ReportSection
     from cfaug.data.index import Index
 
 LABELS = "labels.jsonl"
@@ -153,9 +151,8 @@ class Export:
 
     def _items(self, source: AnnotationSource) -> tuple[list[ImageItem], set[int]]:
         """Return the images to ask about, and the places of those that go to everyone."""
-        from cfaug.annotation.attention import split_checks
-        from cfaug.annotation.form import Form
-        from cfaug.annotation.screening import read_known
+        from cfaug.annotation.answers import read_known, split_checks
+        from cfaug.annotation.forms import Form
 
         items, checks = split_checks(source.items(self.question, self.assignment.seed))
         drawn: Sequence[ImageItem] = items
@@ -248,7 +245,7 @@ class ReadAnswers:
 
     def run(self, source: AnnotationSource) -> None:
         """Write all files, and print the findings."""
-        from cfaug.annotation.form import Form
+        from cfaug.annotation.forms import Form
 
         if isinstance(self.question, Form):
             _read_form(self.question, self.answers, source, Path(self.out))
@@ -281,9 +278,9 @@ class ReadAnswers:
         self, findings: Findings, simulated: bool, source: AnnotationSource
     ) -> list[ReportSection]:
         """Return the question's own counts, then the results of the analyses."""
-        from cfaug.annotation.preference import Preference
-        from cfaug.annotation.sections import Selective
-        from cfaug.annotation.strata import count_strata, illustrate
+        from cfaug.annotation.assignment import count_strata, illustrate
+        from cfaug.annotation.caption_form import Preference
+        from cfaug.annotation.findings import Selective
 
         question = findings.question
         found = [] if question.strata is None else [count_strata(findings, question.strata)]
@@ -299,7 +296,7 @@ class ReadAnswers:
         return found
 
     def _screen(self, findings: Findings, file: Path) -> Findings:
-        from cfaug.annotation.screening import Screening, read_known
+        from cfaug.annotation.answers import Screening, read_known
 
         known = read_known(file, findings.items, findings.question)
         kept, failed = Screening(known, self.screening_minimum).screen(findings.answers)
@@ -323,10 +320,11 @@ def _read_form(form: Form, patterns: Sequence[str], source: AnnotationSource, ou
     from cfaug.annotation.ratings import (
         leave_out_inattentive,
         read_ratings,
+        sentences,
         summarise_ratings,
         write_ratings,
+        write_ratings_page,
     )
-    from cfaug.annotation.ratings_report import sentences, write_ratings_page
 
     items = replace(form, per_kind=None).items(source.index)
     ratings = read_ratings(find_answer_files(patterns), items, form)
@@ -341,7 +339,7 @@ def _read_form(form: Form, patterns: Sequence[str], source: AnnotationSource, ou
 
 def _leave_out_inattentive(findings: Findings) -> Findings:
     """Return the answers of annotators who passed every attention check, without the checks."""
-    from cfaug.annotation.attention import require_somebody, who_failed
+    from cfaug.annotation.answers import require_somebody, who_failed
 
     failed = who_failed(findings.answers, findings.items)
     kept = [

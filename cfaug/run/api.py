@@ -14,8 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cfaug.core.errors import UserError, name_some
-from cfaug.core.messages import CALLED_BY, name_commands
+from cfaug.core.errors import CALLED_BY, UserError, name_commands, name_some
 from cfaug.report.records import Run
 from cfaug.report.records import read_run as read_run_folder
 from cfaug.report.results import RECORD, RESULTS, Result, read_results
@@ -27,7 +26,7 @@ from cfaug.run.unread import OPEN_SOURCE, place_of, refuse_others
 if TYPE_CHECKING:
     from cfaug.data.index import Index
     from cfaug.data.mixture.records import Mixture
-    from cfaug.run.evaluate_settings import EvaluateSettings
+    from cfaug.run.evaluate import EvaluateSettings
     from cfaug.run.run_plan import TrainJob
 
 Settings = Mapping[str, Any]
@@ -287,8 +286,8 @@ def _evaluate(settings: Settings | None, more: Settings, named: Settings) -> Eva
     Raises:
         UserError: for invalid settings, or with the messages of evaluations that failed.
     """
+    from cfaug.run.evaluate import EvaluateSettings
     from cfaug.run.evaluate import evaluate as ask
-    from cfaug.run.evaluate_settings import EvaluateSettings
 
     [(config, words)] = _compose("evaluate", settings, more, named)
     given = EvaluateSettings(**config, overrides=words)
@@ -301,8 +300,8 @@ def _evaluate(settings: Settings | None, more: Settings, named: Settings) -> Eva
 
 
 def _plan(settings: Settings | None, more: Settings) -> TrainJob:
+    from cfaug.run.planned import TrainSettings
     from cfaug.run.run_plan import plan_run, prepare_data
-    from cfaug.run.train_settings import TrainSettings
 
     jobs = _compose("train", settings, more)
     [(config, words)] = jobs

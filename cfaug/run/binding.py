@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import inspect
+import types
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Annotated, Any, Literal, get_args, get_origin, is_typeddict
 
 from cfaug.core.errors import UserError
-from cfaug.core.validation import annotation_of
-from cfaug.run.extras import explain_missing
-from cfaug.run.setting_types import Given, fit_value, refuse_unknown
+from cfaug.core.validation import (
+    accepts,
+    alternatives_of,
+    annotation_of,
+    base_of,
+    choices_of,
+    explain_refusal,
+    is_sequence,
+    plain_of,
+    write_value,
+)
+from cfaug.run.arguments import nearest
+from cfaug.run.installation import explain_missing
 
 HYDRAS_OWN = ("_target_", "_convert_", "_partial_", "_recursive_")
 """Keys of a node that are not arguments of its target."""
-
 NOT_TYPED = ("overrides",)
 """Arguments of a command that are not settings."""
 
@@ -97,3 +108,176 @@ def _bind_node(
 
 def _ours(target: Callable[..., Any]) -> bool:
     return str(getattr(target, "__module__", "")).partition(".")[0] == "cfaug"
+
+
+# Check typed values against the annotations of the arguments that take them.
+#
+# A text is not a boolean and 1.5 is not a count: every composed setting has the type in the
+# constructor's signature, or is refused with a message before anything is done.
+
+YES_AND_NO = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+"""YAML 1.1's booleans; Hydra's grammar reads ``no`` as a text."""
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The keys of a mapping, for ``Annotated``.
+
+    Attributes:
+        required: keys that must be present and not null.
+        kinds: (key, annotation) of each key whose value has another type than the rest.
+    """
+
+    required: tuple[str, ...]
+    kinds: tuple[tuple[str, Any], ...] = ()
+
+
+Node = Annotated[Mapping[str, Any], Keys(("_target_",))]
+"""The settings of an object, whose class or function ``_target_`` names."""
+RunPaths = Annotated[
+    Mapping[str, str],
+    Keys(("runs", "shards", "cache"), (("image_roots", Sequence[str] | None),)),
+]
+"""The folders of runs, shards and cached indexes; other keys are for ``${paths.NAME}``."""
+Given = Mapping[str, str]
+"""{dotted key: its value as typed}."""
+
+
+def fit_value(value: Any, annotation: Any, key: str, given: Given) -> Any:
+    """Return a value in the type of its annotation.
+
+    A text such as ``no`` becomes a boolean if one is expected, a number becomes the typed text if a
+    text is expected, and a single text becomes a list if a list of texts is. Nothing else changes:
+    an integer stays an integer if any number is accepted.
+
+    Args:
+        value: the composed value, of one of YAML's types.
+        annotation: the resolved annotation that ``annotation_of`` returns.
+        key: the setting's dotted name.
+        given: {dotted key: its value as typed}.
+
+    Raises:
+        UserError: naming the setting, the value and the valid values.
+    """
+    choices = alternatives_of(annotation)
+    for choice in choices:
+        if _is(value, choice):
+            return _inside(value, choice, key, given)
+    for choice in choices:
+        if choice is bool and isinstance(value, str) and value.lower() in YES_AND_NO:
+            return YES_AND_NO[value.lower()]
+        if _takes_text(choice) and isinstance(value, bool | int | float):
+            text = given.get(key, write_value(value))
+            if accepts(text, choice):
+                return text
+        if isinstance(value, str) and _takes_texts(choice):
+            return fit_value([value], choice, key, given)
+    raise UserError(explain_refusal(value, annotation, key))
+
+
+def _takes_text(choice: Any) -> bool:
+    return base_of(choice) is str or (
+        base_of(choice) is Literal and all(isinstance(one, str) for one in choices_of(choice))
+    )
+
+
+def _takes_texts(choice: Any) -> bool:
+    kinds = get_args(plain_of(choice))
+    return is_sequence(base_of(choice)) and base_of((*kinds, None)[0]) is str
+
+
+def _is(value: Any, choice: Any) -> bool:
+    """Say whether a value of YAML's types has a choice's type, apart from its content."""
+    base = base_of(choice)
+    if base in {Any, object}:
+        return True
+    if base in {None, types.NoneType, bool, int, float, str, Literal}:
+        return accepts(value, choice)
+    if value is None:
+        return _is_object(base)
+    if isinstance(value, Mapping):
+        return is_typeddict(base) or not is_sequence(base)
+    return isinstance(value, list | tuple) and is_sequence(base)
+
+
+def _is_object(base: Any) -> bool:
+    """Say whether an annotation expects an object made from a node, or null in its place."""
+    data = base in {Any, object, Mapping, dict} or is_typeddict(base) or is_sequence(base)
+    return isinstance(base, type) and not data
+
+
+def _inside(value: Any, choice: Any, key: str, given: Given) -> Any:
+    """Return a value of the right kind with its content fitted as well."""
+    base = base_of(choice)
+    if isinstance(value, Mapping):
+        return _mapping(value, choice, key, given)
+    if not isinstance(value, list | tuple) or base in {Any, object}:
+        return value
+    kinds = get_args(plain_of(choice)) or (Any,)
+    if base is tuple and kinds[-1] is not Ellipsis:
+        if len(kinds) != len(value):
+            raise UserError(explain_refusal(value, choice, key))
+    else:
+        kinds = (kinds[0],) * len(value)
+    pairs = enumerate(zip(value, kinds, strict=True))
+    return [fit_value(one, kind, f"{key}[{number}]", given) for number, (one, kind) in pairs]
+
+
+def _mapping(value: Mapping[str, Any], choice: Any, key: str, given: Given) -> Mapping[str, Any]:
+    base = base_of(choice)
+    if is_typeddict(base):
+        kinds = {name: annotation_of(base, name) for name in base.__annotations__}
+        refuse_unknown(value, list(kinds), f"{key}.")
+        required: Sequence[str] = sorted(base.__required_keys__)
+    else:
+        required, special = _marks(choice)
+        kinds = {**dict.fromkeys(value, _kind_of_values(choice)), **special}
+        for name in required:
+            if name in value and value[name] is None:
+                raise UserError(f"{key}.{name}=null should be a text")
+    missing = [name for name in required if name not in value]
+    if "_target_" in missing:
+        raise UserError(
+            f"{key}={write_value(value)} lacks _target_, the class that takes these settings, such "
+            "as _target_: PACKAGE.MODULE.CLASS"
+        )
+    if missing:
+        raise UserError(f"{key}.{missing[0]} is missing")
+    return {
+        name: fit_value(one, kinds[name], f"{key}.{name}", given) for name, one in value.items()
+    }
+
+
+def _marks(choice: Any) -> tuple[Sequence[str], Mapping[str, Any]]:
+    """Return the required keys of a mapping, and the annotations of single keys."""
+    if get_origin(choice) is Annotated:
+        for mark in get_args(choice)[1:]:
+            if isinstance(mark, Keys):
+                return mark.required, dict(mark.kinds)
+    return ("_target_",) if _is_object(base_of(choice)) else (), {}
+
+
+def _kind_of_values(choice: Any) -> Any:
+    """Return the annotation of a mapping's values."""
+    kinds = get_args(plain_of(choice))
+    return kinds[1] if len(kinds) == 2 else Any
+
+
+def refuse_unknown(node: Mapping[str, Any], taken: Sequence[str], path: str) -> None:
+    """Refuse an unknown key.
+
+    Raises:
+        UserError: naming the nearest key and all known ones.
+    """
+    for key in node:
+        if key in taken:
+            continue
+        near = nearest(str(key), taken)
+        hint = f"did you mean {path}{near}? " if near else ""
+        if not (path or near) and isinstance(node[key], Mapping):
+            hint = f"a file of {key}/ with settings of every group begins with "
+            hint += "`# @package _global_`. "
+        raise UserError(
+            f"nothing takes {path}{key}: {hint}Keys here: "
+            + ", ".join(path + name for name in taken)
+        )

@@ -11,7 +11,7 @@ from typing import Any
 from cfaug.core.errors import UserError
 from cfaug.core.validation import annotation_of
 from cfaug.models import specs
-from cfaug.run.setting_types import fit_value
+from cfaug.run.binding import fit_value
 
 TARGET = "_target_"
 
@@ -20,11 +20,11 @@ SETTINGS_OF_A_RUN = frozenset(
         "cfaug.data.mixture.settings.DataSettings",
         "cfaug.data.mixture.settings.EntailmentData",
         "cfaug.data.mixture.settings.QuestionData",
-        "cfaug.coco_cf.tables.mixtures.PaperMixture",
+        "cfaug.coco_cf.mixtures.PaperMixture",
         "cfaug.shapescapes.WorldSettings",
         *(f"{kind.__module__}.{kind.__name__}" for kind in specs.every()),
         "cfaug.editing.causal_lm.CausalLM",
-        "cfaug.train.edit_data.EditData",
+        "cfaug.train.language_task.EditData",
         "cfaug.train.settings.LoggerSettings",
     }
 )

@@ -2,38 +2,49 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from cfaug.core.messages import say
-from cfaug.report.arms import Arm, read_arms
-from cfaug.report.collection import collect
+from cfaug.core.errors import UserError, say
+from cfaug.report.arm_results import collect
+from cfaug.report.arms import Arm, arm_labels, read_arms, unnamed_settings
 from cfaug.report.comparison import Comparison
-from cfaug.report.families import Primary, family_of
-from cfaug.report.item_comparisons import items_of_runs
-from cfaug.report.joint_tests import compare_over_seeds_and_items
-from cfaug.report.labels import arm_labels, unnamed_settings
+from cfaug.report.joint_tests import (
+    compare_over_seeds_and_items,
+    seeds_and_items_parts,
+    write_seeds_and_items,
+)
 from cfaug.report.layout import write_tables
-from cfaug.report.leaks import leak_sentences
-from cfaug.report.records import CONFIG, Run, read_config, setting_node
+from cfaug.report.records import (
+    CONFIG,
+    Run,
+    experiment_folder,
+    leak_sentences,
+    read_config,
+    setting_node,
+)
 from cfaug.report.results import Result, arms_of
-from cfaug.report.seeds_and_items import seeds_and_items_parts, write_seeds_and_items
-from cfaug.report.significance_table import significance_table
-from cfaug.report.tables import Table
+from cfaug.report.significance_rows import Primary, Table, family_of
+from cfaug.report.significance_table import items_of_runs, significance_table
 from cfaug.run.build import build
+from cfaug.run.evaluate_checkpoint import EvaluationTarget
+from cfaug.run.identity import clean_name
+from cfaug.run.launch import DONE, report
+from cfaug.run.publish import hand_over
 
 if TYPE_CHECKING:
     from cfaug.core.types import CounterfactualSet
     from cfaug.data.mixture.settings import DataSettings
-    from cfaug.report.headline import Headline
+    from cfaug.report.comparison import Headline
+
 
 Samples = Callable[["DataSettings", int], "list[CounterfactualSet]"]
-
 SAMPLES = 8
-
 NAMED = 6
 """Most numbers of training examples, or settings, that one note lists."""
 
@@ -140,7 +151,7 @@ def _report(
     headline: Headline,
     samples: Samples,
 ) -> list[Path]:
-    from cfaug.report.html import write_report
+    from cfaug.report.experiment_report import write_report
 
     shown = next(run.folder for run in runs if run.arm == headline.tested[0])
     return write_report(
@@ -156,7 +167,7 @@ def _report(
 
 
 def _print(experiment: Path, table: Table, paths: Sequence[Path], brief: bool) -> None:
-    from cfaug.report.terminal import print_table
+    from cfaug.report.layout import print_table
 
     if not brief:
         print_table(table)
@@ -219,3 +230,209 @@ def _data_of(folder: Path) -> DataSettings:
     node = setting_node(read_config(folder), "data", folder)
     data: DataSettings = build(node, trusted=False)
     return data
+
+
+# ``weights=... baseline=...``: compare checkpoints, which have no seeds, over test items.
+
+
+def compare_checkpoints(
+    one: EvaluationTarget, baselines: Sequence[EvaluationTarget], benchmarks: Primary
+) -> None:
+    """Write table.csv, .md and .tex beside a checkpoint's results, and print the table.
+
+    Args:
+        one: the evaluated checkpoint.
+        baselines: checkpoints to compare with, already evaluated on the same world.
+        benchmarks: {benchmark in the table: its primary metrics, for which comparisons are
+            corrected}.
+
+    Raises:
+        UserError: if a baseline has no result of one of the benchmarks, or is the checkpoint
+            itself.
+    """
+    from cfaug.report.layout import print_table
+
+    runs: list[Run] = []
+    rows: list[Result] = []
+    for tested in (*baselines, one):
+        record = {"state": "done", "seed": tested.seed}
+        run = Run(tested.folder, tested.experiment, tested.arm, record)
+        own = [row for row in run.results() if row.benchmark in benchmarks]
+        lacks = sorted(set(benchmarks) - {row.benchmark for row in own})
+        if lacks:
+            raise UserError(
+                f"baseline={tested.arm} has no result of {', '.join(lacks)} in {tested.folder}: "
+                "evaluate it first, with weights= in place of baseline= and the same settings"
+            )
+        if tested is not one and tested.folder == one.folder:
+            raise UserError(f"baseline={tested.arm} is the checkpoint itself: name another")
+        runs.append(run)
+        rows += own
+    names = list(dict.fromkeys(tested.arm for tested in baselines))
+    table = significance_table(rows, names, items=items_of_runs(runs, rows), primary=benchmarks)
+    print_table(table)
+    written = write_tables(table, one.folder)
+    say("wrote " + ", ".join(map(str, written)), sys.stdout)
+
+
+# ``evaluate.py compare=[A.csv,B.csv]``: compare models item by item, from files of items.
+
+FOLDER = "compared"
+LONGEST_NAME = 100
+
+
+def compare_files(files: Sequence[str] | str, columns: Mapping[str, Any], root: Path) -> int:
+    """Compare files of items, print the table, and write it in every form.
+
+    Args:
+        files: two or more lists of items (csv, tsv, jsonl, json).
+        columns: the node that assigns the files' columns.
+        root: the folder of all runs; tables are written into its folder ``compared``.
+
+    Raises:
+        UserError: if the files cannot be read or matched.
+    """
+    from cfaug.report.item_file_comparison import compare_item_files, comparison_document
+    from cfaug.report.item_files import read_item_files, shown_names
+    from cfaug.report.paper_tables import write_tables_page
+    from cfaug.report.writers import to_markdown, write_document
+
+    given = [files] if isinstance(files, str) else list(files)
+    paths = [Path(file).expanduser() for file in given]
+    missing = [path for path in paths if not path.is_file()]
+    if missing:
+        raise UserError(f"compare: there is no file {missing[0]}")
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise UserError("compare: a file is named twice")
+    answers = read_item_files(paths, build(columns))
+    found = compare_item_files(answers)
+    document = comparison_document(answers, found, _name(shown_names(paths)))
+    say(to_markdown(document), sys.stdout)
+    written = write_document(document, root / FOLDER)
+    page = write_tables_page(root / FOLDER)
+    say("wrote " + ", ".join(str(path) for path in [*written, page]), sys.stdout)
+    return DONE
+
+
+def _name(shown: Sequence[str]) -> str:
+    """Return the name of the table that compares some files.
+
+    >>> _name(["a/b c", "d"]), _name(["a", "b", "c"])
+    ('a_b_c-against-d', 'a-against-b-and-1-more')
+    """
+    more = f"-and-{len(shown) - 2}-more" if len(shown) > 2 else ""
+    words = [re.sub(r"[^\w.-]+", "_", name)[: LONGEST_NAME // 2] for name in shown[:2]]
+    return "-against-".join(words) + more
+
+
+# The tables of several experiments; an error in one does not stop the others.
+
+SHOWN = 3
+"""Most experiments whose tables are printed; with more, each is one line."""
+
+
+def compare_all(
+    runs: Sequence[Path],
+    asked: Mapping[Path, Primary],
+    baseline: str | Sequence[str] | None,
+    samples: Samples,
+    forgetting: float | None,
+    comparison: Comparison | None = None,
+    *,
+    every_benchmark: bool = False,
+) -> int:
+    """Write cards, tables and reports of every experiment, and report the errors of each.
+
+    Args:
+        runs: folders of finished runs.
+        asked: {folder of an experiment: {benchmark of this command: its primary metrics}}.
+        baseline: the arm, or arms, to compare with; ``None`` takes those of ``comparison``.
+        samples: a function that returns the first sets of a run's counterfactual source.
+        comparison: the baselines of arms, and their labels; ``None`` for the defaults.
+        every_benchmark: table all benchmarks with results, not only those in ``asked``.
+        forgetting: smallest decrease against the initial weights that is reported, a share;
+            ``None`` reports none.
+
+    Returns:
+        An exit code.
+    """
+    folders: dict[Path, list[Path]] = {}
+    for run in runs:
+        folders.setdefault(experiment_folder(run), []).append(run)
+    code = DONE
+    for experiment in sorted(folders):
+        try:
+            compare(
+                experiment,
+                baseline,
+                samples,
+                hand_over(experiment, folders[experiment], forgetting),
+                asked=asked.get(experiment, {}),
+                every_benchmark=every_benchmark,
+                brief=len(folders) > SHOWN,
+                comparison=comparison,
+            )
+        except UserError as error:
+            code = report(UserError(f"no table of experiment {experiment.name}: {error}"))
+    return code
+
+
+# Several experiments in one table: ``name=[a,b]`` links their arms into one folder.
+
+
+def join_experiments(root: Path, names: Sequence[str]) -> str:
+    """Link the arms of several experiments into one, and return its name.
+
+    An arm is called ``EXPERIMENT-ARM`` there; its runs, results and checkpoints are those of the
+    experiment itself. A repeated call links new arms and removes links to arms that are gone.
+
+    Args:
+        root: the folder of all runs, ``paths.runs``.
+        names: names of the experiments.
+
+    Raises:
+        UserError: for a name that is duplicated or not an experiment's, arms that would share a
+            name, or a folder of that name with other content.
+    """
+    if len(names) < 2 or len(set(names)) < len(names):
+        raise UserError(f"name=[{','.join(names)}]: name two experiments or more, each once")
+    if any("+" in name for name in names):  # a+b and c would share a folder with a and b+c
+        raise UserError(f"name=[{','.join(names)}]: a name with + cannot be joined; rename it")
+    wanted: dict[str, Path] = {}
+    for name in names:
+        arms = sorted({file.parents[1].name for file in (root / name).glob("*/seed=*/run.json")})
+        if not arms:
+            there = sorted({file.parents[2].name for file in root.glob("*/*/seed=*/run.json")})
+            raise UserError(
+                f"name=[{','.join(names)}]: {root / name} holds no run; there are: "
+                f"{', '.join(there) or 'none'}"
+            )
+        for arm in arms:
+            link = clean_name(f"{name}-{arm}")
+            if link in wanted:
+                raise UserError(f"two arms would be called {link}: rename the folder of one")
+            wanted[link] = Path("..", name, arm)
+    joined = clean_name("+".join(names))
+    _link_all(root / joined, wanted)
+    return joined
+
+
+def _link_all(folder: Path, wanted: dict[str, Path]) -> None:
+    """Create missing links of a folder and remove others.
+
+    Raises:
+        UserError: if the folder holds anything but links to arms.
+    """
+    folder.mkdir(exist_ok=True)
+    for entry in sorted(folder.iterdir()):
+        if entry.is_symlink():
+            if wanted.get(entry.name) != Path(os.readlink(entry)):
+                entry.unlink()
+        elif entry.is_dir():
+            raise UserError(
+                f"{folder} holds {entry.name}, which is not a linked arm: name=[...] needs a "
+                "folder of its own there; rename this one"
+            )
+    for name, target in wanted.items():
+        if not (folder / name).is_symlink():
+            (folder / name).symlink_to(target)

@@ -17,10 +17,9 @@ from cfaug.core.safety.addresses import hide_settings
 from cfaug.data.mixture.settings import data_seed
 from cfaug.run.arguments import KEY, flatten, how_to_quote
 from cfaug.run.binding import bind
-from cfaug.run.explain import Options, check_choice, explain
 from cfaug.run.sweep_jobs import leave_out_duplicated, refuse_duplicated, split
 from cfaug.run.unread import refuse_unread
-from cfaug.run.usage import NOTHING, name_both, options_in
+from cfaug.run.usage import NOTHING, Options, check_choice, explain, name_both, options_in
 
 Config = dict[str, Any]
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from cfaug.core.errors import UserError
 from cfaug.core.grids import NEUTRAL
+from cfaug.data.mixture.hard_negatives import require_neutral
 from cfaug.data.mixture.mixture import mix
 from cfaug.data.mixture.records import COUNTERFACTUAL
-from cfaug.data.mixture.set_captions import require_neutral
 from cfaug.data.mixture.settings import DataSettings
 from cfaug.run.mixture_plan import (
     indexes_of,

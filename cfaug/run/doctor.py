@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import configparser
+import netrc
 import os
 import re
 import shutil
@@ -11,24 +13,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from cfaug import __version__
-from cfaug.core.errors import UserError
-from cfaug.core.messages import say
-from cfaug.run.accounts import has_hub_token, has_wandb_key
+from cfaug.core.errors import UserError, say
 from cfaug.run.installation import find_folder, is_checkout
 
 DATA = re.compile(r"\$\{paths\.data\}/([\w.-]+)")
 """The name of a folder of data in the settings."""
-
 WEIGHTS = {"model": "model=...", "zoo/paper.yaml": "zoo=paper"}
 """{place in the settings that names models of the Hub: the choice that uses them}."""
-
 HUB_ID = re.compile(r"(?:name_or_path|weights): *([A-Za-z0-9][\w.-]*/[\w.-]+)")
-
 WIDEST = 120
 """Most characters of a line; a narrower terminal has fewer."""
-
 LINES = {24: 2, 40: 9}
 """{rows of the screen: most lines of a list of names}; a section by itself names all."""
 
@@ -300,3 +297,59 @@ def version_of(name: str) -> str | None:
         return version(name)
     except PackageNotFoundError:
         return None
+
+
+# Look for logins to the Hub and W&B where their own tools look, without network access.
+
+WANDB = ("api.wandb.ai", "api.forge.coreweave.com", "forge.coreweave.com")
+"""Names of W&B's own server; a key for one of them is valid for all."""
+
+
+def has_hub_token() -> bool:
+    """Say whether huggingface_hub would find a token."""
+    from huggingface_hub import get_token
+
+    try:
+        return get_token() is not None
+    except (OSError, ValueError):
+        return False
+
+
+def has_wandb_key() -> bool:
+    """Say whether W&B would find a key: in the environment, its settings files, or ``.netrc``.
+
+    ``wandb.sdk.lib.wbauth`` looks in the same places, but importing it starts by importing W&B,
+    an extra, and warns of files that it cannot read.
+    """
+    if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
+        return True
+    settings = _wandb_settings()
+    host = urlsplit(os.environ.get("WANDB_BASE_URL") or settings.get("base_url") or "").netloc
+    hosts = WANDB if not host or host in WANDB else (host,)
+    return bool(settings.get("api_key")) or _is_in_netrc(hosts)
+
+
+def _wandb_settings() -> dict[str, str]:
+    """Return W&B's settings; those in the working directory take precedence over the user's."""
+    folder = os.environ.get("WANDB_CONFIG_DIR") or "~/.config/wandb"
+    found = dict[str, str]()
+    for file in (Path(os.path.expanduser(folder)) / "settings", Path("wandb") / "settings"):
+        parser = configparser.ConfigParser(interpolation=None)
+        try:
+            parser.read(file, encoding="utf-8")
+            found |= dict(parser["default"])
+        except (OSError, KeyError, ValueError, configparser.Error):
+            continue
+    return found
+
+
+def _is_in_netrc(hosts: Sequence[str]) -> bool:
+    places = [os.environ["NETRC"]] if os.environ.get("NETRC") else ["~/.netrc", "~/_netrc"]
+    file = next((f for f in map(os.path.expanduser, places) if os.path.isfile(f)), None)
+    if file is None:
+        return False
+    try:
+        logins = netrc.netrc(file).hosts
+    except (OSError, ValueError, netrc.NetrcParseError):
+        return False
+    return any(logins[host][2] for host in hosts if host in logins)

@@ -10,8 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from cfaug.core.errors import UserError
-from cfaug.core.messages import say
+from cfaug.core.errors import UserError, say
 from cfaug.core.types import Example
 from cfaug.core.world_source import is_world, world_part
 from cfaug.data.sources.lists import LISTS
@@ -122,7 +121,7 @@ def _choose_reader(name: str, settings: ExampleSettings) -> Reader:
 
 
 def _read_questions(name: str, settings: ExampleSettings) -> Sequence[Example]:
-    from cfaug.core.question_sets import example_of
+    from cfaug.core.questions import example_of
     from cfaug.data.sources.question_sets import read_questions
 
     found = read_questions(name, permitted_roots(settings.paths))
@@ -196,8 +195,7 @@ def _read_world(name: str, settings: ExampleSettings) -> Sequence[Example]:
     """Return the unedited examples of a part of the world: the first member of each set, or all."""
     from cfaug.data.index import open_index
     from cfaug.data.shards.shards import read_sets
-    from cfaug.shapescapes.captions import read_leave_out, shorten_caption
-    from cfaug.shapescapes.parts import UNEDITED_PARTS
+    from cfaug.shapescapes.parts import UNEDITED_PARTS, read_leave_out, shorten_caption
 
     assert settings.world is not None
     worlds, part = Path(settings.paths["worlds"]), world_part(name)

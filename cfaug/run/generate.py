@@ -2,40 +2,36 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
-from cfaug.core.errors import UserError
-from cfaug.core.messages import say, say_record
+from cfaug.core.errors import UserError, say, say_record
 from cfaug.core.types import Example
 from cfaug.core.validation import Means, Positive, Processes, check
 from cfaug.core.world_source import QUESTIONS_PREFIX, is_world
 from cfaug.generate.job import Job, JobIdentity, JobSummary
+from cfaug.generate.job import generate as make
 from cfaug.generate.plan import count_candidates, shard_count, shards_of
-from cfaug.generate.recipe import IMAGE_PARTS, TEXT_PARTS, Recipe, parts_of
-from cfaug.generate.run import generate as make
-from cfaug.generate.settings import RunSettings
-from cfaug.generate.yields import yield_lines
+from cfaug.generate.recipe import IMAGE_PARTS, TEXT_PARTS, Pipeline, Recipe, RunSettings, parts_of
+from cfaug.generate.sets import yield_lines
 from cfaug.run.arguments import flatten
+from cfaug.run.binding import Keys, Node
 from cfaug.run.build import build
 from cfaug.run.compose import Config
 from cfaug.run.examples import ExampleSettings, find_examples
 from cfaug.run.identity import NEUTRAL, without_module
 from cfaug.run.launch import DONE, FAILED, Jobs, report
-from cfaug.run.pages import write_exports, write_pages
 from cfaug.run.parallel import run_at_once
-from cfaug.run.setting_types import Keys, Node
+from cfaug.run.ranks import Threads, use_threads
 from cfaug.run.sources import SOURCE
-from cfaug.run.threads import Threads, use_threads
 
 ZOOS = ("shapescapes", "paper")
 """The zoos that messages suggest."""
-
 GRID_OF_WORLD = "shapescapes:grid"
 """Name of the source if a grid's images show the embedded world."""
-
 WHERE_IT_RUNS = {
     "device": "the machine's",
     "batch_tokens": "memory",
@@ -50,15 +46,12 @@ WHERE_IT_RUNS = {
 }
 """Last parts of keys that set places or portions and never change the result, with what they are
 about instead."""
-
 UNRECORDED = (
     "colours", "backgrounds", "skew", "skewed", "skewed_subjects", "ve_photos", "ve_test_photos",
     "vqa_pairs", "vqa_test_pairs",
 )  # fmt: skip
 """Settings of the embedded world that older records of folders lack; they are left out at their
 neutral values."""
-
-
 GenerationPaths = Annotated[
     Mapping[str, str],
     Keys(("shards", "worlds", "cache"), (("image_roots", Sequence[str] | None),)),
@@ -320,3 +313,98 @@ def _report(summary: JobSummary, folder: Path) -> int:
         say(f"failed: shard {number:05d} of {folder} is not published")
     say_record(summary.json())
     return FAILED if summary.unpublished else DONE
+
+
+# Pages and exports made from complete shards.
+
+
+def write_pages(folder: Path, title: str, pipeline: Pipeline | None) -> None:
+    """Write gallery and scores when every shard is complete, after the last part.
+
+    Args:
+        folder: the folder of the shards.
+        title: the title of the gallery.
+        pipeline: the pipeline that made the shards; ``None`` after a stage that makes no shards.
+    """
+    card = _card(folder)
+    if pipeline is not None and _is_complete(card):
+        _write_images(folder, card, title, pipeline)
+
+
+def _card(folder: Path) -> dict[str, Any]:
+    card: dict[str, Any] = json.loads((folder / "card.json").read_text(encoding="utf-8"))
+    return card
+
+
+def _is_complete(card: Mapping[str, Any]) -> bool:
+    return len(card["shards"]) == card["of"]
+
+
+def _is_newer(page: Path, *sources: Path) -> bool:
+    """Return whether a page is newer than everything that it shows."""
+    written = page.stat().st_mtime_ns if page.exists() else 0
+    return all(source.stat().st_mtime_ns < written for source in sources)
+
+
+def _write_images(folder: Path, card: Mapping[str, Any], title: str, pipeline: Pipeline) -> None:
+    from cfaug.data.shards.shards import read_sets
+    from cfaug.report.candidates import write_candidates
+    from cfaug.report.gallery import write_gallery
+
+    page, commits = folder / "gallery.html", list(folder.glob("[0-9]*.json"))
+    if card["candidates"] and not _is_newer(folder / "candidates.svg", *commits):
+        meanings = {
+            name: meaning
+            for scorer in pipeline.scorers.values()
+            for name, meaning in getattr(
+                scorer, "meanings", dict.fromkeys(scorer.names, "")
+            ).items()
+        }
+        say(f"wrote {write_candidates(folder, meanings, pipeline.select.minimum)}")
+    if card["sets"] and not _is_newer(page, *commits):
+        say(f"wrote {write_gallery(read_sets(folder), page, title=title)}")
+
+
+def _verdicts(file: str | None, folder: Path) -> dict[str, bool]:
+    """Return the majority verdicts of people about questions, by ``<set>_<member>``.
+
+    Raises:
+        UserError: if the file cannot be read, or names questions that no set has.
+    """
+    if file is None:
+        return {}
+    from cfaug.annotation.question import ANSWERS, GOOD
+    from cfaug.annotation.record import read_human_answers
+    from cfaug.data.shards.shards import read_sets
+
+    found = read_human_answers(file, ANSWERS)
+    names = {f"{one.key}_{i}" for one in read_sets(folder) for i in range(len(one.members))}
+    found.check_images(names, str(folder))
+    return {name: label == GOOD for name, label in found.labels.items()}
+
+
+def write_exports(folder: Path, export: Mapping[str, Any]) -> None:
+    """Write complete shards in the requested formats.
+
+    Raises:
+        UserError: if a part is not complete yet, or an output folder is not empty.
+    """
+    if all(export[name] is None for name in ("hub", "clip_benchmark", "questions")):
+        return
+    if not _is_complete(_card(folder)):
+        raise UserError(f"{folder} is not complete: export when the last part is done")
+    from cfaug.data.export import export_clip_benchmark, export_hub, export_questions
+    from cfaug.data.shards.shards import read_sets
+
+    if export["hub"] is not None:
+        about, layout = build(export["about"]), export["layout"]
+        export_hub(read_sets(folder), Path(export["hub"]), about, layout=layout)
+        say(f"wrote {export['hub']}")
+    if export["clip_benchmark"] is not None:
+        export_clip_benchmark(read_sets(folder), Path(export["clip_benchmark"]))
+        say(f"wrote {export['clip_benchmark']}")
+    if export["questions"] is not None:
+        export_questions(
+            read_sets(folder), export["questions"], _verdicts(export["verified"], folder)
+        )
+        say(f"wrote {export['questions']}")

@@ -7,16 +7,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import yaml
+
+from cfaug.core.errors import UserError
 from cfaug.core.renames import old_key, old_word
 from cfaug.core.world_source import is_questions, is_world
-from cfaug.report.identities import CONTENT
+from cfaug.report.arms import CONTENT
+from cfaug.report.checkpoint_tables import WEIGHTS
 from cfaug.run.arguments import flatten
-from cfaug.run.names import check_arm, clean_name
 
 NOT_A_RESULT = (
     "paths", "logger", "name", "arm", "dry_run", "overwrite", "part", "parts", "parallel",
@@ -26,13 +31,11 @@ NOT_A_RESULT = (
     "trainer.log_every_steps", "trainer.progress",
 )  # fmt: skip
 """Settings of place, speed or frequency, which never change the result."""
-
 REPLACED_BY_CONTENT = (
     "data.real", "data.counterfactual", "data.human_labels", "data.control_source",
     "data.edits", "data.prompts", "data.format", "model.name_or_path", "model.pretrained",
 )  # fmt: skip
 """Settings whose content is hashed in their place: the same bytes elsewhere are the same run."""
-
 NEUTRAL: Mapping[str, Any] = MappingProxyType(
     {
         "data.control": None, "data.plan": None, "data.real_captions": "all",
@@ -56,13 +59,10 @@ NEUTRAL: Mapping[str, Any] = MappingProxyType(
 )  # fmt: skip
 """Settings that are left out at these values, which change nothing, so that a run from before a
 setting existed is still the same run."""
-
 LENGTH = ("trainer.max_steps", "trainer.max_epochs", "trainer.early_stopping")
 """Settings in which a run may differ from its extension."""
-
 EXTENDED = "extended_from"
 """Key of an identity: the steps after which a run was extended, each time."""
-
 SHORT = {"data", "trainer", "optim"}
 """Groups left out of a slug, as in ``cf_ratio=0.6``."""
 
@@ -187,3 +187,123 @@ def what_follows_the_seed(written: Mapping[str, str], data: Mapping[str, Any]) -
 def config_hash(what: Mapping[str, Any]) -> str:
     """Return the sha256 of an identity, independent of the order of its keys."""
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
+
+
+# Folder names of experiments, arms and checkpoints; different names get different folders.
+
+LONGEST = 100
+"""Most characters of a folder's name; a longer one ends in a hash."""
+MOST_BYTES = 255
+"""Most bytes of a name in file systems; a letter may have four bytes."""
+ALPHANUMERIC = "LMN"
+"""Unicode's letters, marks (the vowels of many alphabets) and numbers."""
+TAKEN = {
+    WEIGHTS: "checkpoints that are not runs (weights=..., evaluate_initial=true)",
+    "tables": "tables of papers (table=...)",
+    "annotation": "pages and answers of annotators (annotate=...)",
+}
+"""Folders beside the experiments, with their content."""
+
+
+def clean_name(name: str, extra: str = "=,+") -> str:
+    """Return a name that a folder may have, of at most 100 characters.
+
+    Letters and digits of every alphabet are kept, in Unicode's form NFC; everything else becomes a
+    hyphen.
+
+    Args:
+        name: any text.
+        extra: characters kept beside letters, digits, ``_``, ``.`` and ``-``.
+
+    >>> clean_name("日本 (ünï)"), clean_name("../a b")
+    ('日本-ünï', 'a-b')
+    """
+    kept = f"_.-{extra}"
+    signs = (
+        sign if sign in kept or unicodedata.category(sign)[0] in ALPHANUMERIC else "\0"
+        for sign in unicodedata.normalize("NFC", name)
+    )
+    return _short(re.sub("\0+", "-", "".join(signs)).strip("-.") or "default")
+
+
+def _short(name: str) -> str:
+    if len(name) <= LONGEST and len(name.encode()) <= MOST_BYTES:
+        return name
+    ending = f"-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+    kept = name[: LONGEST - len(ending)].encode()[: MOST_BYTES - len(ending)]
+    return kept.decode(errors="ignore") + ending
+
+
+def check_arm(arm: str) -> None:
+    """Refuse an arm's name from which no folder name can be made.
+
+    Raises:
+        UserError: saying what a name needs.
+    """
+    if clean_name(arm) == clean_name("") != arm:
+        raise UserError(
+            f"arm={arm!r} is invalid: a name has letters or digits; arm=null names the arm after "
+            "its settings"
+        )
+
+
+def check_owner(folder: Path, arm: str | None) -> None:
+    """Refuse an arm's folder that has runs of an arm with another name, such as "a b" for "a-b".
+
+    A renamed folder belongs to the arm with its new name.
+
+    Args:
+        folder: the folder of the arm.
+        arm: the arm's name, if given by hand; ``None`` for an arm named after its settings.
+
+    Raises:
+        UserError: naming the other arm.
+    """
+    for file in sorted(folder.glob("seed=*/config.yaml"))[:1]:
+        try:
+            content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError, yaml.YAMLError):
+            continue
+        there = content.get("arm") if isinstance(content, dict) else None
+        if arm is None or not isinstance(there, str) or clean_name(there) != folder.name:
+            continue
+        if unicodedata.normalize("NFC", there) != unicodedata.normalize("NFC", arm):
+            raise UserError(
+                f"arm={arm!r} would share {folder} with arm={there!r}: choose another name"
+            )
+
+
+def runs_folder(name: str) -> Path:
+    """Return the folder of all runs, ``paths.runs``, which need not exist yet.
+
+    Raises:
+        UserError: if it, or one of its parents, is a file.
+    """
+    folder = Path(name)
+    for part in (folder, *folder.parents):
+        if part.exists() and not part.is_dir():
+            raise UserError(f"paths.runs={name} is invalid: {part} is a file, not a folder")
+    return folder
+
+
+def experiment_name(name: str) -> str:
+    """Return the name of an experiment's folder: its name, normalised as Unicode NFC.
+
+    Raises:
+        UserError: if a folder cannot have this name, or has another purpose.
+    """
+    name = unicodedata.normalize("NFC", name)
+    if name in TAKEN:
+        raise UserError(f"name={name} is taken: it holds {TAKEN[name]}. Choose another")
+    if "/" in name:
+        folder, _, last = name.rpartition("/")
+        raise UserError(
+            f"name={name} is invalid: a name is one folder. name={last} and paths.runs={folder} "
+            "(or a folder in it) put the runs elsewhere"
+        )
+    if not name.strip() or name in {".", ".."} or not name.isprintable():
+        raise UserError(f"name={name!r} is invalid: a folder cannot have this name")
+    size = len(name.encode())
+    if size > MOST_BYTES:
+        raise UserError(f"name={name[:20]}... has {size} bytes: choose one of {MOST_BYTES} at most")
+    return name

@@ -7,12 +7,11 @@ import json
 from cfaug.core.protocols import LanguageModel
 from cfaug.core.weights import sha256, sha256_text
 from cfaug.data.sources.lists import json_lines
-from cfaug.editing.edit_rows import group_rows, split_by_caption
+from cfaug.editing.edit_format import group_rows, split_by_caption
 from cfaug.models.checkpoints import Checkpoint, choose_protocol
 from cfaug.run.planned import TrainPlan, TrainRequest
 from cfaug.run.sources import say_once
-from cfaug.train.edit_data import EditData
-from cfaug.train.language_task import LanguageTask
+from cfaug.train.language_task import EditData, LanguageTask
 
 
 def plan_language(data: EditData, asked: TrainRequest) -> TrainPlan:

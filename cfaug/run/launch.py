@@ -16,17 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cfaug.core.errors import USERS_MISTAKE, UserError
-from cfaug.core.messages import say
+from cfaug.core.errors import USERS_MISTAKE, UserError, say
+from cfaug.core.processes import interruptible
 from cfaug.core.safety.addresses import hide_words, scrub
-from cfaug.core.signals import interruptible
 from cfaug.run.arguments import CommandLine, own_settings, read
 from cfaug.run.compose import PRESET, Config, compose_jobs, resolve
-from cfaug.run.explain import reason_of
-from cfaug.run.extras import explain_missing
-from cfaug.run.ranks import rank
-from cfaug.run.threads import wait_briefly
-from cfaug.run.usage import usage
+from cfaug.run.installation import explain_missing
+from cfaug.run.ranks import rank, wait_briefly
+from cfaug.run.usage import reason_of, usage
 
 Jobs = list[tuple[Config, list[str]]]
 
@@ -238,7 +235,7 @@ def _check_slurm() -> None:
 def version_lines() -> str:
     """Return the versions of cfaug and of the packages that decide a result, for ``--version``."""
     from cfaug import __version__
-    from cfaug.run.provenance import versions
+    from cfaug.run.run_folder import versions
 
     others = ", ".join(f"{name} {number}" for name, number in versions().items() if name != "cfaug")
     return f"cfaug {__version__}\n{others}"

@@ -16,13 +16,18 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from functools import lru_cache
 from multiprocessing import get_context
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from cfaug.core.messages import say
+from cfaug.core.errors import say
 from cfaug.core.progress import Progress
 from cfaug.run.launch import DONE, FAILED
+
+if TYPE_CHECKING:
+    from cfaug.data.mixture.loader import KeptPixels
+
 
 Job = TypeVar("Job")
 
@@ -119,3 +124,29 @@ def _share_of_cores(processes: int) -> Iterator[None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
+
+
+# ``share_image_cache=true``: the runs of one process share decoded images.
+#
+# They share imports, indexes, decoded pixels and tokenized captions, but never weights, optimizers
+# or randomness, so a run has the same bytes as on its own.
+
+MIB = 1024 * 1024
+
+
+def shared_pixels(share: bool, mib: int, processes: int) -> KeptPixels | None:
+    """Return the image cache that the runs of this process share; ``None`` without one.
+
+    Args:
+        share: whether the runs share an image cache.
+        mib: memory of the caches of all processes together, in MiB.
+        processes: number of processes that run at once.
+    """
+    return _of_this_process(mib * MIB // processes) if share else None
+
+
+@lru_cache(maxsize=1)
+def _of_this_process(limit: int) -> KeptPixels:
+    from cfaug.data.mixture.loader import KeptPixels
+
+    return KeptPixels(limit)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from cfaug.core.errors import UserError
-from cfaug.run.setting_types import Node
+from cfaug.run.binding import Node
 
 if TYPE_CHECKING:
     from cfaug.train.settings import OptimSettings

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from cfaug.core.errors import UserError, name_some
-from cfaug.core.messages import say
-from cfaug.report.forgetting import alarms, changes, initial_values
-from cfaug.report.identities import same_identity
+from cfaug.core.errors import UserError, name_some, say
+from cfaug.report.arms import same_identity
+from cfaug.report.checkpoint_tables import alarms, changes, initial_values
 from cfaug.report.records import read_config, read_run, setting_node
 from cfaug.run.build import build
-from cfaug.run.extras import check_logger
+from cfaug.run.installation import check_logger
 
 LOGS_RESULTS = "wandb"
 """The logger to which results are written as well; the others get only curves."""

@@ -11,17 +11,16 @@ from typing import Any, cast
 
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import Answerer
-from cfaug.core.question_sets import AskedImage
+from cfaug.core.questions import AskedImage
 from cfaug.core.weights import sha256_text
 from cfaug.core.world_source import is_questions
 from cfaug.data.mixture.mixture import mix
 from cfaug.data.mixture.question_rows import QuestionRows, name_digest, read_digest
 from cfaug.data.mixture.records import Mixture
-from cfaug.data.mixture.settings import QuestionData
-from cfaug.data.mixture.sources import Sources
-from cfaug.editing.question_wording import read_wording
+from cfaug.data.mixture.settings import QuestionData, Sources
+from cfaug.editing.edit_prompts import read_wording
 from cfaug.models.checkpoints import choose_protocol
-from cfaug.models.vision_language_specs import VisionLanguage
+from cfaug.models.task_specs import VisionLanguage
 from cfaug.run.mixture_plan import of_mixture
 from cfaug.run.planned import TrainPlan, TrainRequest
 from cfaug.run.sources import open_questions, permitted_roots, say_once

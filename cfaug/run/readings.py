@@ -128,9 +128,13 @@ def _refuse_choices(sources: Mapping[str, Index | None]) -> None:
 
 def _check_classes(sources: Mapping[str, Index | None]) -> None:
     """Refuse captions that name classes by numbers, and warn of classes with equal captions."""
-    from cfaug.data.index.class_captions import all_captioned_classes
-    from cfaug.data.sources.class_names import class_words, equal_names_warning, require_names
-    from cfaug.data.sources.values import class_caption
+    from cfaug.data.index.index import all_captioned_classes
+    from cfaug.data.sources.row import (
+        class_caption,
+        class_words,
+        equal_names_warning,
+        require_names,
+    )
 
     for setting, index in sources.items():
         classes = None if index is None else all_captioned_classes(index)

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import csv
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
-from cfaug.core.errors import UserError
-from cfaug.core.messages import say_once
+from cfaug.core.errors import UserError, say_once
 from cfaug.core.progress import watch
 from cfaug.core.validation import RunSeed, check
 from cfaug.data.mixture.settings import DataSettings, EntailmentData, QuestionData
+from cfaug.report.records import read_run
 from cfaug.run.build import build
 from cfaug.run.compose import Config
 from cfaug.run.contrastive_plan import plan_contrastive
@@ -18,23 +25,24 @@ from cfaug.run.entailment_plan import plan_entailment
 from cfaug.run.extending import longer, without_length
 from cfaug.run.identity import (
     arm_folder,
+    clean_name,
+    experiment_name,
     identity,
     older_content,
+    runs_folder,
     what_follows_the_seed,
 )
 from cfaug.run.language_plan import plan_language
 from cfaug.run.launch import Jobs
 from cfaug.run.mixture_plan import prepare_sources
-from cfaug.run.names import clean_name, experiment_name, runs_folder
-from cfaug.run.planned import TrainPlan, TrainRequest
+from cfaug.run.planned import TrainPlan, TrainRequest, TrainSettings
 from cfaug.run.preset import check_scale, check_warmup, notes, refuse_ignored_epochs
 from cfaug.run.question_plan import plan_questions
+from cfaug.run.ranks import use_threads
 from cfaug.run.readings import check_undrawn
 from cfaug.run.run_folder import RunFolder
-from cfaug.run.threads import use_threads
-from cfaug.run.train_settings import TrainSettings
-from cfaug.train.edit_data import EditData
-from cfaug.train.settings import refuse_unstarted
+from cfaug.train.language_task import EditData
+from cfaug.train.settings import LossSettings, refuse_unstarted
 from cfaug.train.task import Task
 
 
@@ -160,3 +168,205 @@ def prepare_data(jobs: Jobs) -> None:
         (data, paths) for data, paths in found
         if isinstance(data, DataSettings) and not isinstance(data, QuestionData)
     ])  # fmt: skip
+
+
+# ``dry_run=true``: describe a run from its indexes and from earlier runs.
+
+TOKENS = 50
+"""Image patches or caption tokens of CLIP ViT-B/32, for the rule of thumb."""
+METRICS = "metrics.csv"
+START_UP_S = 30.0
+"""Seconds to import torch, transformers and Lightning: 20 to 30, measured on two cores."""
+
+
+def estimate_seconds(job: TrainJob) -> tuple[float | None, str]:
+    """Return the estimated seconds of the whole run, and the basis of the estimate.
+
+    The basis is the newest finished run here of the same weights and batch size; without one, a
+    rule of thumb: six operations per parameter, example and token (forward and backward), 50 tokens
+    per example, at a third of this processor's measured matrix rate, rounded to two digits.
+    """
+    newest = _find_newest_measured(job)
+    if newest is not None:
+        folder, seconds_per_step = newest
+        return round(START_UP_S + job.task.steps * seconds_per_step, 1), f"measured in {folder}"
+    parameters = job.task.model.parameters()
+    if parameters is None:
+        return None, "nothing measured yet, and the number of parameters is unknown"
+    examples = job.task.batch_size * job.task.trainer.accumulate_grad_batches
+    operations = 6 * parameters * TOKENS * examples * job.task.steps
+    seconds = START_UP_S + operations / (_matrix_rate() / 3)
+    basis = "rule of thumb from the number of parameters; nothing measured yet"
+    return float(f"{seconds:.2g}"), basis
+
+
+def _find_newest_measured(job: TrainJob) -> tuple[Path, float] | None:
+    several = job.task.trainer.accumulate_grad_batches
+    wanted = (job.folder.identity["content.weights"], job.task.batch_size, several)
+    newest: tuple[float, Path, float] | None = None
+    for file in Path(job.settings.paths["runs"]).glob("*/*/seed=*/run.json"):
+        try:
+            run = read_run(file.parent)
+        except UserError:
+            continue
+        asked = run.record.get("identity") or {}
+        several = asked.get("trainer.accumulate_grad_batches", 1)
+        same = (asked.get("content.weights"), asked.get("data.batch_size"), several) == wanted
+        if same and run.done:
+            written, seconds = file.stat().st_mtime, _seconds_per_step(file.parent)
+            if seconds is not None and (newest is None or written > newest[0]):
+                newest = (written, file.parent, seconds)
+    return None if newest is None else newest[1:]
+
+
+def _seconds_per_step(folder: Path) -> float | None:
+    """Return the seconds per step of a run's last attempt; ``None`` if unknown.
+
+    Only the steps count: a short run spends most of its time on starting.
+    """
+    try:
+        with (folder / METRICS).open(newline="", encoding="utf-8") as lines:
+            rows = [row for row in csv.DictReader(lines) if row.get("seconds")]
+        last = [row for row in rows if row["attempt"] == rows[-1]["attempt"]]
+        began, ended = ((int(row["step"]), float(row["seconds"])) for row in (last[0], last[-1]))
+    except (OSError, ValueError, KeyError, IndexError, TypeError):
+        return None
+    steps = ended[0] - began[0]
+    return (ended[1] - began[1]) / steps if steps > 0 else None
+
+
+def _matrix_rate(side: int = 512) -> float:
+    """Return the operations per second of a float32 matrix product, the best of three."""
+    import numpy as np
+
+    matrix = np.ones((side, side), np.float32)
+    best = math.inf
+    for _ in range(3):
+        began = time.perf_counter()
+        matrix @ matrix
+        best = min(best, time.perf_counter() - began)
+    return 2 * side**3 / best
+
+
+def describe(job: TrainJob) -> dict[str, Any]:
+    """Return the description of a run from its data: the last line of ``dry_run=true``."""
+    task = job.task
+    seconds, basis = estimate_seconds(job)
+    batches, several = task.batches_per_epoch, task.trainer.accumulate_grad_batches
+    described = {
+        "run": str(job.folder.path),
+        "state": job.folder.state(),
+        "config_hash": job.folder.hash,
+        "counts": dict(task.counts),
+        "sources": job.sources,
+        "steps": task.steps,
+        "steps_per_epoch": batches if several == 1 else round(batches / several, 2),
+        "batch_size": task.batch_size,
+        **task.describe(),
+        "estimate_s": seconds,
+        "estimate_from": basis,
+    }
+    if job.notes:
+        described["notes"] = list(job.notes)
+    return described
+
+
+# Check before a sweep that every model can be trained as its runs ask.
+#
+# Patterns of ``tuning`` and losses are compared with the model itself, so a run would only find at
+# its start, after its data were drawn, that they do not fit.
+
+
+def rehearse(jobs: Sequence[TrainJob]) -> None:
+    """Load every model that a tuning or a loss may not fit, once, and adapt it as its runs will.
+
+    Raises:
+        UserError: for a model that cannot be trained as asked, naming the run if there are several.
+    """
+    different = {
+        repr(asked): job for job in jobs if not job.folder.has_checkpoint and (asked := _ask(job))
+    }
+    if not different:
+        return
+    # Forked, so that runs are forked from a process that has not imported torch.
+    context = get_context("fork")
+    reader, writer = context.Pipe(duplex=False)
+    tasks = [job.task for job in different.values()]
+    process = context.Process(target=_try_all, args=(tasks, writer))
+    process.start()
+    writer.close()
+    wrong: list[str | None] = []
+    with suppress(EOFError):  # killed, for instance for its memory: the run itself will say why
+        wrong = reader.recv()
+    process.join()
+    for job, message in zip(different.values(), wrong, strict=False):
+        if message is not None:
+            raise UserError(message if len(jobs) == 1 else f"{job.folder.path}: {message}")
+
+
+def _ask(job: TrainJob) -> tuple[object, ...]:
+    """Return what a model has to fit; empty if every model does."""
+    task = job.task
+    loss, data = getattr(task, "loss", None), getattr(task, "data", None)
+    asked = (
+        task.tuning,
+        loss if isinstance(loss, LossSettings) else None,
+        task.trainer.micro_batch_size,
+        getattr(data, "negatives", None),
+    )
+    return (task.model, *asked) if task.steps and any(asked) else ()
+
+
+def _try_all(tasks: Sequence[Task], writer: Connection) -> None:
+    from cfaug.run.ranks import use_threads
+
+    use_threads(1)
+    writer.send([_try(task) for task in tasks])
+
+
+def _try(task: Task) -> str | None:
+    """Return why a model cannot be trained; ``None`` if it can."""
+    try:
+        trained = task.load()
+        if task.tuning is not None:
+            task.tuning.apply(trained, task.seed)
+        task.make_module(trained, task.steps)
+    except UserError as error:
+        return str(error)
+    return None
+
+
+# Compare the numbers of training examples of the arms of a sweep.
+
+
+def unequal_sizes(jobs: Sequence[TrainJob]) -> list[str]:
+    """Warn if arms of one experiment differ in their number of training examples.
+
+    With ``data.size=null`` every arm takes as many examples as it can, which depends on its ratio.
+    Arms with a given size, or a size from a plan, are as intended.
+
+    Args:
+        jobs: the runs of a sweep.
+
+    Returns:
+        A sentence for each such experiment.
+    """
+    experiments: dict[str, dict[str, TrainJob]] = {}
+    for job in jobs:
+        size = job.task.unasked_size
+        if size is not None and job.task.trainer.max_steps != 0:
+            arms = experiments.setdefault(job.settings.name, {})
+            arms.setdefault(job.folder.path.parent.name, job)
+    said = []
+    for experiment, arms in experiments.items():
+        trained = {arm: job.task.counts["train"] for arm, job in arms.items()}
+        least, most = (find(trained, key=trained.__getitem__) for find in (min, max))
+        if trained[least] == trained[most]:
+            continue
+        size = min(job.task.unasked_size or 0 for job in arms.values())
+        said.append(
+            f"the arms of {experiment} differ in their number of training examples, from "
+            f"{trained[least]:,} ({least}) to {trained[most]:,} ({most}): data.size={size} is the "
+            "largest that all of them can have"
+        )
+    return said

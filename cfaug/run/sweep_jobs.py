@@ -8,11 +8,9 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import islice, product
 from typing import Any
 
-from cfaug.core.errors import UserError, name_some
-from cfaug.core.messages import say
-from cfaug.run.explain import Options
+from cfaug.core.errors import UserError, name_some, say
 from cfaug.run.ranks import speaks
-from cfaug.run.usage import NOTHING
+from cfaug.run.usage import NOTHING, Options
 
 Words = list[str]
 

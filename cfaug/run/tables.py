@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cfaug.core.errors import UserError
-from cfaug.core.messages import say
+from cfaug.core.errors import UserError, say
 from cfaug.run.build import build
 from cfaug.run.launch import DONE
 
@@ -27,9 +26,8 @@ def write_table(table: Mapping[str, Any], root: Path) -> int:
         UserError: if results are missing, naming them and the commands that produce them.
     """
     from cfaug.report.arm_results import Runs
-    from cfaug.report.document_files import write_document
-    from cfaug.report.markdown import to_markdown
-    from cfaug.report.tables_page import write_tables_page
+    from cfaug.report.paper_tables import write_tables_page
+    from cfaug.report.writers import to_markdown, write_document
 
     if "_target_" not in table:
         raise UserError("table=... is one of the paper's: python evaluate.py --help lists them")

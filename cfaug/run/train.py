@@ -12,32 +12,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cfaug.core.devices import check_accelerator
-from cfaug.core.errors import UserError, name_some
+from cfaug.core.errors import UserError, name_some, say, say_record
 from cfaug.core.files import write_file
-from cfaug.core.messages import say, say_record
 from cfaug.core.progress import watch
 from cfaug.core.validation import check_part
 from cfaug.report.records import FAILED, INTERRUPTED
 from cfaug.report.results import read_record
-from cfaug.run import provenance
+from cfaug.run import run_folder as provenance
 from cfaug.run.arguments import flatten
-from cfaug.run.dry_run import describe
 from cfaug.run.extending import set_results_aside
-from cfaug.run.extras import check_logger
 from cfaug.run.identity import EXTENDED
-from cfaug.run.image_cache import shared_pixels
+from cfaug.run.installation import check_logger
 from cfaug.run.launch import DONE, GOES_ON, Jobs, report
-from cfaug.run.parallel import run_at_once
+from cfaug.run.parallel import run_at_once, shared_pixels
+from cfaug.run.planned import TrainSettings
 from cfaug.run.ranks import has_launcher, rank, speaks, start_ranks
 from cfaug.run.readings import say_sources
-from cfaug.run.rehearsal import rehearse
 from cfaug.run.run_folder import Verdict
-from cfaug.run.run_plan import TrainJob, plan_run, prepare_data
-from cfaug.run.sizes import unequal_sizes
-from cfaug.run.train_settings import TrainSettings
+from cfaug.run.run_plan import TrainJob, describe, plan_run, prepare_data, rehearse, unequal_sizes
 
 if TYPE_CHECKING:
-    from cfaug.train.job import FitResult
+    from cfaug.train.task import FitResult
 
 
 NOT_TOUCHED = ("other", "at work", "unreadable")
@@ -323,7 +318,7 @@ def _first_record(
 def _fit(
     job: TrainJob, attempts: Sequence[Mapping[str, Any]], started: Callable[[int], None] | None
 ) -> FitResult:
-    from cfaug.train.job import fit
+    from cfaug.train.task import fit
 
     asked = job.settings
     kept = shared_pixels(asked.share_image_cache, asked.image_cache_mib, asked.parallel)

@@ -16,22 +16,25 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from cfaug.core.errors import UserError
-from cfaug.core.messages import say
+from cfaug.core.errors import UserError, say
 from cfaug.core.read_with import declared_by, describe_conditions, holds
 from cfaug.core.world_source import world_family
-from cfaug.generate.settings import IMAGE_PARTS, TEXT_PARTS
+from cfaug.generate.recipe import IMAGE_PARTS, TEXT_PARTS
 from cfaug.run.arguments import flatten, key_of
 from cfaug.run.binding import locate
-from cfaug.run.generation_readings import (
+from cfaug.run.unread_branches import (
+    ANNOTATED,
+    CheckpointFacts,
+    about_checkpoint,
+    declared_unread,
     draws_images,
     draws_seed,
     is_read_with_source,
+    is_under,
+    nodes_of,
+    touches,
     weighs_images,
 )
-from cfaug.run.tested import CheckpointFacts, about_checkpoint
-from cfaug.run.unread_annotation import ANNOTATED
-from cfaug.run.unread_nodes import declared_unread, is_under, nodes_of, touches
 
 Config = Mapping[str, Any]
 

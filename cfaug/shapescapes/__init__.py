@@ -6,7 +6,7 @@ from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.vocabulary import PROMPTS
 
 if TYPE_CHECKING:
-    from cfaug.shapescapes.store import ensure
+    from cfaug.shapescapes.parts import ensure
 
 __all__ = ["PROMPTS", "WorldSettings", "ensure"]
 
@@ -14,7 +14,7 @@ __all__ = ["PROMPTS", "WorldSettings", "ensure"]
 def __getattr__(name: str) -> Any:
     """Import rendering code lazily: settings of a world are needed much more often."""
     if name == "ensure":
-        from cfaug.shapescapes.store import ensure
+        from cfaug.shapescapes.parts import ensure
 
         return ensure
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

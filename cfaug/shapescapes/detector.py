@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from annotated_types import MinLen
 
 from cfaug.core.detections import DETECTIONS, Attribute, Box, Detection, detections_to_json
+from cfaug.core.errors import UserError
 from cfaug.core.read_with import GIVEN, ReadWith
 from cfaug.core.rng import generator
-from cfaug.core.types import Example
+from cfaug.core.types import ENTAILMENT, Example, Images, Proposal, Scores
 from cfaug.core.validation import OneOf, Seed, Share, check_fields
 from cfaug.core.weights import sha256_text
+from cfaug.core.words import caption_changes
 from cfaug.shapescapes.scene import render, scene_of
 from cfaug.shapescapes.settings import WorldSettings
-from cfaug.shapescapes.truth import PLACE_COLOURS, read_scene
-from cfaug.shapescapes.vocabulary import COLOURS, SUBJECTS
+from cfaug.shapescapes.vocabulary import COLOURS, DOMAINS, FRAMES, PHOTO, PLACES, SUBJECTS, Factors
 
 ERRORS = ("attribute", "missed", "label")
 """The kinds of errors: a wrong colour, a missed object, a wrong label."""
-
 PLACE_LABELS: Mapping[str, str] = {
     "beach": "beach",
     "grass": "grass",
@@ -126,3 +128,262 @@ class SceneDetector:
     def describe(self) -> dict[str, str]:
         """Return the name of the oracle and its rate of errors."""
         return {self.name: f"ShapeScapes oracle, {self.error_rate:g} of its objects wrong"}
+
+
+# Checks of whether a text is true for a scene, word by word, even if it is ungrammatical.
+#
+# ``cfaug.shapescapes.language.parse`` reads whole sentences of the world. After words were
+# inserted, deleted or exchanged, a text may not be one ("a red the on beach"). So here every word
+# that names something makes its own claim: a subject, a place or a domain claims to be shown, and
+# a colour to be that of the following word. Unknown words are marked, as they cannot be judged.
+
+HIDDEN = "hidden"
+"""The key in ``extra`` of a photo's covered factor, ``colour`` or ``background``."""
+PLACE_COLOURS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "beach": frozenset({"yellow"}),
+        "grass": frozenset({"green"}),
+        "night": frozenset({"black", "blue"}),
+        "snow": frozenset({"white"}),
+        "brick": frozenset({"red"}),
+        "water": frozenset({"blue"}),
+        "road": frozenset({"grey"}),
+        "curtain": frozenset({"red"}),
+    }
+)
+"""The colours of each painted place, by the names that people would use."""
+PLACE_NAMES: Mapping[str, str] = MappingProxyType(
+    {place: place for place in PLACES} | {"wall": "brick"}
+)
+"""The place that a word names."""
+_COLOUR_WORDS = {*COLOURS, "white", "grey", "gray"}
+_FUNCTION = {
+    word for text in (*FRAMES, *PLACES.values()) for word in text.replace("{}", "").split()
+} - {*PLACE_NAMES, PHOTO}
+_SILENT = {*_FUNCTION, "a", "an", "the", "and", "s"}
+_NEGATIONS = {"no", "not", "t", "nt", "never", "without", "nothing", "none", "neither", "nor"}
+_WORD = re.compile(r"[a-z0-9]+")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The claim of one word of a text.
+
+    Attributes:
+        start: the index of the word's first character.
+        end: the index after the word's last character.
+        factor: the factor that the claim is about: ``subject``, ``colour`` (of the subject),
+            ``background``, ``domain``, ``place colour``, ``some colour`` (of the subject or the
+            place: no word that could have it follows), or "" for a word that cannot be judged.
+        value: the value that the scene should show.
+    """
+
+    start: int
+    end: int
+    factor: str
+    value: str
+
+
+def read_claims(text: str) -> list[Claim]:
+    """Return the claims of a text's words, in order; words such as "the" claim nothing.
+
+    >>> for claim in read_claims("a red ball on the wooden beach"):
+    ...     print(claim.factor or "?", claim.value)
+    colour red
+    subject ball
+    ? wooden
+    background beach
+    """
+    found = list(_WORD.finditer(text.lower()))
+    words = [one.group() for one in found]
+    return [
+        Claim(one.start(), one.end(), *_read(words, place))
+        for place, one in enumerate(found)
+        if one.group() not in _SILENT
+    ]
+
+
+def _read(words: Sequence[str], place: int) -> tuple[str, str]:
+    """Return factor and value of the word at an index."""
+    word = words[place]
+    if word in SUBJECTS:
+        return "subject", word
+    if word in PLACE_NAMES:
+        return "background", PLACE_NAMES[word]
+    if word in DOMAINS:
+        return "domain", word
+    if word not in _COLOUR_WORDS:
+        return "", word
+    colour = "grey" if word == "gray" else word
+    rest = (later for later in words[place + 1 :] if later not in _COLOUR_WORDS)
+    owner = next(rest, "")
+    if owner in SUBJECTS:
+        return "colour", colour
+    if owner in PLACE_NAMES:
+        return "place colour", colour
+    return ("some colour" if not owner or owner in _SILENT else "", colour)
+
+
+def judge(claim: Claim, factors: Factors, hidden: str | None = None) -> bool | None:
+    """Return whether a word's claim is true for a scene.
+
+    Args:
+        claim: the claim of a word.
+        factors: the factors of the scene.
+        hidden: the factor that is covered in the photo, ``colour`` or ``background``; ``None`` if
+            all is shown.
+
+    Returns:
+        Whether it is true; ``None`` if the word cannot be judged, or its factor is covered.
+    """
+    place = None if hidden == "background" else PLACE_COLOURS[factors.background]
+    colour = None if hidden == "colour" else frozenset({factors.colour})
+    if claim.factor == "some colour":
+        seen = [claim.value in some for some in (place, colour) if some is not None]
+        return True if any(seen) else (False if len(seen) == 2 else None)
+    if claim.factor == "place colour":
+        return None if place is None else claim.value in place
+    if not claim.factor or claim.factor == hidden:
+        return None
+    shown: str = getattr(factors, claim.factor)
+    return shown == claim.value
+
+
+def text_truth(text: str, factors: Factors) -> bool | None:
+    """Return whether all claims of a text are true for a scene.
+
+    A text without a domain describes a photo, as in ``Statement.agrees``.
+
+    >>> scene = Factors("ball", "red", "beach")
+    >>> [text_truth(t, scene) for t in ("red ball the beach", "a blue ball", "a wooden ball")]
+    [True, False, None]
+
+    Args:
+        text: the text to judge.
+        factors: the factors of the scene.
+
+    Returns:
+        Whether all are true; ``None`` if no claim is false and some word cannot be judged, if the
+        text claims nothing, or if it denies something.
+    """
+    label = text_label(text, factors)
+    return None if label is None else label == "entailment"
+
+
+def text_label(text: str, factors: Factors, hidden: str | None = None) -> str | None:
+    """Return the relation of a photo to a text: entailment, contradiction or neutral.
+
+    Args:
+        text: the hypothesis.
+        factors: the factors of the scene.
+        hidden: the factor that is covered in the photo; ``None`` if all is shown.
+
+    Returns:
+        One of ``cfaug.core.types.ENTAILMENT``; ``None`` if ``text_truth`` cannot judge the text.
+    """
+    claims = read_claims(text)
+    if not claims or any(not one.factor and one.value in _NEGATIONS for one in claims):
+        return None
+    verdicts = [judge(one, factors, hidden) for one in claims]
+    named = any(one.factor == "domain" for one in claims)
+    if False in verdicts or (not named and factors.domain != PHOTO):
+        return "contradiction"
+    if any(not one.factor for one in claims):
+        return None
+    return "neutral" if None in verdicts else "entailment"
+
+
+def inserted_claims(before: str, after: str) -> Iterator[Claim]:
+    """Yield the claims of the words that a changed text has inserted."""
+    spans = [change.after for change in caption_changes(before, after)]
+    for claim in read_claims(after):
+        if any(start <= claim.start and claim.end <= end for start, end in spans):
+            yield claim
+
+
+def share_true(before: str, after: str, factors: Factors, hidden: str | None) -> float | None:
+    """Return the share of true words among the inserted words that can be judged.
+
+    >>> share_true("a ball on the grass", "a red ball on the pink grass",
+    ...            Factors("ball", "red", "grass"), None)
+    0.5
+
+    Args:
+        before: the original text.
+        after: the changed text.
+        factors: the factors of the scene.
+        hidden: the factor that is covered in the photo.
+
+    Returns:
+        The share from 0 to 1; ``None`` if no inserted word can be judged.
+    """
+    verdicts = [judge(one, factors, hidden) for one in inserted_claims(before, after)]
+    known = [one for one in verdicts if one is not None]
+    return sum(known) / len(known) if known else None
+
+
+@dataclass(frozen=True)
+class CaptionTruth:
+    """A scorer of the truth of texts, from the scene, for sets of one photo and two texts.
+
+    The scores, if defined, are ``truth_0`` and ``truth_1``, 1 if all claims of the text are visible
+    in the photo and 0 if one is false; ``inserted_true``, the share of inserted words that
+    are true; and if the example's label is one of entailment, ``entailment_0`` and
+    ``entailment_1``, the index in ``ENTAILMENT`` of the right label of each text. The
+    scores are for reports: a recipe that selects by them would not be XMAI.
+    """
+
+    names = ("truth_0", "truth_1", "inserted_true", "entailment_0", "entailment_1")
+
+    def score(self, proposals: Sequence[Proposal], images: Sequence[Images]) -> list[Scores]:
+        """Return the scores of each candidate; see ``cfaug.core.protocols.Scorer``.
+
+        Raises:
+            UserError: naming an example that is not a scene of the world, or does not have two
+                texts.
+        """
+        return [self._score(one) for one in proposals]
+
+    def _score(self, proposal: Proposal) -> dict[str, float | tuple[float, ...]]:
+        if len(proposal.texts) != 2:
+            raise UserError(
+                f"proposal {proposal.key!r} has {len(proposal.texts)} texts: CaptionTruth judges "
+                "an original and a changed one"
+            )
+        example = proposal.example
+        factors, hidden = read_scene(example.extra, f"example {example.key!r}")
+        found: dict[str, float | None] = {}
+        for place, text in enumerate(proposal.texts):
+            label = text_label(text, factors, hidden)
+            if label in ("entailment", "contradiction"):
+                found[f"truth_{place}"] = float(label == "entailment")
+            if label is not None and example.label in ENTAILMENT:
+                found[f"entailment_{place}"] = float(ENTAILMENT.index(label))
+        found["inserted_true"] = share_true(*proposal.texts, factors, hidden)
+        return {name: value for name, value in found.items() if value is not None}
+
+    def describe(self) -> dict[str, str]:
+        """Return a note that the scene was used."""
+        return {"truth": "ShapeScapes oracle"}
+
+
+def read_scene(extra: Mapping[str, Any], where: str) -> tuple[Factors, str | None]:
+    """Return the scene of a photo of the world, and its covered factor.
+
+    Args:
+        extra: the ``extra`` of an example or a member.
+        where: the place that errors name.
+
+    Raises:
+        UserError: if it is not a scene of the world.
+    """
+    try:
+        scene = scene_of(extra)
+    except (KeyError, ValueError) as error:
+        raise UserError(
+            f"{where} is not a scene of the embedded world: its detector (zoo.detector) and oracle "
+            "(recipe.scorers.truth) know the photos of data.source=shapescapes:PART only; for your "
+            "own give recipe.scorers.truth=null and another detector"
+        ) from error
+    hidden = extra.get(HIDDEN) or None
+    return scene.factors, None if hidden is None else str(hidden)

@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfaug.core.rng import derive, generator
+from cfaug.shapescapes.domains import Style
+from cfaug.shapescapes.drawing import draw_mask
 from cfaug.shapescapes.scene import (
     SUPERSAMPLING,
     Floats,
@@ -26,8 +28,6 @@ from cfaug.shapescapes.scene import (
     paint_backdrop,
     paint_surface,
 )
-from cfaug.shapescapes.shapes import draw_mask
-from cfaug.shapescapes.styles import Style
 from cfaug.shapescapes.vocabulary import Factors
 
 SIDE = 3

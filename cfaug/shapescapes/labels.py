@@ -18,11 +18,11 @@ import numpy as np
 from cfaug.core.errors import UserError
 from cfaug.core.files import write_file
 from cfaug.core.types import Member
-from cfaug.data.mixture.rational import decimal, half_up
+from cfaug.data.mixture.records import decimal, half_up
 from cfaug.data.shards.shards import read_sets
+from cfaug.shapescapes.parts import ensure
 from cfaug.shapescapes.scene import render, scene_of
 from cfaug.shapescapes.settings import WorldSettings
-from cfaug.shapescapes.store import ensure
 
 UNMATCHED = 0.2682
 """Share of images that annotators did not match to their caption (COCO-CFs, section 5.1)."""
@@ -32,7 +32,7 @@ def ensure_labels(world: WorldSettings, part: str, root: Path) -> Path:
     """Return the label file of a part of pairs, writing it first if it does not exist.
 
     Each line has ``key``, ``member``, ``label`` (original, counterfactual or neither) and
-    ``visibility``, in the form that ``cfaug.data.mixture.human_labels`` reads.
+    ``visibility``, in the form that ``cfaug.data.mixture.eligibility`` reads.
 
     Args:
         world: the settings, with a seed.

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 import numpy as np
+from annotated_types import Ge
 from numpy.typing import NDArray
 
 from cfaug.core.errors import UserError
-from cfaug.shapescapes.scene import Rendering, Scene, render
-from cfaug.shapescapes.styles import Style
+from cfaug.core.grids import ATTRIBUTES, SUBJECT, require_attributes
+from cfaug.core.pixels import decode_image
+from cfaug.core.rng import generator
+from cfaug.core.types import Example, ImageJob, Images
+from cfaug.core.validation import OneOf, check_fields
+from cfaug.shapescapes.domains import STYLES, Style
+from cfaug.shapescapes.language import parse
+from cfaug.shapescapes.scene import Rendering, Scene, render, scene_of
+from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.vocabulary import COLOURS, DOMAINS, PLACES, SUBJECTS, Factors
 
 CHOICES = {"subject": SUBJECTS, "colour": tuple(COLOURS), "background": tuple(PLACES)}
 """The values of the factors of a photo."""
-
 FACTORS = {**CHOICES, "domain": DOMAINS}
 """The values of all factors of a scene."""
 
@@ -82,3 +91,178 @@ def psnr_outside(
         return float("nan")
     error = np.mean((shown[kept].astype(np.float64) - photo[kept]) ** 2)
     return float("inf") if error == 0 else float(10 * np.log10(255**2 / error))
+
+
+# The oracle as an image editor: perfect edits of photos of the world, from their captions.
+#
+# A recipe that uses a diffusion model runs with these edits when its ``image_editor`` is replaced;
+# differences of the results are then due to the image editor.
+
+UNKNOWN_WORDS = "oracle_unknown_words"
+"""The reason for an edit that is not drawn: its text is not in the world's grammar."""
+
+
+@dataclass(frozen=True)
+class OracleEdit:
+    """An image editor that redraws the photo's scene with the factors that the text changes.
+
+    The first image of a job is the photo, and so is the image of any text equal to the first, as
+    the oracle reconstructs perfectly. ``Draw`` has no effect.
+
+    Args:
+        world: the world of the photos (``data.world``).
+    """
+
+    world: WorldSettings
+
+    def edit(self, jobs: Sequence[ImageJob]) -> list[Images]:
+        """Return the images of each job, one for each text.
+
+        If a text of a job is not a sentence of the world, its ``Images`` have no images.
+
+        Raises:
+            UserError: if an example is not a scene of this world.
+        """
+        return [self._edit(job) for job in jobs]
+
+    def describe(self) -> dict[str, str]:
+        """Return the name of the oracle and the style of its world."""
+        return {"image_editor": f"ShapeScapes oracle, style {self.world.style}"}
+
+    def _edit(self, job: ImageJob) -> Images:
+        scene = self._scene(job.proposal.example)
+        scenes = [edit_scene(scene, job.texts[0], text) for text in job.texts]
+        if None in scenes:
+            return Images((), rejected=UNKNOWN_WORDS)
+        size, look = self.world.image_size, self.world.look()
+        return Images(tuple(render(one, size, look).pixels for one in scenes if one is not None))
+
+    def _scene(self, example: Example) -> Scene:
+        """Return the scene of a photo, if it is from this world.
+
+        Raises:
+            UserError: naming the example.
+        """
+        try:
+            scene = scene_of(example.extra)
+        except (KeyError, ValueError) as error:
+            raise UserError(
+                f"example {example.key!r} is not a scene of the embedded world: the oracle edits "
+                "data.source=shapescapes:PART only"
+            ) from error
+        if example.image is not None:
+            photo = decode_image(example.image.read(), f"the photo of {example.key!r}")
+            drawn = render(scene, self.world.image_size, self.world.look()).pixels
+            if not np.array_equal(np.asarray(photo), drawn):
+                raise UserError(
+                    f"the photo of {example.key!r} is not what recipe.image_editor.world draws: "
+                    "give the oracle the world of the photos, ${data.world}"
+                )
+        return scene
+
+
+def edit_scene(scene: Scene, before: str, after: str) -> Scene | None:
+    """Return the scene that an edited caption describes.
+
+    Args:
+        scene: the scene of the photo, which the unedited caption may describe wrongly.
+        before: the unedited caption.
+        after: the edited caption; factors that both or neither mention stay as in the scene.
+
+    Returns:
+        The scene, or ``None`` if one of the captions is not a sentence of the world.
+    """
+    first, second = parse(before), parse(after)
+    if first is None or second is None:
+        return None
+    factors = scene.factors
+    for name in FACTORS:
+        said = getattr(second, name)
+        if said is not None and said != getattr(first, name):
+            factors = edit_factors(factors, name, said)
+    return replace(scene, factors=factors)
+
+
+# The oracle's sets of attribute grids: one scene, drawn for every combination of a grid.
+
+LABELS = tuple(name for name in CHOICES if name != SUBJECT)
+"""The possible attributes of a grid: all factors except the subject. Factors that are not in a grid
+have their first value in all members."""
+
+
+@dataclass(frozen=True)
+class OracleSets:
+    """An image editor for grids over one subject; its images differ only in their attributes.
+
+    Pose, texture and light depend on the draw's seed, so that candidates of one proposal are
+    different scenes; p and the guidance scale have no effect.
+
+    Args:
+        image_size: the side of the pictures in pixels.
+        style: a name of ``cfaug.shapescapes.domains.STYLES``.
+        shuffled: whether to permute the pictures of a set at random, so that its labels are
+            independent of them: any skew that a test then finds is a false alarm, whatever the
+            model prefers.
+
+    Raises:
+        UserError: if there is no such style, or the pictures are smaller than 8 pixels.
+    """
+
+    image_size: Annotated[int, Ge(8)]
+    style: Annotated[str, OneOf(STYLES)]
+    shuffled: bool = False
+
+    def __post_init__(self) -> None:
+        check_fields(self, "recipe.image_editor")
+
+    def edit(self, jobs: Sequence[ImageJob]) -> list[Images]:
+        """Return the images of each job, one for each text.
+
+        Raises:
+            UserError: if a job is not a grid over a subject of the world.
+        """
+        return [self._draw(job) for job in jobs]
+
+    def describe(self) -> dict[str, str]:
+        """Return the name of the oracle and its style."""
+        shuffled = ", shuffled" if self.shuffled else ""
+        return {"image_editor": f"ShapeScapes oracle, sets, style {self.style}{shuffled}"}
+
+    def _draw(self, job: ImageJob) -> Images:
+        proposal = job.proposal
+        extra = proposal.example.extra
+        about = [{**extra, **details} for details in proposal.details] or [dict(extra)]
+        scenes = [Scene(factors_of(one, proposal.key), job.draw.seed) for one in about]
+        if self.shuffled:
+            order = generator(job.draw.seed, "shuffled-set").permutation(len(scenes))
+            scenes = [scenes[at] for at in order.tolist()]
+        look = STYLES[self.style]
+        return Images(tuple(render(one, self.image_size, look).pixels for one in scenes))
+
+
+def factors_of(about: Mapping[str, Any], where: str) -> Factors:
+    """Return the factors of a member of a grid, from its details.
+
+    Args:
+        about: a member's ``extra``, with ``subject`` and ``attributes``.
+        where: the place that errors name.
+
+    Raises:
+        UserError: naming ``where``, if the world has no such subject, attribute or value.
+    """
+    found = {SUBJECT: str(about.get(SUBJECT)).lower()}
+    found |= require_attributes(about.get(ATTRIBUTES), where)
+    for name, value in found.items():
+        known = CHOICES.get(name, ())
+        if value not in known:
+            choices = (
+                f"{name} is one of {', '.join(known)}"
+                if known
+                else f"its attributes are {', '.join(LABELS)}"
+            )
+            raise UserError(
+                f"{where}: the embedded world draws no {name} {value!r} ({choices}): give "
+                "data.grid=shapescapes, or a grid of its words"
+            )
+    usual = {name: CHOICES[name][0] for name in LABELS}
+    return Factors(**{**usual, **found})

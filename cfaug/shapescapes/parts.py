@@ -18,20 +18,30 @@ import io
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
 from PIL import Image
 
-from cfaug.core.errors import UserError
-from cfaug.core.types import CounterfactualSet, Edit, Member
+from cfaug.core.errors import UserError, say
+from cfaug.core.files import replace_folder
+from cfaug.core.processes import hold_lock
+from cfaug.core.progress import watch
+from cfaug.core.rng import generator
+from cfaug.core.types import ENTAILMENT, CounterfactualSet, Edit, Example, Member
+from cfaug.core.validation import Share, check_fields
+from cfaug.core.words import right_articles
+from cfaug.data.shards.shards import write_shards
 from cfaug.shapescapes.compositional import parts as compositional
+from cfaug.shapescapes.detector import HIDDEN
 from cfaug.shapescapes.entailment import EntailmentPhoto, cover, photos
+from cfaug.shapescapes.language import parse
 from cfaug.shapescapes.scene import Scene, render
 from cfaug.shapescapes.settings import WorldSettings
-from cfaug.shapescapes.truth import HIDDEN
 from cfaug.shapescapes.vocabulary import (
     FRAMES,
+    PLACES,
     CaptionWording,
     Factors,
     caption,
@@ -303,3 +313,111 @@ def part_size(settings: WorldSettings, part: str) -> int:
         **{name: partial(one.count, settings) for name, one in compositional.NAMED.items()},
     }
     return sizes[part]()
+
+
+# Shards of a world, made on first use and cached by content.
+
+
+def part_folder(world: WorldSettings, part: str, root: Path) -> Path:
+    """Return the folder of a part's shards, without making it."""
+    check_part(part)
+    return root / f"shapescapes-{world.content_hash()}" / part
+
+
+def ensure(world: WorldSettings, part: str, root: Path) -> Path:
+    """Return the folder with a part's shards, making it first if it does not exist.
+
+    Several processes may call this at once: one draws, the others wait. A part is drawn in a
+    private folder that is renamed when complete, so that a killed process leaves no incomplete
+    folder under the final name, and no lock.
+
+    Args:
+        world: the settings, with a seed.
+        part: a name of ``cfaug.shapescapes.parts``.
+        root: the folder of all shards (``paths.shards``).
+
+    Raises:
+        UserError: for an unknown part, a world without a seed, or a root that cannot be written.
+    """
+    folder = part_folder(world, part, root)
+    if folder.exists():
+        return folder
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with hold_lock(folder.parent / f".{part}.lock"):
+            if not folder.exists():
+                _make(world, part, folder)
+    except OSError as error:
+        raise UserError(f"cannot write shards to {folder}: {error.strerror}") from error
+    return folder
+
+
+def _make(world: WorldSettings, part: str, folder: Path) -> None:
+    """Draw a part into its folder, all of it or nothing; only called under the part's lock."""
+    count = part_size(world, part)
+    say(f"drawing {count} sets of ShapeScapes ({part}) into {folder}")
+    sets = watch(make_part(world, part), f"drawing {part}", count, "sets")
+    with replace_folder(folder) as fresh:
+        write_shards(sets, fresh)
+
+
+# Shortened captions of the world, so that words can be inserted.
+
+
+@dataclass(frozen=True)
+class LeaveOut:
+    """The shares of captions that leave out colour and background.
+
+    Attributes:
+        colour: the share of captions without the subject's colour, from 0 to 1.
+        background: the share of captions without the background, from 0 to 1.
+    """
+
+    colour: Share = 0.0
+    background: Share = 0.0
+
+    def __post_init__(self) -> None:
+        check_fields(self, "data.leave_out")
+
+
+def read_leave_out(given: Mapping[str, float]) -> LeaveOut:
+    """Return the setting ``data.leave_out``.
+
+    Raises:
+        UserError: for an unknown name, or an invalid share.
+    """
+    unknown = [name for name in given if name not in ("colour", "background")]
+    if unknown:
+        raise UserError(f"data.leave_out.{unknown[0]}: choose from colour, background")
+    return LeaveOut(**given)
+
+
+def shorten_caption(example: Example, shares: LeaveOut, seed: int) -> Example:
+    """Return an example with a caption that leaves out colour and background with these shares.
+
+    The choice is keyed by the example, so that a larger share shortens all captions that a smaller
+    one does. The frame ("there is ...") stays.
+
+    Args:
+        example: an example of the world, with one caption.
+        shares: the shares of captions that leave out the colour and the background.
+        seed: the seed of the draws.
+
+    Raises:
+        UserError: for a caption that is not a sentence of the world, or a hypothesis, whose label
+            might become wrong.
+    """
+    said = parse(example.text)
+    if said is None or example.label in ENTAILMENT:
+        kind = "no caption of the embedded world" if said is None else "a hypothesis with a label"
+        raise UserError(
+            f"data.leave_out: example {example.key!r}, {example.text!r}, is {kind}: leave_out is "
+            "for captions of data.source=shapescapes:PART"
+        )
+    colour, background = generator(seed, "leave-out", example.key).random(2)
+    text = example.text
+    if said.background is not None and background < shares.background:
+        text = text.replace(f" {PLACES[said.background]}", "")
+    if said.colour is not None and colour < shares.colour:
+        text = right_articles(text.replace(f"{said.colour} {said.subject}", said.subject))
+    return replace(example, texts=(text,))

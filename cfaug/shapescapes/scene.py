@@ -17,12 +17,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from cfaug.core.rng import generator
-from cfaug.shapescapes.backdrops import paint
-from cfaug.shapescapes.domains import reach, redraw, widen
-from cfaug.shapescapes.shapes import draw_mask
-from cfaug.shapescapes.styles import Style
+from cfaug.shapescapes.domains import Style, reach, redraw, widen
+from cfaug.shapescapes.drawing import draw_mask, expose, paint
 from cfaug.shapescapes.vocabulary import COLOURS, PHOTO, Factors
-from cfaug.shapescapes.weather import expose
 
 SUPERSAMPLING = 4
 CANVAS = 128

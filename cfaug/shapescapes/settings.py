@@ -13,7 +13,7 @@ from annotated_types import Ge, Interval, MinLen
 from cfaug.core.errors import UserError
 from cfaug.core.read_with import GIVEN, ReadWith
 from cfaug.core.validation import OneOf, Seed, Share, check_fields
-from cfaug.shapescapes.styles import STYLES, Style
+from cfaug.shapescapes.domains import STYLES, Style
 from cfaug.shapescapes.vocabulary import COLOURS, DOMAINS, KINDS, PHOTO, PLACES, SUBJECTS
 
 WORLD_VERSION = 1
@@ -83,7 +83,7 @@ class WorldSettings:
         image_size: the side of a scene in pixels.
         bias: the probability that a training scene shows its subject at home, with its own
             background (or other factors in ``shortcut``); for backgrounds 1/8 is no bias.
-        style: a name of ``cfaug.shapescapes.styles.STYLES``.
+        style: a name of ``cfaug.shapescapes.domains.STYLES``.
         seed: the seed of the home map and of every scene; ``None`` until a run fills in
             ``data.seed``.
         real_scenes: the size of the part "real".

@@ -23,18 +23,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from cfaug.annotation.human_answers import HumanAnswers, read_human_answers
-from cfaug.core.errors import UserError
-from cfaug.core.messages import say
+from cfaug.annotation.record import HumanAnswers, read_human_answers
+from cfaug.core.errors import UserError, say
 from cfaug.core.read_with import GIVEN, ReadWith
 from cfaug.core.types import CLUSTER, ITEM, Evaluation, Outcome
-from cfaug.editing.templates import right_articles
-from cfaug.evaluation.embed import Pixels, embed_images, embed_texts
-from cfaug.evaluation.feature_cache import image_keys
-from cfaug.evaluation.fingerprint import fingerprint
-from cfaug.evaluation.source import SourceBenchmark
+from cfaug.editing.caption_grids import right_articles
+from cfaug.evaluation.benchmark import SourceBenchmark, fingerprint
+from cfaug.evaluation.cached_model import image_keys
+from cfaug.evaluation.inference import Pixels, embed_images, embed_texts
 from cfaug.social.grid_sets import GridImages, GridSets, Invalid, read_grid_sets
-from cfaug.stats.confusion import class_scores, confusion_matrix
+from cfaug.stats.classification import class_scores, confusion_matrix
 from cfaug.stats.ranking import Candidates, first_equal
 
 if TYPE_CHECKING:

@@ -26,9 +26,9 @@ import numpy as np
 from cfaug.core.protocols import DualEncoder
 from cfaug.core.types import CLUSTER, ITEM, Evaluation, Outcome
 from cfaug.data.sources.visogender import FEMININE, MASCULINE, TWO
-from cfaug.evaluation.embed import Pixels, embed_images, embed_texts
-from cfaug.evaluation.feature_cache import image_keys
-from cfaug.evaluation.fingerprint import fingerprint
+from cfaug.evaluation.benchmark import fingerprint
+from cfaug.evaluation.cached_model import image_keys
+from cfaug.evaluation.inference import Pixels, embed_images, embed_texts
 from cfaug.stats.classification import hits_at
 
 if TYPE_CHECKING:

@@ -36,6 +36,7 @@ images in the grid, and ``score``, the cosine. They serve to compare models over
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -43,24 +44,29 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from cfaug.core.errors import UserError
-from cfaug.core.grids import ATTRIBUTES, TEXTS
-from cfaug.core.labellings import require_labellings
+from cfaug.core.grids import ATTRIBUTES, TEXTS, require_labellings
 from cfaug.core.progress import watch
 from cfaug.core.read_with import ReadWith
-from cfaug.core.types import Evaluation
+from cfaug.core.types import Better, Evaluation, Outcome
 from cfaug.core.validation import Count, Seed
-from cfaug.editing.templates import placeholders, right_articles
-from cfaug.evaluation.embed import Pixels, embed_images, embed_texts
-from cfaug.evaluation.fingerprint import fingerprint
-from cfaug.evaluation.model_page import WritesModelPage
-from cfaug.evaluation.source import SourceBenchmark
+from cfaug.editing.caption_grids import placeholders, right_articles
+from cfaug.evaluation.benchmark import SourceBenchmark, WritesModelPage, fingerprint
+from cfaug.evaluation.inference import Pixels, embed_images, embed_texts
+from cfaug.report.items import Items
 from cfaug.social.grid_sets import GridImages, GridSets, Invalid, read_grid_sets
-from cfaug.social.skew_judging import Compat, Judging, Permute
+from cfaug.social.skew_items import ALPHA, RankingTask, SkewItems
 from cfaug.social.skew_metrics import SKEW_ALPHA, Zeros
-from cfaug.social.skew_outcomes import outcomes
-from cfaug.social.skew_ranking import label_grid, rank_subject, ranking_columns
-from cfaug.social.skew_rows import RankedSubject, item_columns, measure
-from cfaug.social.skew_summary import summarise
+from cfaug.social.skew_rows import (
+    Compat,
+    Judging,
+    Permute,
+    RankedSubject,
+    item_columns,
+    label_grid,
+    measure,
+    rank_subject,
+    ranking_columns,
+)
 
 if TYPE_CHECKING:
     from cfaug.core.protocols import DualEncoder
@@ -68,7 +74,7 @@ if TYPE_CHECKING:
     from cfaug.evaluation.cached_model import CachedEncoder
     from cfaug.evaluation.context import EvaluationContext
     from cfaug.report.model_pages import ImageSource, ModelPage
-    from cfaug.social.skew_items import SkewItems
+
 
 Subjects = Literal["all", "unseen"]
 Prompts = Literal["raw_mean", "unit_mean"]
@@ -307,3 +313,107 @@ class Skew(WritesModelPage, SourceBenchmark):
             return self._sets.prompts(grid, number)
         subject = self._sets.subjects[number]
         return [right_articles(one.replace("{subject}", subject)) for one in self.templates]
+
+
+# The numbers of a skew benchmark, from its items.
+
+MEANS: dict[str, tuple[Better, str]] = {
+    "max_skew": ("lower", "nats"),
+    "max_skew_excess": ("lower", "nats"),
+    "rank_gap": ("lower", "places"),
+    "rank_gap_excess": ("lower", "places"),
+    "score_gap": ("lower", "cosine"),
+    "ndkl": ("lower", "nats"),
+    "ndkl_excess": ("lower", "nats"),
+    "min_skew": ("higher", "nats"),
+    "bias": ("lower", "share"),
+}
+"""Columns whose means over subjects are outcomes, their better direction (0 is best), and units."""
+
+
+def outcomes(benchmark: str, items: Mapping[str, Any]) -> list[Outcome]:
+    """Return the mean over subjects of each metric, for every grid, labelling and K.
+
+    Args:
+        benchmark: the benchmark's name.
+        items: the columns that ``cfaug.social.skew`` describes.
+    """
+    asked: dict[tuple[str, str, int], list[int]] = {}
+    every = zip(items["grid"], items["labelling"], items["k"], strict=True)
+    for at, question in enumerate(every):
+        asked.setdefault(question, []).append(at)
+    found = []
+    for (grid, labelling, k), places in asked.items():
+        by = {"grid": grid, "labelling": labelling, "k": str(k)}
+        for metric, (better, measured_in) in MEANS.items():
+            values = items[metric][places]
+            values = values[~np.isnan(values)]
+            if len(values):
+                mean = float(values.mean())
+                found.append(Outcome(benchmark, metric, mean, len(values), better, measured_in, by))
+    return found
+
+
+# The results of a skew benchmark in a few lines for a terminal.
+
+MOST = 6
+"""Most questions that are reported one by one."""
+
+
+def summarise(benchmark: str, items: Mapping[str, Any], permutations: int) -> list[str]:
+    """Say which subjects stand out after correction, how many would by chance, what is left out.
+
+    Conditional labellings are only counted.
+
+    Args:
+        benchmark: the benchmark's name.
+        items: the columns that ``cfaug.social.skew`` describes.
+        permutations: the number of permutations behind each p; 0 if p was computed exactly.
+    """
+    read = SkewItems(benchmark, Items(benchmark, "", "", items))
+    told = [one for one in read.questions if one.condition is None and read.rows(one)]
+    lines = [line for one in told[:MOST] for line in _tell(read, one)]
+    if len(told) > MOST:
+        lines.append(f"and {len(told) - MOST} more questions in the items")
+    lines += _tell_conditional(read)
+    lines += _tell_left_out(items)
+    most = max((read.standing(one).tested for one in read.questions), default=0)
+    if permutations and most / (permutations + 1) > ALPHA:
+        lines.append(
+            f"{permutations:,} permutations are too few: of {most} subjects none can stand out "
+            f"after correction; give benchmark.permutations={int(most / ALPHA)} or more"
+        )
+    return lines
+
+
+def _tell(read: SkewItems, question: RankingTask) -> list[str]:
+    def mean(metric: str) -> float:
+        return float(np.mean(list(read.values(question, metric).values())))
+
+    preferred = read.values(question, "p_gap_holm")
+    count = sum(p <= ALPHA for p in preferred.values())
+    return [
+        f"{question.grid} by {question.labelling}, K={question.k}: mean MaxSkew "
+        f"{mean('max_skew'):.2f}, a random ranking's {mean('max_skew_chance'):.2f}. "
+        f"{read.standing(question).say()}",
+        f"  within sets: {count:,} of {len(preferred):,} subjects prefer a label after correction "
+        f"(Friedman, Holm), mean gap of places {mean('rank_gap'):.2f}, by chance "
+        f"{mean('rank_gap_chance'):.2f}",
+    ]
+
+
+def _tell_conditional(read: SkewItems) -> list[str]:
+    asked = [one for one in read.questions if one.condition is not None]
+    found = [read.standing(one) for one in asked]
+    if not found:
+        return []
+    standing = sum(len(one.corrected) for one in found)
+    return [
+        f"under a condition ({asked[0].labelling} and {len(asked) - 1} more): {standing:,} of "
+        f"{sum(one.tested for one in found):,} stand out after correction within their labelling"
+    ]
+
+
+def _tell_left_out(items: Mapping[str, Any]) -> list[str]:
+    reasons = Counter(reason for reason in items["left_out"] if reason is not None)
+    return [f"left out {count:,} times: {reason}" for reason, count in reasons.most_common(3)]

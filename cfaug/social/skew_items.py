@@ -18,9 +18,9 @@ import numpy as np
 
 from cfaug.core.errors import UserError
 from cfaug.core.types import CLUSTER, ITEM
-from cfaug.report.model_items import ModelItems
+from cfaug.report.items import ModelItems
 from cfaug.report.plots import Band
-from cfaug.social.skew_chance import ChanceSkew, chance_skew
+from cfaug.social.skew_tests import ChanceSkew, chance_skew
 
 NEEDED = (ITEM, CLUSTER, "subject", "subject_type", "grid", "labelling", "k", "n_pool", "n_sets",
           "n_labels", "max_skew", "max_skew_chance", "max_skew_excess", "p_permutation", "p_level",

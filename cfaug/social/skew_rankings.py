@@ -15,8 +15,14 @@ from functools import cached_property
 import numpy as np
 
 from cfaug.core.errors import UserError
-from cfaug.core.grids import ATTRIBUTES, GRID, SUBJECT, require_attributes
-from cfaug.core.labellings import Labelling, find_labellings
+from cfaug.core.grids import (
+    ATTRIBUTES,
+    GRID,
+    SUBJECT,
+    Labelling,
+    find_labellings,
+    require_attributes,
+)
 from cfaug.core.rng import generator
 from cfaug.core.types import CLUSTER
 from cfaug.report.items import RANKINGS, Items, items_file, read_items

@@ -10,29 +10,46 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from itertools import chain
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from annotated_types import Interval
 
-from cfaug.core.labellings import Labelling
+from cfaug.core.errors import UserError
+from cfaug.core.grids import ATTRIBUTES, GRID, SUBJECT, SUBJECT_TYPE, Labelling, find_labellings
 from cfaug.core.rng import generator
-from cfaug.social.released_skew import released_bias, released_ndkl
-from cfaug.social.skew_chance import DRAWS, chance_ndkl, chance_skew
-from cfaug.social.skew_judging import Judging
-from cfaug.social.skew_metrics import Zeros, bias, max_skew, min_skew, ndkl, skew
+from cfaug.core.types import CLUSTER, ITEM, Column
+from cfaug.core.validation import PositiveNumber, Seed, check_fields
+from cfaug.social.grid_sets import GridImages, GridSets
+from cfaug.social.skew_metrics import (
+    SKEW_ALPHA,
+    Zeros,
+    bias,
+    max_skew,
+    min_skew,
+    ndkl,
+    rank_images,
+    released_bias,
+    released_ndkl,
+    skew,
+)
 from cfaug.social.skew_tests import (
+    DRAWS,
     PermutationTest,
     RankedPool,
     bootstrap_max_skew,
+    chance_ndkl,
+    chance_skew,
     draw_sets,
     permutation_test,
 )
 from cfaug.social.within_set_gap import LabelGaps, chance_range, friedman, label_gaps, rank_within
+from cfaug.stats.ranking import Candidates, first_equal, unit
 from cfaug.stats.significance import holm
 
 TOP_SHOWN = 100
 """The most of the first K images that a row names."""
-
 INTERVAL = 0.95
 
 
@@ -245,17 +262,14 @@ NUMBERS = (
     "rank_gap_chance", "rank_gap_excess", "p_gap", "p_gap_holm",
 )  # fmt: skip
 """Columns of numbers, null where a row has none."""
-
 LISTS = (
     "top_counts", "pool_counts", "skews", "gaps", "gap_low", "gap_high", "gap_p", "rank_gaps",
     "rank_gap_low", "rank_gap_high", "rank_gap_p", "top",
 )  # fmt: skip
 """Columns of JSON lists, empty where a row has none."""
-
 ABOUT = ("item", "cluster", "subject", "subject_type", "grid", "labelling", "k", "n_pool",
          "n_sets", "n_labels")  # fmt: skip
 """Columns that every row has."""
-
 CORRECTED = {"p_holm": "p_permutation", "p_gap_holm": "p_gap"}
 """{column of p corrected over subjects: the column that it corrects}."""
 
@@ -280,3 +294,147 @@ def item_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     columns |= {name: [row.get(name, "[]") for row in rows] for name in LISTS}
     columns["left_out"] = [row["left_out"] for row in rows]
     return columns
+
+
+# The images of a subject in order of their cosine to its neutral prompt, and their labels.
+
+
+def rank_subject(
+    sets: GridSets, grid: GridImages, number: int, query: np.ndarray, images: np.ndarray
+) -> RankedSubject:
+    """Rank a subject's images; equal embeddings tie, ordered by a hash of the image's key.
+
+    Args:
+        sets: the sets of all grids, with the subjects.
+        grid: the grid to rank images of.
+        number: the subject's position in ``sets.subjects``.
+        query: embedding (dim,) of the subject's neutral prompts.
+        images: embeddings (images, dim) of all images of the grid.
+
+    Raises:
+        UserError: if an embedding is NaN, infinite or zero, naming its image.
+    """
+    places = np.flatnonzero(grid.subjects == number)
+    names = [sets.index.key(int(row)) for row in grid.rows[places]]
+    own = images[places]
+    try:
+        direction = unit(query, f"the prompts of {sets.subjects[number]!r}")
+        scores = Candidates(unit(own, "images"), first_equal(own)).score(direction[None])[0]
+        order = rank_images(scores, names)
+    except ValueError as error:
+        wrong = places[~np.isfinite(own).all(axis=1) | ~own.any(axis=1)].tolist()
+        such = [f", such as {sets.index.image_name(int(grid.rows[at]))}" for at in wrong[:1]]
+        raise UserError(f"{error}{''.join(such)}; images cannot be ranked by it") from error
+    return RankedSubject(
+        grid=grid.name,
+        members=int(np.prod([len(some) for some in grid.attributes.values()])),
+        subject=sets.subjects[number],
+        subject_type=sets.subject_types[number],
+        places=places[order],
+        sets=grid.sets[places][order],
+        scores=scores[order],
+        names=[names[at] for at in order.tolist()],
+    )
+
+
+def label_grid(grid: GridImages, asked: Sequence[str] | None) -> list[GridLabels]:
+    """Return every requested labelling of a grid's images.
+
+    Args:
+        grid: the grid of the images.
+        asked: the labellings, such as ``gender|race``, as for ``find_labellings``; ``None`` for the
+            usual ones.
+
+    Raises:
+        UserError: as ``find_labellings`` does.
+    """
+    names = list(grid.attributes)
+    found = []
+    for labelling in find_labellings(grid.attributes, asked):
+        codes, labels = grid.label(labelling.attributes)
+        chosen = np.ones(len(grid.rows), bool)
+        for name, value in labelling.given.items():
+            chosen &= grid.values[:, names.index(name)] == grid.attributes[name].index(value)
+        found.append(GridLabels(labelling, codes, labels, chosen))
+    return found
+
+
+def ranking_columns(sets: GridSets, ranked: Sequence[RankedSubject]) -> dict[str, Column]:
+    """Return the rankings of a skew benchmark, one row per image; see ``bench.skew``.
+
+    Args:
+        sets: the sets that the ranked images belong to.
+        ranked: the ranked images of every subject of every grid.
+    """
+    said: dict[str, list[list[str]]] = {name: [] for name in (ITEM, CLUSTER, ATTRIBUTES)}
+    for one in ranked:
+        grid = sets.grids[one.grid]
+        said[ITEM].append(list(one.names))
+        said[CLUSTER].append([sets.set_names[number] for number in one.sets.tolist()])
+        kinds, place = np.unique(grid.values[one.places], axis=0, return_inverse=True)
+        texts = [_attributes(grid, kind) for kind in kinds.tolist()]
+        said[ATTRIBUTES].append([texts[at] for at in place.reshape(-1).tolist()])
+    of_subject = {
+        GRID: [one.grid for one in ranked],
+        SUBJECT: [one.subject for one in ranked],
+        SUBJECT_TYPE: [one.subject_type for one in ranked],
+    }
+    sizes = [len(one.places) for one in ranked]
+    return {
+        **{name: list(chain(*texts)) for name, texts in said.items()},
+        **{name: np.repeat(np.array(texts, object), sizes) for name, texts in of_subject.items()},
+        "place": np.concatenate([np.arange(size) for size in sizes]),
+        "score": np.concatenate([one.scores for one in ranked]).astype(np.float64),
+    }
+
+
+def _attributes(grid: GridImages, numbers: Sequence[int]) -> str:
+    """Return the values of an image's attributes by name, as JSON."""
+    every = zip(grid.attributes.items(), numbers, strict=True)
+    return json.dumps({name: some[number] for (name, some), number in every}, ensure_ascii=False)
+
+
+# Settings that say how the rankings of a skew benchmark are scored.
+
+Permute = Literal["sets", "pool"]
+Compat = Literal["released"]
+MOST_PERMUTATIONS, MOST_RESAMPLES = 100_000_000, 1_000_000
+"""Permutations take time, some seconds per subject for a million; resamples take memory."""
+LABELS = "labels"
+"""A K that is the number of labels of each labelling."""
+
+
+@dataclass(frozen=True)
+class Judging:
+    """How rankings are scored; the fields are settings of ``cfaug.social.skew.Skew``."""
+
+    k: tuple[int | str, ...] | None = None
+    zeros: Zeros = "smooth"
+    alpha: PositiveNumber = SKEW_ALPHA
+    permute: Permute = "sets"
+    permutations: Annotated[int, Interval(ge=1, le=MOST_PERMUTATIONS)] = 10_000
+    resamples: Annotated[int, Interval(ge=1, le=MOST_RESAMPLES)] = 2_000
+    seed: Seed = 0
+    compat: Compat | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self, "benchmark")
+        for k in self.k or ():
+            if k != LABELS and (type(k) is not int or k < 1):
+                raise UserError(
+                    f"benchmark.k: {k} is invalid: give numbers from 1, or {LABELS} for the "
+                    "number of labels"
+                )
+
+    def ks(self, members: int, labels: int) -> list[int]:
+        """Return the distinct values of K.
+
+        Args:
+            members: number of combinations of the grid.
+            labels: number of labels of the labelling.
+        """
+        asked = (members,) if self.k is None else self.k
+        found = [labels if k == LABELS else int(k) for k in asked]
+        if self.compat == "released":  # main.py: never fewer than there are labels
+            found = [max(k, labels) for k in found]
+        return list(dict.fromkeys(found))

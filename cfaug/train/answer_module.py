@@ -1,25 +1,42 @@
 """A vision-language model that learns to answer questions: its loss and its checkpoint.
 
-Imports Lightning, so only ``cfaug.train.job.fit`` imports this, when it is called.
+Imports Lightning, so only ``cfaug.train.task.fit`` imports this, when it is called.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.utils.data import Dataset
 
+from cfaug.core.errors import UserError
+from cfaug.core.pixels import decode_image
+from cfaug.core.questions import AskedQuestion, Question
+from cfaug.data.mixture.loader import KEEP_BYTES, Share
+from cfaug.data.mixture.question_rows import QuestionRows
+from cfaug.editing.edit_prompts import Wording, fill, read_wording
 from cfaug.models import lora as adapters
-from cfaug.models.checkpoints import quiet
+from cfaug.models.checkpoints import quiet, replace_checkpoint
 from cfaug.models.encoder import Tunable
-from cfaug.models.files import replace_checkpoint
-from cfaug.models.option_batches import mean_costs
+from cfaug.models.option_batches import OptionRow, mean_costs, option_row, stack_rows
+from cfaug.models.option_scores import EncodedQuestion
+from cfaug.models.question_reader import Known
 from cfaug.models.vision_language import VisionLanguageModel
-from cfaug.train.loss import gather_all
-from cfaug.train.module import Batch, Steps, TrainingModule
-from cfaug.train.trained_weights import KeepsTrained
+from cfaug.train.contrastive_module import gather_all
+from cfaug.train.module import Batch, KeepsTrained, Steps, TrainingModule
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from cfaug.models.prompts import Prompts
+    from cfaug.models.question_reader import QuestionReader
 
 
 class TunedAnswerer(KeepsTrained, Tunable, VisionLanguageModel):
@@ -48,7 +65,7 @@ class AnswerModule(TrainingModule):
 
     All questions have equal weight. Their loss is the mean negative log-likelihood of the right
     option's tokens, which ``benchmark.reduction=token_mean`` ranks by. Batches come from
-    ``cfaug.train.answer_examples.AnswerExamples``.
+    ``cfaug.train.answer_module.AnswerExamples``.
 
     Args:
         tuned: the model to train.
@@ -95,3 +112,245 @@ class AnswerModule(TrainingModule):
     def share(self, loss: Tensor, batch: Batch, step: list[Batch]) -> Tensor:
         """Return a batch's share of the step's loss by its questions, as if all were one batch."""
         return loss * (batch["global_size"] / sum(one["global_size"] for one in step))
+
+
+# Questions as batches: their images are read, and their prompts and options tokenized.
+
+AnswerBatch = dict[str, Any]
+
+
+def put(wording: Wording, question: AskedQuestion) -> Question:
+    """Return a question in the form that ``benchmark=vqa`` uses without solved examples.
+
+    Args:
+        wording: the words around the question.
+        question: a question of a set.
+    """
+    return Question(fill(wording.question, question.text, question.options), question.options)
+
+
+@dataclass
+class _Image:
+    """An image, and the model's inputs that were made from it."""
+
+    pixels: Image
+    known: Known = field(default_factory=Known)
+
+    @property
+    def bytes(self) -> int:
+        """The size in memory."""
+        width, height = self.pixels.size
+        return 3 * width * height + self.known.bytes
+
+
+class AnswerExamples(Dataset[AnswerBatch]):
+    """A dataset that turns a process's share of questions into batches of prompts with options.
+
+    Args:
+        indexes: the basic and the counterfactual questions.
+        tuned: the model, whose processor prepares the questions.
+        wording: the words around a question.
+        every_option: whether a batch includes the wrong options, too.
+        keep_bytes: the memory for prepared images that are kept, in bytes.
+    """
+
+    def __init__(
+        self,
+        indexes: Sequence[QuestionRows | None],
+        tuned: TunedAnswerer,
+        wording: Wording,
+        *,
+        every_option: bool = False,
+        keep_bytes: int = KEEP_BYTES,
+    ) -> None:
+        self.indexes = indexes
+        self.reader = tuned.reader
+        self.scoring = tuned.scoring
+        self.fill = tuned.fill
+        self.wording = wording
+        self.every_option = every_option
+        self._left = keep_bytes
+        self._images: dict[int, _Image] = {}
+        self._asked: dict[tuple[int, int], EncodedQuestion] = {}
+
+    def __getitems__(self, share: Share) -> AnswerBatch | UserError:
+        """Return the options of a process's questions.
+
+        ``parts`` are batches of ``cfaug.models.option_batches.stack_rows``, each of rows that the
+        model can read together. For all rows of all parts in order, ``question`` int64 is the index
+        of the question among this process's, and ``option`` int64 that of the option among the
+        included ones; ``right`` int64 (questions,) is the index of the right option. ``count`` is
+        the number of questions; a process without any reads the rows of another's and leaves them
+        out. ``global_size`` is the number of questions of all processes.
+
+        For an image that cannot be read, the UserError that names it is returned and not raised:
+        torch would pass it on from a worker as the text of a traceback.
+        """
+        try:
+            return self._batch(share)
+        except UserError as error:
+            return error
+
+    def _batch(self, share: Share) -> AnswerBatch:
+        mine = share.rows if len(share.rows) else share.whole[:1]
+        rows: list[OptionRow] = []
+        places, right = list[tuple[int, int]](), []
+        for number, (source, row) in enumerate(mine.tolist()):
+            asked, answer = self._read(source, row)
+            if not self.every_option:
+                asked, answer = [asked[answer]], 0
+            rows += asked
+            places += [(number, option) for option in range(len(asked))]
+            right.append(answer)
+        alike: dict[object, list[int]] = {}
+        for place, one in enumerate(rows):
+            alike.setdefault(one.shapes, []).append(place)
+        order = [place for own in alike.values() for place in own]
+        question, option = np.array(places, np.int64)[order].T
+        return {
+            "parts": [stack_rows([rows[n] for n in own], self.fill) for own in alike.values()],
+            "question": torch.from_numpy(question.copy()),
+            "option": torch.from_numpy(option.copy()),
+            "right": torch.tensor(right),
+            "count": len(share.rows),
+            "global_size": len(share.whole),
+        }
+
+    def _read(self, source: int, row: int) -> tuple[list[OptionRow], int]:
+        """Return a question's options, and the index of the right one."""
+        index = cast("QuestionRows", self.indexes[source])
+        question, asked = index.question(row), self._asked.get((source, row))
+        if asked is None:
+            asked = self._ask(index, row)
+            if int(index.contents[row]) in self._images:
+                self._asked[source, row] = asked
+        rows = [option_row(asked, one, self.scoring) for one in asked.options]
+        assert question.answer is not None  # rows have right answers
+        return rows, question.answer
+
+    def _ask(self, index: QuestionRows, row: int) -> EncodedQuestion:
+        """Tokenize a question; its image is decoded and prepared once, if there is room to keep it.
+
+        Raises:
+            UserError: naming the question, if the model cannot read it.
+        """
+        code, image = int(index.contents[row]), index.image(row)
+        one = self._images.get(code)
+        if one is None:
+            assert image.image is not None  # rows have images
+            one = _Image(decode_image(image.image.read(), f"image {image.key}"))
+            before = 0
+        else:
+            before = one.bytes
+        (asked,) = self.reader.read(one.pixels, [put(self.wording, index.question(row))], one.known)
+        if not isinstance(asked, EncodedQuestion):
+            raise UserError(
+                f"{index.source}: the question {index.key(row)} is longer with its options than "
+                f"the {self.reader.longest} tokens that the model reads: leave it out of the set"
+            )
+        if one.bytes - before <= self._left:
+            self._left -= one.bytes - before
+            self._images[code] = one
+        elif before:  # it has grown too large to be kept
+            self._left += before
+            del self._images[code]
+        return asked
+
+
+# Checks that a model can read the questions it will learn from.
+
+NAMED = 3
+"""The largest number of questions that a message names."""
+
+
+def describe_question(
+    prompts: Prompts, wording: str, index: QuestionRows, row: int
+) -> dict[str, Any]:
+    """Return a question in the form that the model reads, and the tokens that are learnt.
+
+    Args:
+        prompts: the prompts of the model; its weights are not needed.
+        wording: the name or file of the words around a question.
+        index: the index with the question.
+        row: the question's row in the index.
+
+    Returns:
+        ``question``, its name; ``prompt``, with an image as one token; ``answer``; and ``learnt``,
+        the answer's tokens.
+    """
+    asked = index.question(row)
+    question = put(read_wording(wording), asked)
+    text = prompts.text(question, image=True)
+    assert asked.right is not None  # rows have right answers
+    option = prompts.option(text, prompts.tokens(text), asked.right)
+    learnt = prompts.tokenizer.convert_ids_to_tokens(option.ids[option.start :])
+    return {
+        "question": index.key(row), "prompt": text, "answer": asked.right, "learnt": list(learnt),
+    }  # fmt: skip
+
+
+def check_questions(
+    reader: QuestionReader, wording: str, rows: Iterable[tuple[QuestionRows, int]]
+) -> None:
+    """Refuse questions that the model cannot read, or whose options are the same tokens to it.
+
+    Only the first image is read. An image of another size can still make a question too long; such
+    a question is refused when it is read.
+
+    Args:
+        reader: the model's reader of questions.
+        wording: the name or file of the words around a question.
+        rows: the questions.
+
+    Raises:
+        UserError: with their number and names; or for a text that contains one of the model's
+            special tokens, or an option that has no token.
+    """
+    words, around = read_wording(wording), None
+    alike, long = list[str](), list[str]()
+    count = 0
+    for index, row in rows:
+        count += 1
+        question = put(words, index.question(row))
+        text = reader.prompts.text(question, image=True)
+        ids = reader.prompts.tokens(text)
+        options = reader.options(text, ids, question.options)
+        if around is None:
+            around = _image_tokens(reader, words, index, row, len(ids))
+        tokens = [tuple(one.ids[one.start :]) for one in options]
+        if len(set(tokens)) < len(tokens):
+            alike.append(index.key(row))
+        behind = max(len(one.ids) for one in options) + (len(ids) if reader.translates else 0)
+        if behind + around > reader.longest:
+            long.append(index.key(row))
+    for names, what in (
+        (long, f"are longer with an option than the {reader.longest} tokens that it reads"),
+        (alike, "have options that are the same tokens to it"),
+    ):
+        if names:
+            named = ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
+            raise UserError(
+                f"{reader.folder}: {len(names):,} of {count:,} questions {what} ({named}): leave "
+                "them out of the set, or choose another model"
+            )
+
+
+def _image_tokens(
+    reader: QuestionReader, wording: Wording, index: QuestionRows, row: int, length: int
+) -> int:
+    """Return the number of tokens of a prompt's image beyond the one in the prompt's text.
+
+    Args:
+        reader: the model's reader of questions.
+        wording: the words around a question.
+        index: the index with the question.
+        row: the question's row in the index.
+        length: the number of tokens of the prompt's text.
+    """
+    image = index.image(row)
+    assert image.image is not None  # rows have images
+    pixels = decode_image(image.image.read(), f"image {image.key}")
+    (asked,) = reader.read(pixels, [put(wording, index.question(row))])
+    if not isinstance(asked, EncodedQuestion):
+        return reader.longest
+    return int(asked.inputs["input_ids"].shape[1]) - length

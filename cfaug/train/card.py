@@ -18,7 +18,7 @@ from cfaug.core.cards import CARD, Card, code, number
 from cfaug.core.safety.safe_loading import ADAPTER, read_json
 from cfaug.core.types import ENTAILMENT
 from cfaug.models.lora import BASE
-from cfaug.report.forgetting import MetricChange, sentences
+from cfaug.report.checkpoint_tables import MetricChange, sentences
 from cfaug.report.numbers import Measure
 from cfaug.report.records import read_config, read_run
 from cfaug.report.results import RESULTS, Result, read_results
@@ -71,7 +71,7 @@ def write_card(
 
     Args:
         folder: the folder of the run.
-        found: the watched metrics before and after training (``cfaug.report.forgetting``).
+        found: the watched metrics before and after training (``cfaug.report.checkpoint_tables``).
         threshold: the fall beyond which a metric is mentioned; ``None`` mentions none.
 
     Returns:

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import math
 import pickle
+import time
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
+import lightning.pytorch as pl
 import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
+from lightning.pytorch.utilities.exceptions import SIGTERMException
+from torch import Tensor
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import replace_file, require_regular
+from cfaug.core.processes import StopRequest
+from cfaug.core.progress import Progress
+from cfaug.train.module import Batch, TrainingModule
+from cfaug.train.settings import TrainerSettings
+from cfaug.train.tuning import AveragedWeights
 
 LIGHTNINGS = ("state_dict", "optimizer_states", "lr_schedulers", "callbacks", "loops")
 """The keys, besides ``global_step``, of a checkpoint that a run wrote."""
@@ -129,3 +141,250 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     ) -> dict[str, Any]:
         """Read a checkpoint onto the CPU; unpickle only tensors and plain values."""
         return read_checkpoint(Path(path))
+
+
+# After each step, in this order: average, validate, keep the best weights, log, save, stop.
+
+STOPPING = "early_stopping"
+AVERAGE = "average"
+
+
+@dataclass(frozen=True)
+class Best:
+    """The weights of the lowest validation loss so far, on the CPU."""
+
+    step: int
+    val_loss: float
+    weights: dict[str, Tensor]
+
+
+class CheckpointCallback(pl.Callback):
+    """A callback that averages, validates, keeps the best weights, logs and saves.
+
+    One hook does all of it because an exact resume depends on the order. Lightning's own validation
+    loop runs after the hook in which checkpoints are saved, and a run killed in between would skip
+    that validation when it resumes. The best weights are inside ``last.ckpt``, so that they always
+    match the step at which training resumes.
+
+    Args:
+        settings: the settings, with the intervals of validating, logging and saving.
+        validation: the batches of the validation split, in a fixed order; ``None`` if it is empty.
+        steps_per_epoch: the number of batches in an epoch, after which validation is due by
+            default.
+        total_steps: the number of optimizer steps of the run; the last is always validated.
+        file: the path of ``last.ckpt``.
+        stop: the record of a request to stop.
+    """
+
+    state_key = "Keeper"  # its name in all existing last.ckpt files
+
+    def __init__(
+        self,
+        settings: TrainerSettings,
+        validation: Iterable[Batch] | None,
+        *,
+        steps_per_epoch: int,
+        total_steps: int,
+        file: Path,
+        stop: StopRequest,
+    ) -> None:
+        self.settings = settings
+        self.validation = validation
+        self.steps_per_epoch = steps_per_epoch
+        self.total_steps = total_steps
+        self.file = file
+        self.stop = stop
+        decay = settings.ema_decay
+        self.average = None if decay is None else AveragedWeights(decay)
+        self.best: Best | None = None
+        self._unvalidated: float | None = None
+        self.lowest = math.inf  # validation loss, counted in every process
+        self.waited = 0  # validations since
+        self._saved_at = 0.0
+        self._started_at = 0.0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the best weights so far, the unvalidated step, and the counts of early stopping.
+
+        ``unvalidated`` is the training loss of a step whose validation was interrupted: a resumed
+        run validates it first and then writes its row of ``metrics.csv``.
+        """
+        best = None if self.best is None else dict(vars(self.best))
+        state: dict[str, Any] = {"best": best, "unvalidated": self._unvalidated}
+        if self.settings.early_stopping is not None:
+            counted = {"lowest": self.lowest, "waited": self.waited, "total": self.total_steps}
+            state[STOPPING] = counted
+        if self.average is not None:
+            state[AVERAGE] = self.average.state()
+        return state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the result of ``state_dict``, also in its older form without names.
+
+        An extended run restarts the count of early stopping.
+
+        Raises:
+            UserError: if weights are averaged now, but were not in the saved run.
+        """
+        best = state_dict.get("best") if "unvalidated" in state_dict else state_dict
+        self.best = Best(**best) if best else None
+        self._unvalidated = state_dict.get("unvalidated")
+        counted = state_dict.get(STOPPING)
+        if counted is not None:
+            self.lowest = counted["lowest"]
+            self.waited = counted["waited"] if counted["total"] == self.total_steps else 0
+        if self.average is not None:
+            if AVERAGE not in state_dict:
+                raise UserError(f"{self.file} has no averaged weights: {WAY_OUT}")
+            self.average.load(state_dict[AVERAGE])
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Start the clocks, listen for SIGTERM, and finish a validation that was interrupted."""
+        self.stop.listen()
+        self._started_at = self._saved_at = time.monotonic()
+        self._finish_last_step(trainer, pl_module)
+        self._stop_early(trainer)  # as before, if it was interrupted after this decision
+
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Finish the last step's validation if it was interrupted; no training follows."""
+        self._finish_last_step(trainer, pl_module)
+
+    def _finish_last_step(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        assert isinstance(module, TrainingModule)
+        if self._unvalidated is not None:
+            self._finish_step(trainer, module, self._unvalidated)
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *_: Any
+    ) -> None:
+        """Validate, log, save and stop as is due after this step."""
+        assert isinstance(pl_module, TrainingModule)
+        if self.average is not None:
+            self.average.update(pl_module.trained)
+        self._finish_step(trainer, pl_module, outputs["loss"])
+
+    def _finish_step(
+        self, trainer: pl.Trainer, module: TrainingModule, loss: Tensor | float
+    ) -> None:
+        step = trainer.global_step
+        val_loss = self._validate(trainer, module, step, loss)
+        if val_loss is not None or step % self.settings.log_every_steps == 0:
+            self._log(trainer, module, step, loss, val_loss)
+        if val_loss is not None:
+            self.waited = 0 if val_loss < self.lowest else self.waited + 1
+            self.lowest = min(self.lowest, val_loss)
+            self._stop_early(trainer)
+        self.stop_if_asked(trainer)
+        if self._save_is_due(trainer, step):
+            self._save(trainer)
+
+    def _save(self, trainer: pl.Trainer) -> None:
+        trainer.save_checkpoint(self.file)
+        self._saved_at = time.monotonic()
+
+    def stop_if_asked(self, trainer: pl.Trainer) -> None:
+        """Save and end the run if any of its processes was asked to stop.
+
+        Raises:
+            SIGTERMException: after saving.
+        """
+        if self._is_asked_to_stop(trainer):
+            self._save(trainer)
+            raise SIGTERMException
+
+    def _is_asked_to_stop(self, trainer: pl.Trainer) -> bool:
+        # A signal may reach one process alone, but all save and stop together.
+        return trainer.strategy.reduce_boolean_decision(self.stop.asked, all=False)
+
+    def _stop_early(self, trainer: pl.Trainer) -> None:
+        patience = self.settings.early_stopping
+        if patience is None:
+            return
+        # Every process saw the same loss; if they ever differed, none would continue alone.
+        if trainer.strategy.reduce_boolean_decision(self.waited >= patience, all=False):
+            trainer.should_stop = True
+
+    def _validation_is_due(self, step: int) -> bool:
+        if step == self.total_steps:
+            return True
+        every = self.settings.val_every_steps
+        if every is not None:
+            return step % every == 0
+        several = self.settings.accumulate_grad_batches
+        return step * several // self.steps_per_epoch > (step - 1) * several // self.steps_per_epoch
+
+    def _validate(
+        self, trainer: pl.Trainer, module: TrainingModule, step: int, loss: Tensor | float
+    ) -> float | None:
+        if self.validation is None or not self._validation_is_due(step):
+            return None
+        # Saved in last.ckpt if the run is stopped between two batches of the validation.
+        self._unvalidated = float(loss)
+        average = self.average
+        try:
+            with nullcontext() if average is None else average.applied(module.trained):
+                found = module.validation_loss(self._interruptible(trainer, self.validation))
+                self._remember(trainer, module, step, found)
+        except SIGTERMException:  # saved after the model got its own weights back
+            self._save(trainer)
+            raise
+        return found
+
+    def _remember(
+        self, trainer: pl.Trainer, module: TrainingModule, step: int, found: float
+    ) -> None:
+        """Keep the weights that were validated if they are the best so far."""
+        self._unvalidated = None
+        keep = self.settings.checkpoint == "best" and trainer.is_global_zero
+        if keep and (self.best is None or found < self.best.val_loss):
+            weights = module.trained.state_dict()
+            self.best = Best(step, found, {k: v.detach().cpu().clone() for k, v in weights.items()})
+
+    def _interruptible(self, trainer: pl.Trainer, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """Yield the batches; stop between two of them if the run was asked to stop.
+
+        Raises:
+            SIGTERMException: before anything is saved.
+        """
+        total = len(batches) if isinstance(batches, Sized) else None
+        shown = self.settings.progress and trainer.is_global_zero
+        with Progress("validating", total, "batches", shown=shown) as progress:
+            for batch in batches:
+                if self._is_asked_to_stop(trainer):
+                    raise SIGTERMException
+                yield batch
+                progress.advance()
+
+    def _log(
+        self,
+        trainer: pl.Trainer,
+        module: TrainingModule,
+        step: int,
+        loss: Tensor | float,
+        val_loss: float | None,
+    ) -> None:
+        if not trainer.loggers:
+            return
+        row = {
+            "epoch": step * self.settings.accumulate_grad_batches / self.steps_per_epoch,
+            "train/loss": float(loss),
+            # The scheduler has already advanced to the next step.
+            "lr": module.steps.optim.lr * module.steps.optim.factor(step - 1, self.total_steps),
+            **module.curves(),
+            "seconds": time.monotonic() - self._started_at,
+        }
+        if val_loss is not None:
+            row["val/loss"] = val_loss
+        for logger in trainer.loggers:
+            logger.log_metrics(row, step)
+
+    def _save_is_due(self, trainer: pl.Trainer, step: int) -> bool:
+        settings = self.settings
+        if step == self.total_steps or trainer.should_stop:
+            return False  # the final checkpoint is about to be written
+        if settings.save_every_steps is not None and step % settings.save_every_steps == 0:
+            return True
+        if settings.save_every_minutes is None:
+            return False
+        due = (time.monotonic() - self._saved_at) / 60 >= settings.save_every_minutes
+        return bool(trainer.strategy.broadcast(due))  # clocks differ: rank 0 decides

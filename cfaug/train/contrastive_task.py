@@ -14,9 +14,8 @@ from cfaug.data.mixture.records import COUNTERFACTUAL
 from cfaug.train.mixture_task import MixtureTask
 
 if TYPE_CHECKING:
-    from cfaug.data.mixture.loader import Examples
-    from cfaug.data.mixture.pair_negatives import PairNegatives
-    from cfaug.data.mixture.pixel_cache import KeptPixels
+    from cfaug.data.mixture.hard_negatives import PairNegatives
+    from cfaug.data.mixture.loader import Examples, KeptPixels
     from cfaug.models.encoder import Encoder
     from cfaug.train.contrastive_module import ContrastiveModule
     from cfaug.train.settings import LossSettings
@@ -43,8 +42,8 @@ class ContrastiveTask(MixtureTask):
         Raises:
             UserError: for a loss, or encoding in chunks, that the model does not support.
         """
-        from cfaug.train.chunks import refuse_batch_norm
         from cfaug.train.contrastive_module import ContrastiveModule, refuse_negatives
+        from cfaug.train.module import refuse_batch_norm
 
         pieces = self.trainer.micro_batch_size
         if self.data.negatives in ("text", "image") and not trained.takes_negatives:
@@ -68,7 +67,7 @@ class ContrastiveTask(MixtureTask):
     @property
     def pairs(self) -> PairNegatives | None:
         """The counterfactuals' wrong answers; ``None`` if ``data.negatives`` is."""
-        from cfaug.data.mixture.pair_negatives import PairNegatives
+        from cfaug.data.mixture.hard_negatives import PairNegatives
 
         index, kind = self.indexes[COUNTERFACTUAL], self.data.negatives
         if index is None or kind is None or index.has_negatives:  # then a batch has them anyway

@@ -1,14 +1,17 @@
 """Lightning's Trainer around one module and a stream of batches, with exact resume.
 
-Imports Lightning, so only ``cfaug.train.job.fit`` imports this, when it is called.
+Imports Lightning, so only ``cfaug.train.task.fit`` imports this, when it is called.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import logging
 import os
+import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -17,23 +20,26 @@ from typing import Any, Literal, NamedTuple
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.loggers import Logger
 from lightning.pytorch.plugins.precision import MixedPrecision, Precision
 from lightning.pytorch.strategies import DDPStrategy
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from cfaug.core.devices import check_accelerator, choose_device
 from cfaug.core.errors import UserError
+from cfaug.core.processes import StopRequest, keep_handlers
+from cfaug.core.progress import Progress
 from cfaug.train.checkpoint import (
     WAY_OUT,
     AtomicCheckpointIO,
+    Best,
+    CheckpointCallback,
     check_weights,
     read_checkpoint,
 )
-from cfaug.train.checkpoint_callback import Best, CheckpointCallback
-from cfaug.train.interruption import stoppable
-from cfaug.train.loggers import close_loggers, make_loggers
 from cfaug.train.module import Batch, TrainingModule
-from cfaug.train.progress import ProgressBar
 from cfaug.train.settings import LoggerSettings, TrainerSettings, refuse_unstarted
+from cfaug.train.tracking import connection, wandb_identity
 
 
 @dataclass(frozen=True)
@@ -261,3 +267,149 @@ def _quiet() -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, before, strict=True):
             logger.setLevel(level)
+
+
+# Lightning's exceptions of a request to stop, turned back into a KeyboardInterrupt.
+
+
+@contextmanager
+def stoppable() -> Iterator[StopRequest]:
+    """Listen for SIGTERM and Ctrl-C; raise KeyboardInterrupt once the run has stopped.
+
+    Lightning turns Ctrl-C into ``exit(1)`` and ignores further ones. The former handlers are
+    restored at the end.
+    """
+    with keep_handlers():
+        request = StopRequest()
+        request.listen()
+        try:
+            yield request
+        except SystemExit as stop:
+            cause: BaseException | None = stop
+            while cause is not None:
+                if isinstance(cause, SIGTERMException | KeyboardInterrupt):
+                    raise KeyboardInterrupt from None
+                cause = cause.__context__
+            raise
+
+
+# Loggers of curves: ``metrics.csv`` always, Weights & Biases or TensorBoard if requested.
+
+COLUMNS = (
+    "attempt", "step", "epoch", "train/loss", "val/loss", "lr", "logit_scale", "seconds",
+)  # fmt: skip
+
+
+class AppendingCsvLogger(Logger):
+    """A logger that appends rows to ``metrics.csv``.
+
+    Lightning's CSVLogger deletes the file when a run resumes. This one keeps every row: a resumed
+    run repeats the steps since its checkpoint under the next ``attempt``.
+    """
+
+    def __init__(self, file: Path, attempt: int) -> None:
+        super().__init__()
+        self.file = file
+        self.attempt = attempt
+        self._open()
+
+    def _open(self) -> None:
+        before = self.file.read_bytes() if self.file.exists() else b""
+        with self.file.open("ab") as handle:
+            if not before:
+                handle.write(_line(COLUMNS))
+            elif not before.endswith(b"\n"):
+                handle.write(b"\n")  # the process was killed in the middle of a row
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return self.file.name
+
+    @property
+    def version(self) -> int:
+        """The number of the attempt."""
+        return self.attempt
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Append one row; a metric that was not measured stays empty."""
+        row = {"attempt": self.attempt, "step": step, **metrics}
+        with self.file.open("ab") as handle:
+            handle.write(_line([row.get(column) for column in COLUMNS]))
+
+    def log_hyperparams(self, *_: Any, **__: Any) -> None:
+        """Do nothing, since ``config.yaml`` has the settings."""
+
+
+def _line(values: Any) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(values)
+    return text.getvalue().encode()
+
+
+def make_loggers(settings: LoggerSettings, folder: Path, attempt: int) -> list[Logger]:
+    """Return the loggers of a run with the folder ``.../<arm>/seed=<seed>``."""
+    loggers: list[Logger] = [AppendingCsvLogger(folder / "metrics.csv", attempt)]
+    if settings.kind == "wandb":
+        loggers.append(_wandb(settings, folder))
+    if settings.kind == "tensorboard":
+        from lightning.pytorch.loggers import TensorBoardLogger
+
+        loggers.append(TensorBoardLogger(folder, name="tensorboard", version=f"attempt={attempt}"))
+    return loggers
+
+
+def _wandb(settings: LoggerSettings, folder: Path) -> Logger:
+    from lightning.pytorch.loggers import WandbLogger
+
+    identity = wandb_identity(settings, folder)
+    logger = WandbLogger(
+        **identity, save_dir=folder, mode=settings.mode, settings=connection(settings)
+    )
+    try:
+        _ = logger.experiment
+    except Exception as error:
+        raise UserError(
+            f"Weights & Biases cannot start ({error}): logger.mode=offline needs no network"
+        ) from error
+    return logger
+
+
+def close_loggers(loggers: list[Logger]) -> None:
+    """Close loggers that would also log the next run of this process (wandb's is global)."""
+    for logger in loggers:
+        finish = getattr(getattr(logger, "experiment", None), "finish", None)
+        if callable(finish):
+            finish()
+
+
+# Progress of a run with its loss and rate, on stderr; Lightning's own bar goes to stdout.
+
+
+class ProgressBar(pl.Callback):
+    """A progress bar of a run's steps, on rank 0."""
+
+    def __init__(self, total_steps: int, start_step: int) -> None:
+        self._progress = Progress("training", total_steps, "steps")
+        self._start_step = start_step
+        self._examples = 0
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Start the clock when the run starts or resumes."""
+        self._progress.__enter__()
+        self._progress.skip(self._start_step)
+        self._began = time.monotonic()
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, *_: Any
+    ) -> None:
+        """Advance by a step."""
+        batches = batch if isinstance(batch, list) else [batch]
+        self._examples += sum(one["global_size"] for one in batches)
+        rate = self._examples / max(1e-9, time.monotonic() - self._began)
+        said = f"{rate:.1f} examples/s, loss {outputs['loss'].item():.3f}"
+        self._progress.advance(trainer.global_step - self._progress.done, said)
+
+    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Remove the bar, also after an error."""
+        self._progress.close()

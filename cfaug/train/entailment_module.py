@@ -1,6 +1,6 @@
 """Fine-tuning an entailer: the cross-entropy of three labels.
 
-Imports Lightning, so only ``cfaug.train.job.fit`` imports this, when it is called.
+Imports Lightning, so only ``cfaug.train.task.fit`` imports this, when it is called.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from cfaug.models.fusion import FusionEntailer
-from cfaug.train.loss import gather_all
+from cfaug.train.contrastive_module import gather_all
 from cfaug.train.module import Batch, Steps, TrainingModule
 
 

@@ -15,8 +15,7 @@ from cfaug.models.specs import EntailmentLearner
 from cfaug.train.mixture_task import MixtureTask
 
 if TYPE_CHECKING:
-    from cfaug.data.mixture.loader import Examples
-    from cfaug.data.mixture.pixel_cache import KeptPixels
+    from cfaug.data.mixture.loader import Examples, KeptPixels
     from cfaug.models.fusion import FusionEntailer
     from cfaug.train.entailment_module import EntailmentModule
 
@@ -78,7 +77,7 @@ class EntailmentTask(MixtureTask):
         """Return the accuracy, macro scores and confusion matrix on the validation split."""
         import torch
 
-        from cfaug.stats.confusion import confusion_matrix, macro_scores
+        from cfaug.stats.classification import confusion_matrix, macro_scores
         from cfaug.train.engine import device_of
 
         if not len(self.mixture.validation):

@@ -1,6 +1,6 @@
 """A language model that learns to answer prompts: its batches, loss and saved weights.
 
-Imports Lightning, so only ``cfaug.train.job.fit`` imports this, when it is called.
+Imports Lightning, so only ``cfaug.train.task.fit`` imports this, when it is called.
 """
 
 from __future__ import annotations
@@ -17,14 +17,11 @@ from torch.nn import functional
 
 from cfaug.core.errors import UserError
 from cfaug.data.mixture.order import rank_share
-from cfaug.editing.edit_format import EditFormat
-from cfaug.editing.edit_rows import EditAnswer
+from cfaug.editing.edit_format import EditAnswer, EditFormat
 from cfaug.models import lora as adapters
-from cfaug.models.checkpoints import longest_text, quiet
-from cfaug.models.files import replace_checkpoint
-from cfaug.train.loss import gather_all
-from cfaug.train.module import Batch, Steps, TrainingModule
-from cfaug.train.trained_weights import KeepsTrained
+from cfaug.models.checkpoints import longest_text, quiet, replace_checkpoint
+from cfaug.train.contrastive_module import gather_all
+from cfaug.train.module import Batch, KeepsTrained, Steps, TrainingModule
 
 
 @dataclass(frozen=True)

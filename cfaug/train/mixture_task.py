@@ -16,10 +16,9 @@ from cfaug.train.task import Task
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
-    from cfaug.data.mixture.loader import Examples
-    from cfaug.data.mixture.pixel_cache import KeptPixels
+    from cfaug.data.mixture.hard_negatives import SetCaptions
+    from cfaug.data.mixture.loader import Examples, KeptPixels
     from cfaug.data.mixture.records import Mixture
-    from cfaug.data.mixture.set_captions import SetCaptions
     from cfaug.data.mixture.settings import DataSettings
     from cfaug.train.engine import Plan
 
@@ -69,7 +68,7 @@ class MixtureTask(Task):
     @property
     def captions(self) -> SetCaptions | None:
         """The captions of the counterfactual source's images; ``None`` without such a source."""
-        from cfaug.data.mixture.set_captions import SetCaptions
+        from cfaug.data.mixture.hard_negatives import SetCaptions
 
         index = self.indexes[COUNTERFACTUAL]
         if index is None:
@@ -135,7 +134,7 @@ class MixtureTask(Task):
 
     def describe(self) -> dict[str, Any]:
         """Return the sources' sizes, a hash of the order, and the held-out and joined rows."""
-        from cfaug.data.mixture.duplicates import count_joined_groups
+        from cfaug.data.mixture.image_names import count_joined_groups
         from cfaug.data.mixture.order import epoch_order, split_sets
 
         data, mixture = self.data, self.mixture

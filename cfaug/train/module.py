@@ -1,6 +1,6 @@
 """The base of all training modules: the optimizer, and checks of loss and gradients.
 
-Imports Lightning, so only ``cfaug.train.job.fit`` imports this, when it is called.
+Imports Lightning, so only ``cfaug.train.task.fit`` imports this, when it is called.
 
 The mean of the validation losses is a plain sum, not ``torchmetrics.MeanMetric``: every process has
 the loss of the whole batch, as its features are gathered, so no reduction is needed. In float64 the
@@ -10,20 +10,21 @@ and with ``nan_strategy="disable"`` (1.9.0) it ignores the weights.
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import lightning.pytorch as pl
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
 from cfaug.core.errors import UserError
 from cfaug.core.rng import derive
-from cfaug.train.chunks import average_gradients
-from cfaug.train.param_groups import parameter_groups
 from cfaug.train.settings import OptimSettings
 
 Batch = Mapping[str, Any]
@@ -225,3 +226,223 @@ class TrainingModule(pl.LightningModule):
                 f"step {self.global_step + 1}: the gradient's norm is {norm.item()}; nothing was "
                 f"updated. Lower optim.lr (now {self.steps.optim.lr})"
             )
+
+
+# Encoding a batch in chunks with the gradient of the whole, for batches larger than memory.
+#
+# Gao et al., 2021, "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup"
+# (GradCache), section 3: encode every chunk without a graph, differentiate the loss by the
+# features, then encode each chunk again and backpropagate the gradients of its features.
+
+Features = tuple[Tensor, ...]
+
+
+@dataclass
+class ChunkedFeatures:
+    """Features of one process's share of a batch, encoded ``size`` rows at a time.
+
+    Args:
+        encode: a function that maps pixels and texts to the features, each (rows, dim).
+        pixels: the images, uint8 (n, 3, side, side).
+        texts: the n captions.
+        size: the number of rows encoded at once, from 1.
+        seed: a function that is called with a chunk's number before it is encoded, both times, so
+            that dropout drops the same units.
+    """
+
+    encode: Callable[[Tensor, Sequence[str]], Features]
+    pixels: Tensor
+    texts: Sequence[str]
+    size: int
+    seed: Callable[[int], None]
+
+    def __post_init__(self) -> None:
+        with torch.no_grad():
+            pieces = [self._encode(number) for number in self._numbers()]
+            whole = [torch.cat(part) for part in zip(*pieces, strict=True)]
+        self.leaves: Features = tuple(part.requires_grad_() for part in whole)
+
+    def _numbers(self) -> range:
+        # An empty share is encoded too, so that its features have the right dimensions.
+        return range(max(1, -(-len(self.texts) // self.size)))
+
+    def _encode(self, number: int) -> Features:
+        self.seed(number)
+        here = slice(number * self.size, (number + 1) * self.size)
+        return self.encode(self.pixels[here], list(self.texts[here]))
+
+    def backward(self, context: Callable[[], AbstractContextManager[Any]]) -> None:
+        """Backpropagate the gradients of ``leaves`` to the parameters.
+
+        Args:
+            context: the precision in which the features were encoded.
+        """
+        for number in self._numbers():
+            here = slice(number * self.size, (number + 1) * self.size)
+            with context():
+                features = self._encode(number)
+            reached = [(f, f_leaf.grad) for f, f_leaf in zip(features, self.leaves, strict=True)]
+            pairs = [(feature, grad[here]) for feature, grad in reached if grad is not None]
+            torch.autograd.backward([f for f, _ in pairs], [grad for _, grad in pairs])
+
+
+def refuse_batch_norm(model: nn.Module) -> None:
+    """Refuse a model whose features of one example depend on the others encoded with it.
+
+    Raises:
+        UserError: if a layer normalises by the batch.
+    """
+    for name, module in model.named_modules():
+        if module.training and getattr(module, "track_running_stats", False):
+            raise UserError(
+                f"trainer.micro_batch_size needs features that do not depend on the rest of the "
+                f"batch, and {name} normalises by it: use trainer.accumulate_grad_batches, or "
+                "freeze that tower"
+            )
+
+
+def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
+    """Average gradients over all processes, as DDP does after one backward pass.
+
+    A parameter that has no gradient in any process stays without one, so weight decay skips it.
+
+    Args:
+        parameters: the parameters, in the same order in every process.
+    """
+    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+        return
+    trained = [p for p in parameters if p.requires_grad]
+    reached = torch.tensor([float(p.grad is not None) for p in trained], device=trained[0].device)
+    dist.all_reduce(reached, op=dist.ReduceOp.MAX)
+    for parameter, anywhere in zip(trained, reached.tolist(), strict=True):
+        if not anywhere:
+            continue
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+        dist.all_reduce(parameter.grad)
+        parameter.grad /= dist.get_world_size()
+
+
+# The weight decay and the learning rate of each parameter.
+
+_LIST = r"(?P<list>(?:.*?\.)?\w*?(?:layers?|blocks|stages|tower))"
+BLOCK = re.compile(rf"^{_LIST}\.?(?P<number>\d+)\.")
+"""A parameter of a numbered block (the outermost), as in ``encoder.layers.3.mlp.fc1.bias``."""
+BEGINNING = re.compile(r"embed|patch|conv1\b|pre_lay\w*norm|ln_pre|cls_token|bn1\b|stem")
+"""Parameters before the first block: embeddings, the patch convolution, the norm after it."""
+NOT_DECAYED = re.compile(r"bias|layernorm|rmsnorm|(?:^|[._])norm(?:$|\.)")
+"""Names that the Trainer of transformers leaves out (``Trainer.get_decay_parameter_names``)."""
+DecayRule = Literal["matrices", "huggingface"]
+
+
+def parameter_groups(
+    model: nn.Module,
+    weight_decay: float,
+    *,
+    lr: float = 1.0,
+    layer_decay: float | None = None,
+    decay_rule: DecayRule = "matrices",
+) -> list[dict[str, Any]]:
+    """Return groups of trainable parameters by weight decay and learning rate.
+
+    Args:
+        model: the model.
+        weight_decay: the weight decay of the parameters that decay.
+        lr: the peak of the learning rate.
+        layer_decay: the factor of ``layer_rates`` that splits the groups by learning rate; ``None``
+            does not split them.
+        decay_rule: the rule that selects the parameters that decay; see
+            ``cfaug.train.settings.OptimSettings``.
+    """
+    named = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    decayed = decayed_names(model, decay_rule)
+    rates = dict.fromkeys(named, 1.0) if layer_decay is None else layer_rates(named, layer_decay)
+    groups: list[dict[str, Any]] = []
+    for decay, decays in ((weight_decay, True), (0.0, False)):
+        for rate in sorted(set(rates.values()), reverse=True):
+            found = [p for n, p in named.items() if (n in decayed) == decays and rates[n] == rate]
+            if found or rate == 1.0:
+                groups.append({"params": found, "weight_decay": decay, "lr": lr * rate})
+    return groups
+
+
+def decayed_names(model: nn.Module, rule: DecayRule) -> set[str]:
+    """Return the names of the parameters that decay; see ``OptimSettings`` for the two rules."""
+    if rule == "matrices":  # the rest: biases, norms' gains, the logit scale, class embeddings
+        return {name for name, p in model.named_parameters() if p.ndim > 1}
+    in_norms = tuple(n + "." for n, m in model.named_modules() if n and isinstance(m, nn.LayerNorm))
+    return {
+        name
+        for name, _ in model.named_parameters()
+        if not NOT_DECAYED.search(name.lower()) and not name.startswith(in_norms)
+    }
+
+
+def layer_rates(names: Iterable[str], layer_decay: float) -> dict[str, float]:
+    """Return each parameter's factor of the learning rate, ``layer_decay ** (layers above it)``.
+
+    A tower is a list of numbered blocks (``layers``, ``resblocks``, ``stages``, ...) with the
+    parameters beside it. Its blocks are counted from the last, which has one layer above it (the
+    projection), to the first; embeddings are below that. Other parameters (projections, final
+    norms, heads, the logit scale) have factor 1. This applies BEiT's ``get_num_layer_for_vit`` to
+    each tower separately.
+
+    Args:
+        names: the names of the parameters.
+        layer_decay: the factor from each layer to the one below it, in (0, 1].
+
+    >>> layer_rates(["visual.conv1.weight", "visual.layers.0.w", "visual.layers.1.w"], 0.5)
+    {'visual.conv1.weight': 0.125, 'visual.layers.0.w': 0.25, 'visual.layers.1.w': 0.5}
+    """
+    names = list(names)
+    numbers: dict[str, set[int]] = {}
+    for found in filter(None, map(BLOCK.match, names)):
+        numbers.setdefault(found["list"], set()).add(int(found["number"]))
+    blocks = {tower: sorted(found, reverse=True) for tower, found in numbers.items()}
+    return {name: layer_decay ** _layers_above(name, blocks) for name in names}
+
+
+def _layers_above(name: str, blocks: dict[str, list[int]]) -> int:
+    found = BLOCK.match(name)
+    if found:
+        return blocks[found["list"]].index(int(found["number"])) + 1
+    if not BEGINNING.search(name):
+        return 0
+    towers = [tower for tower in blocks if name.startswith(_root(tower))]
+    return len(blocks[max(towers, key=lambda t: len(_root(t)))]) + 1 if towers else 0
+
+
+def _root(tower: str) -> str:
+    """Return the prefix of a tower's embeddings: the parent of the module with its blocks.
+
+    >>> _root("vision_model.encoder.layers"), _root("transformer.resblocks")
+    ('vision_model.', '')
+    """
+    return "".join(part + "." for part in tower.split(".")[:-2])
+
+
+# A module whose state dict has only trained weights, such as adapters without the base model.
+
+
+class KeepsTrained(nn.Module):
+    """A module whose state dict has only trained weights and buffers.
+
+    With weights that never change, every checkpoint would be as large as the model.
+    """
+
+    def state_dict(  # type: ignore[override]  # the overload that torch calls
+        self, *args: Any, prefix: str = "", **kwargs: Any
+    ) -> dict[str, Any]:
+        """Return the weights that are trained, and buffers, such as a norm's running statistics."""
+        trained = {prefix + name for name, p in self.named_parameters() if p.requires_grad}
+        every = {prefix + name for name, _ in self.named_parameters(remove_duplicate=False)}
+        # torch calls this for each submodule as well.
+        before = set(kwargs.get("destination") or ())
+        found = super().state_dict(*args, prefix=prefix, **kwargs)
+        for name in [name for name in found if name in every - trained and name not in before]:
+            del found[name]
+        return found
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], *_: Any, **__: Any) -> Any:
+        """Load the trained weights; the others keep their values."""
+        return super().load_state_dict(state_dict, strict=False)

@@ -12,19 +12,18 @@ from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.data.mixture.question_rows import QuestionRows
 from cfaug.data.mixture.settings import QuestionData
+from cfaug.editing.edit_prompts import read_wording
 from cfaug.editing.protocols import round_digits
-from cfaug.editing.question_wording import read_wording
-from cfaug.stats.option_choice import choose, reduce_scores
+from cfaug.stats.choices import choose, reduce_scores
 from cfaug.train.mixture_task import MixtureTask
 from cfaug.train.settings import AnswerLoss
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from cfaug.data.mixture.pixel_cache import KeptPixels
-    from cfaug.models.vision_language_specs import VisionLanguage
-    from cfaug.train.answer_examples import AnswerExamples
-    from cfaug.train.answer_module import AnswerModule, TunedAnswerer
+    from cfaug.data.mixture.loader import KeptPixels
+    from cfaug.models.task_specs import VisionLanguage
+    from cfaug.train.answer_module import AnswerExamples, AnswerModule, TunedAnswerer
     from cfaug.train.engine import Plan
 
 MEASURED_AT_ONCE = 64
@@ -89,7 +88,7 @@ class QuestionTask(MixtureTask):
         Raises:
             UserError: if the model cannot read a question, or two options have the same tokens.
         """
-        from cfaug.train.question_checks import check_questions
+        from cfaug.train.answer_module import check_questions
 
         check_questions(trained.reader, self.data.wording, self._drawn())
         return super().make_plan(trained, total_steps, kept)
@@ -98,7 +97,7 @@ class QuestionTask(MixtureTask):
         self, trained: TunedAnswerer, rows: int, kept: KeptPixels | None
     ) -> AnswerExamples:
         """Return the dataset of questions with their options."""
-        from cfaug.train.answer_examples import AnswerExamples
+        from cfaug.train.answer_module import AnswerExamples
 
         return AnswerExamples(
             self.questions, trained, read_wording(self.data.wording),
@@ -115,7 +114,7 @@ class QuestionTask(MixtureTask):
 
     def describe(self) -> dict[str, Any]:
         """Return the description of the mixture, and the first question in the model's form."""
-        from cfaug.train.question_checks import describe_question
+        from cfaug.train.answer_module import describe_question
 
         described = {**super().describe(), "questions": self.kinds}
         if self.left_out:
@@ -154,7 +153,7 @@ class QuestionTask(MixtureTask):
 
     def _answer(self, trained: TunedAnswerer, rows: np.ndarray) -> Iterator[tuple[str, bool]]:
         """Yield each question's kind, and whether its right option is the most likely."""
-        from cfaug.train.answer_examples import put
+        from cfaug.train.answer_module import put
 
         wording = read_wording(self.data.wording)
         by_image: dict[int, list[tuple[QuestionRows, int]]] = {}

@@ -160,7 +160,7 @@ class OptimSettings:
             to ``warmup_steps``, which must otherwise be 0.
         layer_decay: the factor of the learning rate from each layer of a tower to the one below it,
             in (0, 1] (Bao et al., 2022, BEiT, appendix; the rule is in
-            ``cfaug.train.param_groups.layer_rates``); ``None`` is the same rate for all.
+            ``cfaug.train.module.layer_rates``); ``None`` is the same rate for all.
     """
 
     lr: PositiveNumber = 5e-7
@@ -218,7 +218,7 @@ class LossSettings:
             CLIP and ``run_clip.py``, or ``masked``, left out of the sum.
         hard_negative_weight: the weight of the other members of an example's counterfactual set
             (another image, another text) in the sum over negatives; 1 is CLIP's loss. The formula
-            is that of ``cfaug.models.negatives.log_negative_weights``. It has an effect only if
+            is that of ``cfaug.models.losses.log_negative_weights``. It has an effect only if
             ``data.pairs_in_batch`` brings members together.
         negative_captions: the role of captions without an image, which a list of images may have
             beside the right ones: ``used`` as further negatives of every image in the batch (as in
@@ -229,7 +229,7 @@ class LossSettings:
             all in NegCLIP.
         set_invariance: the weight of a term for counterfactual sets: the differences between the
             logits of a set's images with the set's neutral prompt, as defined in
-            ``cfaug.models.invariance.set_invariance``; 0 leaves it out. It needs
+            ``cfaug.models.losses.set_invariance``; 0 leaves it out. It needs
             ``data.pairs_in_batch``, which puts the images of a set into one batch.
         invariance: ``variance`` of these logits, or ``kl``, the divergence of their softmax from
             the uniform distribution.

@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cfaug.core.errors import UserError
+from cfaug.core.errors import UserError, say
 from cfaug.core.files import write_file
-from cfaug.core.messages import say
 from cfaug.data.mixture.records import COUNTERFACTUAL
 from cfaug.report.results import RESULTS, Result, read_results
 
 if TYPE_CHECKING:
+    from cfaug.data.mixture.hard_negatives import SetCaptions
     from cfaug.data.mixture.records import Mixture
-    from cfaug.data.mixture.set_captions import SetCaptions
     from cfaug.train.settings import LoggerSettings
 
 SETS = 16

@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 
 from cfaug.core.types import ITEM, Edit, Member
-from cfaug.report.caption_diff import mark_changes
+from cfaug.report.gallery import mark_changes
 from cfaug.report.model_pages import ModelPage
 from cfaug.report.numbers import DASH, p_text
 from cfaug.report.page import short
-from cfaug.xmai.text_pair_items import InsertionItems
-from cfaug.xmai.text_pair_tests import PairedTest, compare_changes, compare_methods
+from cfaug.xmai.text_pair_items import InsertionItems, PairedTest, compare_changes, compare_methods
 
 THUMBNAIL = 192
 """Longest side of a picture: 60 texts of five methods make a page of about 4 MB."""

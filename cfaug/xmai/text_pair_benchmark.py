@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
-from cfaug.annotation.human_answers import HumanAnswers
+from cfaug.annotation.record import HumanAnswers
 from cfaug.core.errors import UserError
 from cfaug.core.types import CLUSTER, ITEM, Better, Outcome
 from cfaug.data.sources.lists import LISTS
-from cfaug.evaluation.fingerprint import fingerprint
-from cfaug.evaluation.source import SourceBenchmark
-from cfaug.xmai.label_check import Question, check_labels, read_right_answers
+from cfaug.evaluation.benchmark import SourceBenchmark, fingerprint
+from cfaug.xmai.entailment_sources import Question, check_labels, read_right_answers
 from cfaug.xmai.text_pair_items import CHANGED, KEPT, UNKNOWN
 from cfaug.xmai.text_pairs import (
     TextPairs,

@@ -18,15 +18,13 @@ from pathlib import Path
 
 import numpy as np
 
-from cfaug.core.errors import UserError
-from cfaug.core.messages import say
+from cfaug.core.errors import UserError, say
 from cfaug.data.index import Index
-from cfaug.data.index.text_pairs import pair_rows, refuse_duplicated_keys
+from cfaug.data.index.examples import pair_rows, refuse_duplicated_keys
 from cfaug.data.shards.edits import committed_captions, read_all_edits
 from cfaug.data.shards.shards import list_committed, read_scores
 from cfaug.data.sources.modified_captions import read_modified_captions
-from cfaug.evaluation.fingerprint import fingerprint
-from cfaug.evaluation.item_names import cluster_rows
+from cfaug.evaluation.benchmark import cluster_rows, fingerprint
 
 EDIT = ("edit_kind", "edit_before", "edit_after")
 

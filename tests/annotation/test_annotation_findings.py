@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from cfaug.annotation.findings import Findings
 from cfaug.annotation.question import ImageItem
+from cfaug.coco_cf import annotation_tables as tables
+from cfaug.coco_cf.annotation_tables import CATEGORIES, OUTCOMES
 from cfaug.coco_cf.label_frequency import altered_subjects
-from cfaug.coco_cf.tables import annotation_tables as tables
-from cfaug.coco_cf.tables.altered_subjects import count_subjects
-from cfaug.coco_cf.tables.annotation_tables import CATEGORIES, OUTCOMES
-from cfaug.coco_cf.tables.published import published
+from cfaug.coco_cf.label_gains import count_subjects
+from cfaug.coco_cf.tables import published
 from tests.annotation.making import WHICH, WHY, answered
 from tests.properties import examples
 

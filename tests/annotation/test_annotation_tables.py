@@ -18,15 +18,13 @@ from cfaug.annotation.question import ImageItem
 from cfaug.annotation.record import Sorting, are_simulated, read_record, record_of, write_record
 from cfaug.annotation.report import sentences, write_report
 from cfaug.annotation.simulate import Mistakes, simulate_answers
-from cfaug.coco_cf.tables import annotation_tables as tables
-from cfaug.coco_cf.tables.altered_subjects import AlteredSubjects, Subjects
-from cfaug.coco_cf.tables.annotation_tables import AnnotationTable
+from cfaug.coco_cf import annotation_tables as tables
+from cfaug.coco_cf.annotation_tables import AnnotationTable
+from cfaug.coco_cf.label_gains import AlteredSubjects, Subjects
 from cfaug.core.errors import UserError
-from cfaug.data.mixture.human_labels import read_labels
+from cfaug.data.mixture.eligibility import read_labels
 from cfaug.report.arm_results import MissingError, Runs
-from cfaug.report.latex import to_latex
-from cfaug.report.markdown import to_markdown
-from cfaug.report.spreadsheet import to_csv
+from cfaug.report.writers import to_csv, to_latex, to_markdown
 from tests.annotation.making import WHICH, WHY, answered
 
 

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from benchmarks.browser import Browser, find
+from cfaug.annotation.answers import split_checks
 from cfaug.annotation.assignment import Assignment
-from cfaug.annotation.attention import split_checks
 from cfaug.annotation.caption_form import ORIGINAL, CaptionForm
 from cfaug.annotation.page import share_out, write_questions
 from cfaug.annotation.ratings import leave_out_inattentive, read_ratings, summarise_ratings

@@ -16,17 +16,18 @@ from hypothesis import strategies as st
 
 from benchmarks.browser import Browser, find
 from cfaug.annotation.assignment import Assignment
-from cfaug.annotation.form import EditedItem, Field, Form
+from cfaug.annotation.forms import EditedItem, Field, Form
 from cfaug.annotation.page import share_out, write_questions
 from cfaug.annotation.ratings import (
     OVERALL,
     Rating,
+    ratings_part,
     read_ratings,
     read_summary,
     summarise_ratings,
     write_ratings,
+    write_ratings_page,
 )
-from cfaug.annotation.ratings_report import ratings_part, write_ratings_page
 from cfaug.core.errors import UserError
 from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.data.index import open_index

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cfaug.annotation.answers import Answer, read_answers
+from cfaug.annotation.answers import Answer, draw_check, read_answers, split_checks, who_failed
 from cfaug.annotation.assignment import Assignment
-from cfaug.annotation.attention import draw_check, split_checks, who_failed
+from cfaug.annotation.caption_form import Preference
 from cfaug.annotation.findings import Findings
 from cfaug.annotation.page import share_out, write_questions
-from cfaug.annotation.preference import Preference
 from cfaug.core.errors import UserError
 from cfaug.data.shards.shards import read_scores
 from cfaug.run.build import build

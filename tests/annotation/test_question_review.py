@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from cfaug.annotation.question_review import QuestionReview
+from cfaug.annotation.question import QuestionReview
 from cfaug.core.errors import UserError
-from cfaug.core.question_sets import CATEGORY, QUESTION, AskedQuestion, details_of
+from cfaug.core.questions import CATEGORY, QUESTION, AskedQuestion, details_of
 from cfaug.core.types import CounterfactualSet, Member
 from cfaug.data.export import export_questions
 from cfaug.data.index import Index, open_index

@@ -8,18 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from cfaug.annotation.answers import Answer, read_answers
+from cfaug.annotation.answers import Answer, Screening, read_answers, read_known
 from cfaug.annotation.assignment import Assignment, items_of
 from cfaug.annotation.findings import Findings
 from cfaug.annotation.page import share_out, write_questions
 from cfaug.annotation.question import AnnotationQuestion
 from cfaug.annotation.record import Sorting, read_record, record_of, write_record
 from cfaug.annotation.report import sentences, write_report
-from cfaug.annotation.screening import Screening, read_known
 from cfaug.annotation.simulate import read_truth
-from cfaug.coco_cf.tables import annotation_tables as tables
-from cfaug.coco_cf.tables.altered_subjects import AlteredSubjects
-from cfaug.coco_cf.tables.annotation_tables import AnnotationTable
+from cfaug.coco_cf import annotation_tables as tables
+from cfaug.coco_cf.annotation_tables import AnnotationTable
+from cfaug.coco_cf.label_gains import AlteredSubjects
 from cfaug.core.errors import UserError
 from cfaug.core.types import CounterfactualSet, Member
 from cfaug.data.index import open_index

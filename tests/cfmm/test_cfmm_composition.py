@@ -11,9 +11,8 @@ import yaml
 
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.document import read_document
-from cfaug.report.markdown import to_markdown
-from cfaug.report.published import published
-from cfaug.report.tables_page import write_tables_page
+from cfaug.report.paper_tables import published, write_tables_page
+from cfaug.report.writers import to_markdown
 from cfaug.run.build import build
 from tests.report.example import picture
 

@@ -9,20 +9,25 @@ import numpy as np
 import pytest
 import yaml
 
-from cfaug.cfmm.question_answers import QuestionRow, Reply, question_columns, reply_columns
-from cfaug.cfmm.question_items import QuestionItems
+from cfaug.cfmm.question_items import (
+    QuestionItems,
+    QuestionRow,
+    Reply,
+    question_columns,
+    reply_columns,
+)
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
-from cfaug.core.question_sets import BASIC, COUNTERFACTUAL
+from cfaug.core.questions import BASIC, COUNTERFACTUAL
 from cfaug.core.rng import generator
 from cfaug.data.export import write_questions
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.document import read_document
 from cfaug.report.items import Items, write_items
-from cfaug.report.markdown import to_markdown
+from cfaug.report.writers import to_markdown
 from cfaug.run.build import build
 from cfaug.shapescapes.question_parts import CHANGES
-from cfaug.shapescapes.zoo.vlm_pictures import draw_images
+from cfaug.shapescapes.zoo.vlm_training import draw_images
 from cfaug.stats.item_tests import cluster_bootstrap
 
 FILE = Path(__file__).parents[2] / "conf/table/cfmm_oracle.yaml"

@@ -7,9 +7,9 @@ from statistics import fmean
 import numpy as np
 import pytest
 
-from cfaug.cfmm.answering import accuracies, total
-from cfaug.cfmm.tables.claims import cells, derived_part, drop, mean_phi, text_part, totals
-from cfaug.report.published import PACKAGE, published
+from cfaug.cfmm.composition import cells, derived_part, drop, mean_phi, text_part, totals
+from cfaug.cfmm.question_checks import accuracies, total
+from cfaug.report.paper_tables import PACKAGE, published
 
 NAMES = {"cfmm_2": "CFMM, Table 2:", "cfmm_3": "CFMM, Table 3:",
          "cfmm_figure_4": "CFMM, Figure 4", "cfmm_text": "CFMM, sections"}  # fmt: skip

@@ -13,11 +13,8 @@ from cfaug.core.errors import UserError
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.document import Document, Part, read_document
 from cfaug.report.items import write_items
-from cfaug.report.latex import to_latex
-from cfaug.report.markdown import to_markdown
-from cfaug.report.published import published
-from cfaug.report.spreadsheet import to_csv
-from cfaug.report.tables_page import write_tables_page
+from cfaug.report.paper_tables import published, write_tables_page
+from cfaug.report.writers import to_csv, to_latex, to_markdown
 from cfaug.run.build import build
 from tests.report.question_example import ASKED, IMAGES, question_items
 

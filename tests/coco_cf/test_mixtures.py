@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.coco_cf.tables.mixtures import PaperMixture
+from cfaug.coco_cf.mixtures import PaperMixture
 from cfaug.core.errors import UserError
 from cfaug.core.rng import derive
 from cfaug.data.mixture.pool import make_pool

@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from cfaug.coco_cf.tables.published import mean_sd
-from cfaug.report.published import PACKAGE, published
+from cfaug.coco_cf.tables import mean_sd
+from cfaug.report.paper_tables import PACKAGE, published
 
 FOLDER = PACKAGE / "coco_cf" / "published"
 TABLES = range(1, 14)

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cfaug.compositional.tables.table import CompositionalTable
+from cfaug.compositional.tables import CompositionalTable
 from cfaug.core.errors import UserError
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.items import Items, write_items
-from cfaug.report.published import published
+from cfaug.report.paper_tables import published
 
 SETS: dict[str, dict[str, Any]] = {
     "Winoground": {"benchmark": "winoground_pairs", "scores": {"group": "group_score"}},

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from cfaug.coco_cf.tables.mixtures import PaperMixture
+from cfaug.coco_cf.mixtures import PaperMixture
 from cfaug.data.mixture.mixture import mix
 from cfaug.data.mixture.records import Mixture
-from cfaug.data.mixture.settings import DataSettings
-from cfaug.data.mixture.sources import Sources
+from cfaug.data.mixture.settings import DataSettings, Sources
 from tests.data.making import Columns
 
 PLANS = ("real", "base", "medium", "all", "human_validated")

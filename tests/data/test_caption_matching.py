@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.coco_cf.tables.mixtures import PaperMixture
+from cfaug.coco_cf.mixtures import PaperMixture
 from cfaug.core.errors import UserError
-from cfaug.data.mixture.caption_matching import find_edited_rows, normalise
 from cfaug.data.mixture.mixture import mix
-from cfaug.data.mixture.settings import DataSettings
-from cfaug.data.mixture.sources import Sources
+from cfaug.data.mixture.pool import find_edited_rows, normalise
+from cfaug.data.mixture.settings import DataSettings, Sources
 from tests.data.making import Columns
 from tests.properties import examples
 

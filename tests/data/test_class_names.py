@@ -7,7 +7,7 @@ import json
 from importlib.util import find_spec
 from pathlib import Path
 
-from cfaug.data.sources.class_names import imagenet_names, make_distinct, prompt_names
+from cfaug.data.sources.row import imagenet_names, make_distinct, prompt_names
 
 
 def installed(package, file):

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
+from cfaug.data.sources.columns import image_records
 from cfaug.data.sources.lists import table_records
-from cfaug.data.sources.records import image_records
 from tests.data.layouts import TEXTS, captions_csv, images, table
 from tests.properties import examples
 

@@ -14,8 +14,8 @@ import pytest
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.data.index import Index, open_index
-from cfaug.data.index.table import group_code
-from cfaug.data.mixture.coco_ids import coco_ids
+from cfaug.data.index.disk_format import group_code
+from cfaug.data.mixture.image_names import coco_ids
 from cfaug.data.mixture.leakage import find_leaks
 from cfaug.data.shards.shards import write_shards
 from tests.data.making import PHOTOS, pair, photo_folder

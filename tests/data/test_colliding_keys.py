@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.data.mixture import holdout, keys, pool
-from cfaug.data.mixture.keys import is_among, random_keys
+from cfaug.data.mixture import leakage as holdout
+from cfaug.data.mixture import pool
+from cfaug.data.mixture import records as keys
 from cfaug.data.mixture.mixture import plan_mixture
+from cfaug.data.mixture.records import is_among, random_keys
 from tests.data.making import Columns
 from tests.properties import examples
 

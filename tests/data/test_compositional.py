@@ -14,10 +14,10 @@ from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.data.index import open_index
 from cfaug.data.index.index import Index
-from cfaug.data.mixture.coco_ids import coco_ids
+from cfaug.data.mixture.image_names import coco_ids
 from cfaug.data.shards.shards import write_shards
+from cfaug.data.sources.captioned_parquet import HUB_SETS
 from cfaug.data.sources.compositional import ITEM_LISTS, ItemList
-from cfaug.data.sources.hub_sets import HUB_SETS
 from tests.data.compositional import (
     BOXES,
     CAPTIONS,
@@ -390,7 +390,7 @@ def test_trohn_img_without_its_photos(tmp_path: Path) -> None:
 
 
 def test_a_photo_of_several_items_is_read_once(tmp_path: Path, monkeypatch) -> None:
-    from cfaug.data.sources.compositional import photos
+    from cfaug.data.sources.compositional import listed as photos
 
     seen = []
     digest = photos.file_digest

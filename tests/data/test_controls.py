@@ -8,8 +8,7 @@ import pytest
 from cfaug.core.errors import UserError
 from cfaug.data.mixture.mixture import mix
 from cfaug.data.mixture.records import COUNTERFACTUAL, REAL
-from cfaug.data.mixture.settings import DataSettings
-from cfaug.data.mixture.sources import Sources
+from cfaug.data.mixture.settings import DataSettings, Sources
 from tests.data.making import Columns
 from tests.data.planned import (
     PAIRS,

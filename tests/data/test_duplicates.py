@@ -7,10 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.data.index import open_index
-from cfaug.data.mixture.duplicates import count_joined_groups, join_groups
+from cfaug.data.mixture.image_names import count_joined_groups, join_groups
 from cfaug.data.mixture.mixture import mix, plan_mixture
-from cfaug.data.mixture.settings import DataSettings
-from cfaug.data.mixture.sources import Sources
+from cfaug.data.mixture.settings import DataSettings, Sources
 from tests.data.making import Columns, noise_image
 from tests.properties import examples
 
@@ -77,7 +76,7 @@ def test_no_image_is_on_both_sides_of_the_split():
 def test_a_photo_of_a_withheld_set_is_not_trained_on_under_another_name(tmp_path: Path) -> None:
     """The sets show the photos themselves; only their bytes tell."""
     from cfaug.core.types import CounterfactualSet, Member
-    from cfaug.data.mixture.holdout import withhold
+    from cfaug.data.mixture.leakage import withhold
     from cfaug.data.shards.shards import write_shards
 
     sets = []

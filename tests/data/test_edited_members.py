@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 from cfaug.core.errors import UserError
 from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.data.index import Index, open_index
-from cfaug.data.mixture.edited_members import count_unchanged, find_edited, find_unchanged
+from cfaug.data.mixture.eligibility import count_unchanged, find_edited, find_unchanged
 from cfaug.data.mixture.loader import Examples, Share
 from cfaug.data.mixture.mixture import mix
 from cfaug.data.mixture.records import COUNTERFACTUAL, REAL, Mixture
-from cfaug.data.mixture.settings import DataSettings
-from cfaug.data.mixture.sources import Sources
+from cfaug.data.mixture.settings import DataSettings, Sources
 from cfaug.data.shards.shards import write_shards
-from cfaug.models.negatives import log_negative_weights
+from cfaug.models.losses import log_negative_weights
 from tests.data.loading import TRANSFORM
 from tests.data.making import Columns, noise_image, write_tar
 

@@ -249,7 +249,7 @@ def test_every_name_of_a_template_is_given(tmp_path: Path, monkeypatch) -> None:
     import jinja2
     from jinja2 import meta
 
-    from cfaug.data.export import card
+    from cfaug.data.export import dataset_card as card
 
     given = {}
     render = jinja2.Template.render
@@ -287,7 +287,7 @@ def test_what_cannot_be_exported(tmp_path: Path) -> None:
 def test_clip_benchmark_reads_its_folder(tmp_path: Path, monkeypatch) -> None:
     from clip_benchmark.datasets import builder
 
-    from cfaug.data.export import clip_benchmark
+    from cfaug.data.export import hub as clip_benchmark
 
     monkeypatch.setattr(clip_benchmark, "IMAGES_PER_SHARD", 5)
     sets = [generated(n, 3) for n in range(3)] + [shared(n) for n in range(2)]

@@ -12,17 +12,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.coco_cf.tables.mixtures import PaperMixture
+from cfaug.coco_cf.mixtures import PaperMixture
 from cfaug.core.errors import UserError
 from cfaug.data.index import Index, open_index
-from cfaug.data.mixture.hard_negatives import find_pairs, keep_whole_sets
+from cfaug.data.mixture.hard_negatives import PairNegatives, find_pairs, keep_whole_sets
 from cfaug.data.mixture.loader import Examples, Share, TrainingShares, ValidationShares
 from cfaug.data.mixture.mixture import mix
 from cfaug.data.mixture.order import epoch_order
-from cfaug.data.mixture.pair_negatives import PairNegatives
 from cfaug.data.mixture.records import COUNTERFACTUAL, Mixture
-from cfaug.data.mixture.settings import DataSettings, EntailmentData
-from cfaug.data.mixture.sources import Sources
+from cfaug.data.mixture.settings import DataSettings, EntailmentData, Sources
 from cfaug.data.shards.shards import write_shards
 from tests.data.layouts import NEGATIVES, negclip
 from tests.data.loading import TRANSFORM, pixels_of

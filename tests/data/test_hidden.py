@@ -7,7 +7,7 @@ import pytest
 from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
 from cfaug.data.sources.question_sets import read_questions
-from cfaug.evaluation import classes
+from cfaug.evaluation import classification as classes
 from tests.data.layouts import TEXTS, captions_csv, images, jsonl, parquet, sidecars, sides, table
 from tests.data.making import noise_image, write_tar
 from tests.data.question_files import own_record, write_own

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cfaug.compositional.item_counts import count_items, describe_count
+from cfaug.compositional.items import count_items, describe_count
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.data.index import open_index
 from cfaug.data.sources.compositional import FORMS, ITEM_LISTS, ItemList
-from cfaug.data.sources.compositional.counts import RELEASED
+from cfaug.data.sources.compositional.item import RELEASED
 from tests.data.compositional import (
     CAPTIONS,
     aro,

@@ -20,8 +20,8 @@ from PIL import Image
 from cfaug.core.errors import UserError
 from cfaug.core.types import CounterfactualSet, Member
 from cfaug.data.index import Index, open_index
-from cfaug.data.index.string_column import Strings
-from cfaug.data.index.table import group_code
+from cfaug.data.index.disk_format import group_code
+from cfaug.data.index.extra_columns import Strings
 from cfaug.data.shards.shards import write_shards
 from tests.data.making import noise_image, pair, write_tar
 

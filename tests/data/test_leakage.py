@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.data.index import open_index
-from cfaug.data.index.table import group_code
-from cfaug.data.mixture.coco_ids import LARGEST_ID, coco_ids
+from cfaug.data.index.disk_format import group_code
+from cfaug.data.mixture.image_names import LARGEST_ID, coco_ids
 from cfaug.data.mixture.leakage import find_equal_images, find_leaks
 from cfaug.data.shards.shards import write_shards
 from tests.data.making import pair, photo_folder

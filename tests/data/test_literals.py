@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
-from cfaug.data.sources.literals import is_list_of_texts, read_texts
+from cfaug.data.sources.lists import is_list_of_texts, read_texts
 from tests.properties import examples
 
 # repr and json.dumps write what cannot be printed as escapes; half of a character is no text.

@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
-from cfaug.data.mixture.bin_packing import MANY, pack
 from cfaug.data.mixture.mixture import plan_mixture
-from cfaug.data.mixture.order import epoch_order, rank_share, split_sets
+from cfaug.data.mixture.order import MANY, epoch_order, pack, rank_share, split_sets
 from cfaug.data.mixture.records import REAL
 from cfaug.data.mixture.settings import DataSettings
 from tests.data.making import Columns

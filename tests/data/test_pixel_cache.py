@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cfaug.core.pixels import ImageTransform
-from cfaug.data.mixture.pixel_cache import KeptPixels, Slab, place_bytes
+from cfaug.data.mixture.loader import KeptPixels, Slab, place_bytes
 
 SIZE = 4
 TRANSFORM = ImageTransform(SIZE, (0.5,) * 3, (0.5,) * 3)

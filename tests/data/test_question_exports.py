@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cfaug.core.errors import UserError
-from cfaug.core.question_sets import (
+from cfaug.core.questions import (
     CATEGORY,
     QUESTION,
     AskedImage,

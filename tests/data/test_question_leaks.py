@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from cfaug.core.errors import UserError
-from cfaug.core.question_sets import AskedQuestion
-from cfaug.data.mixture.question_leaks import find_question_leaks
+from cfaug.core.questions import AskedQuestion
+from cfaug.data.mixture.leakage import find_question_leaks
 from cfaug.data.sources.question_sets import read_questions
-from cfaug.data.sources.question_sets.images import EmbeddedImage, FileImage
-from cfaug.evaluation.benchmark_protocols import LeakAware
+from cfaug.data.sources.question_sets.columns import EmbeddedImage, FileImage
+from cfaug.evaluation.benchmark import LeakAware
 from tests.data.question_files import own_record, write_own
 from tests.evaluation.questions import Drawn, Picture, context, image, opened
 

@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 
 from cfaug.core.errors import UserError
-from cfaug.core.question_sets import NO_OPTION, AskedImage, AskedQuestion
+from cfaug.core.questions import NO_OPTION, AskedImage, AskedQuestion
 from cfaug.core.types import SourceImage
 from cfaug.data.sources.image_check import content_digest
 from cfaug.data.sources.question_sets import FORMS, read_questions
-from cfaug.data.sources.question_sets.columns import ParquetColumn
-from cfaug.data.sources.question_sets.form import split_options
-from cfaug.data.sources.question_sets.images import EmbeddedImage
+from cfaug.data.sources.question_sets.columns import EmbeddedImage, ParquetColumn
+from cfaug.data.sources.question_sets.rows import split_options
 from cfaug.data.sources.released import MAX_BYTES
 from tests.data.question_files import (
     encode_image,

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cfaug.data.index.table import DIGESTS, NUMBERS
+from cfaug.data.index.disk_format import DIGESTS, NUMBERS
 from cfaug.data.sources.image_check import DIGEST_BYTES
 
 PLAN = """
@@ -20,7 +20,7 @@ from pathlib import Path
 from cfaug.data.index import Index
 from cfaug.data.mixture.mixture import plan_mixture
 from cfaug.data.mixture.order import epoch_order
-from cfaug.run.provenance import peak_rss_mib
+from cfaug.run.run_folder import peak_rss_mib
 
 indexes = [Index(Path(folder), folder, "synthetic", folder) for folder in sys.argv[1:3]]
 # One thread: seconds of CPU are what an idle core takes, whatever else the machine does.

@@ -12,8 +12,8 @@ import pytest
 from cfaug.core.errors import UserError
 from cfaug.core.types import CounterfactualSet
 from cfaug.data.index import Index, open_index
+from cfaug.data.mixture.hard_negatives import SetCaptions
 from cfaug.data.mixture.loader import Examples, Share
-from cfaug.data.mixture.set_captions import SetCaptions
 from cfaug.data.shards.shards import write_shards
 from tests.data.loading import TRANSFORM
 from tests.data.making import pair

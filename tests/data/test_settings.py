@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cfaug.coco_cf.tables.mixtures import PaperMixture
+from cfaug.coco_cf.mixtures import PaperMixture
 from cfaug.core.errors import UserError
 from cfaug.data.mixture.settings import DataSettings
 

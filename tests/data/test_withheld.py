@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
 from cfaug.core.rng import derive
-from cfaug.data.mixture.holdout import withhold
+from cfaug.data.mixture.leakage import withhold
 from tests.data.making import Columns
 from tests.properties import examples
 

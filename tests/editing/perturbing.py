@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cfaug.core.types import Example
-from cfaug.editing.variations import CaptionEdit, Variations
+from cfaug.editing.protocols import CaptionEdit, Variations
 
 
 def photo_of(label, text, key="k"):

@@ -7,8 +7,7 @@ import yaml
 
 from cfaug.core.errors import UserError
 from cfaug.editing import grid_files
-from cfaug.editing.caption_grids import read_grid, shipped_grids
-from cfaug.editing.templates import AttributeGrid
+from cfaug.editing.caption_grids import AttributeGrid, read_grid, shipped_grids
 
 TABLE_5 = {
     "race_gender": (1044, 12, 1_252_800),
@@ -119,7 +118,7 @@ def test_captions_are_those_of_the_released_lists():
 
 
 def test_the_grid_of_the_embedded_world_speaks_its_language():
-    from cfaug.shapescapes.grammar import parse
+    from cfaug.shapescapes.language import parse
 
     for proposal in edited(read_grid("shapescapes")):
         assert parse(proposal.example.extra["neutral"]).subject == proposal.group

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cfaug.core.types import Edit, Example
-from cfaug.editing.changed_text import EMPTY, propose_change
+from cfaug.editing.protocols import EMPTY, propose_change
 
 CHANGE = {"operation": "replace", "before": "red", "after": "blue"}
 

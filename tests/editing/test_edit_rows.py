@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
 from cfaug.data.sources.lists import json_lines
-from cfaug.editing.edit_format import EditFormat
-from cfaug.editing.edit_rows import (
+from cfaug.editing.edit_format import (
     EditAnswer,
+    EditFormat,
     caption_key,
     group_rows,
     split_by_caption,

@@ -9,10 +9,10 @@ import pytest
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import Editor
 from cfaug.core.types import Edit, Example
+from cfaug.editing.filters import caption_report
 from cfaug.editing.instructed_edit import InstructedEdit
 from cfaug.editing.label_guard import LabelGuard
-from cfaug.editing.report import caption_report
-from cfaug.editing.variations import Variations, Verdict
+from cfaug.editing.protocols import Variations, Verdict
 from tests.editing.perturbing import Said, photo_of
 
 ANSWERS = {

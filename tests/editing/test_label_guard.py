@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from cfaug.core.errors import UserError
-from cfaug.editing.class_words import ClassWords
-from cfaug.editing.label_guard import LabelGuard, NoOpGuard
-from cfaug.editing.models import SentenceEncoder
+from cfaug.editing.embeddings import TextTower
+from cfaug.editing.label_guard import ClassWords, LabelGuard, NoOpGuard
+from cfaug.editing.language_models import SentenceEncoder
 from cfaug.editing.protocols import SentenceEmbedder
-from cfaug.editing.text_tower import TextTower
 from cfaug.editing.wordnet import WordNet
 from cfaug.models.specs import HFClip
 from tests.editing import tiny

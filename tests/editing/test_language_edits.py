@@ -12,10 +12,9 @@ import torch
 from cfaug.core.errors import UserError
 from cfaug.editing.edit_format import EditFormat
 from cfaug.editing.edit_prompts import read_prompts
-from cfaug.editing.instructed_edit import InstructedEdit
-from cfaug.editing.language_edits import InstructModel, TunedModel
-from cfaug.editing.sampled_lm import KeyedNoise, SampledLM
-from cfaug.editing.variations import VariationModel, VariationRequest
+from cfaug.editing.instructed_edit import InstructedEdit, InstructModel, TunedModel
+from cfaug.editing.language_models import KeyedNoise, SampledLM
+from cfaug.editing.protocols import VariationModel, VariationRequest
 from tests.editing import tiny
 from tests.editing.perturbing import photo_of
 

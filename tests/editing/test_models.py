@@ -14,9 +14,9 @@ import torch
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import DualEncoder, LanguageModel
 from cfaug.editing.causal_lm import CausalLM
-from cfaug.editing.models import MaskedLM, SentenceEncoder
+from cfaug.editing.language_models import MaskedLM, SentenceEncoder
 from cfaug.editing.protocols import Blank
-from cfaug.editing.vocabulary import Pieces
+from cfaug.editing.sentence import Pieces
 from tests import skips
 from tests.editing import tiny
 

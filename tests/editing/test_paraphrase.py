@@ -13,9 +13,9 @@ from cfaug.core.errors import UserError
 from cfaug.core.protocols import Editor
 from cfaug.core.types import Example
 from cfaug.editing.paraphrase import Paraphrase
-from cfaug.editing.synonyms import Senses, Synonyms
-from cfaug.editing.taggers import TextBlobTagger
-from cfaug.shapescapes.grammar import parse
+from cfaug.editing.sentence import TextBlobTagger
+from cfaug.editing.wordnet import Senses, Synonyms
+from cfaug.shapescapes.language import parse
 from cfaug.shapescapes.vocabulary import PLACES
 
 REAL = Path(__file__).parents[1] / "shapescapes" / "zoo" / "held_out_captions.json"

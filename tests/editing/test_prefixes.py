@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
-from cfaug.editing.causal_lm import CausalLM
-from cfaug.editing.prefixes import stack, trees
+from cfaug.editing.causal_lm import CausalLM, stack, trees
 from tests.editing import tiny
 from tests.properties import examples
 

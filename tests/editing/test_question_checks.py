@@ -22,7 +22,7 @@ from cfaug.cfmm.question_checks import (
     leaks,
     validate,
 )
-from cfaug.core.question_sets import AskedImage, AskedQuestion
+from cfaug.core.questions import AskedImage, AskedQuestion
 
 
 def counterfactual(text: str, right: str = "4", wrong: str = "5", **extra: Any) -> AskedQuestion:

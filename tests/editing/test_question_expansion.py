@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cfaug.cfmm.question_expansion import (
+from cfaug.cfmm.question_writing import (
     FEW,
     NO_QUESTIONS,
     NOT_NEEDED,
@@ -17,7 +17,7 @@ from cfaug.cfmm.question_expansion import (
     WrittenQuestions,
 )
 from cfaug.core.errors import UserError
-from cfaug.core.question_sets import (
+from cfaug.core.questions import (
     QUESTION,
     QUESTIONS,
     AskedImage,

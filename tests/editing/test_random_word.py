@@ -10,10 +10,9 @@ from cfaug.core.errors import UserError
 from cfaug.core.protocols import Editor
 from cfaug.core.types import Edit
 from cfaug.editing.label_guard import LabelGuard
-from cfaug.editing.models import MaskedLM
-from cfaug.editing.protocols import Fill
+from cfaug.editing.language_models import MaskedLM
+from cfaug.editing.protocols import Fill, VariationModel
 from cfaug.editing.random_word import STOP_WORDS, RandomWordEdit, RandomWords
-from cfaug.editing.variations import VariationModel
 from cfaug.shapescapes.language import VocabularyFiller
 from tests.editing import tiny
 from tests.editing.perturbing import photo_of

@@ -7,9 +7,8 @@ import pytest
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import Editor
 from cfaug.core.types import Edit, Edited, Example, Proposal
-from cfaug.editing.fixed_edit import FixedEdit
-from cfaug.editing.reconstruction import AddReconstruction, is_control
-from cfaug.generate.editing import edit_captions
+from cfaug.editing.fixed_edit import AddReconstruction, FixedEdit, is_control
+from cfaug.generate.captions import edit_captions
 from cfaug.generate.failures import Attempt
 
 EDIT = Edit("domain", "photo", "sketch")

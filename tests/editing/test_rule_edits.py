@@ -6,16 +6,14 @@ import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.core.types import Edited, Rejected
-from cfaug.editing.edit_checks import StructureCheck
-from cfaug.editing.edit_measures import EditMeasures, measure_edits, table_lines
+from cfaug.editing.edit_checks import EditMeasures, StructureCheck, measure_edits, table_lines
 from cfaug.editing.edit_prompts import EditPrompt, read_prompts
+from cfaug.editing.filters import caption_report
 from cfaug.editing.instructed_edit import InstructedEdit
-from cfaug.editing.phrases import find_phrases
-from cfaug.editing.report import caption_report
+from cfaug.editing.paraphrase import find_phrases
+from cfaug.editing.protocols import EditGuard, VariationModel, VariationRequest
 from cfaug.editing.rule_edits import RuleEdits
-from cfaug.editing.sentence import split
-from cfaug.editing.taggers import TextBlobTagger
-from cfaug.editing.variations import EditGuard, VariationModel, VariationRequest
+from cfaug.editing.sentence import TextBlobTagger, split
 from cfaug.editing.word_lists import FILES, WordLists
 from cfaug.editing.wordnet import WordNet
 from tests.editing import tiny

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfaug.core.articles import indefinite_article
+from cfaug.core.words import indefinite_article
 from cfaug.editing.sentence import (
     Slot,
     copy_case,

@@ -20,10 +20,10 @@ from cfaug.editing.filters import (
     PartOfSpeech,
     SimilarityBand,
 )
-from cfaug.editing.models import MaskedLM, SentenceEncoder
+from cfaug.editing.language_models import MaskedLM, SentenceEncoder
 from cfaug.editing.protocols import Fill, MaskFiller, Tagger
+from cfaug.editing.sentence import TextBlobTagger
 from cfaug.editing.substitution import Substitution
-from cfaug.editing.taggers import TextBlobTagger
 from tests.editing import tiny
 from tests.properties import examples
 

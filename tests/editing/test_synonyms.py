@@ -7,8 +7,7 @@ import re
 import pytest
 
 from cfaug.core.errors import UserError
-from cfaug.editing.synonyms import PARTS, Synonyms
-from cfaug.editing.wordnet import read_files
+from cfaug.editing.wordnet import PARTS, Synonyms, read_files
 from tests import skips
 
 SENSES = {

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
-from cfaug.editing.taggers import NltkTagger, TextBlobTagger
+from cfaug.editing.sentence import NltkTagger, TextBlobTagger
 from tests.properties import examples
 
 

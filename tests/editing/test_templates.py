@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfaug.core.articles import right_articles
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import Editor
-from cfaug.editing.templates import AttributeGrid, fill, placeholders
+from cfaug.core.words import right_articles
+from cfaug.editing.caption_grids import AttributeGrid, fill, placeholders
 from tests.records import example
 
 RACE = ["White", "Indian", "Middle Eastern"]

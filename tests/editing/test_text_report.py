@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from cfaug.core.types import Edit, Edited, Example, Proposal, Rejected
-from cfaug.editing.filters import KeyedChoice, PartOfSpeech
-from cfaug.editing.report import caption_report
+from cfaug.editing.filters import KeyedChoice, PartOfSpeech, caption_report
 from cfaug.editing.substitution import Substitution
 from cfaug.shapescapes.language import VocabularyFiller, VocabularyTagger
 from tests.records import proposal

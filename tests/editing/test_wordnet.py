@@ -9,8 +9,8 @@ import pytest
 from cfaug.core.errors import UserError
 from cfaug.editing.filters import KeyedChoice
 from cfaug.editing.protocols import Blank
+from cfaug.editing.sentence import TextBlobTagger
 from cfaug.editing.substitution import Substitution
-from cfaug.editing.taggers import TextBlobTagger
 from cfaug.editing.wordnet import Hyponymy, SisterTerms, WordNet
 from tests import skips
 from tests.editing import tiny

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from cfaug.cfmm.vqa import VisualQuestions
-from cfaug.core.question_sets import BASIC, COUNTERFACTUAL, AskedImage, AskedQuestion
-from cfaug.core.questions import Answered
+from cfaug.core.questions import BASIC, COUNTERFACTUAL, Answered, AskedImage, AskedQuestion
 from cfaug.core.rng import generator
 from cfaug.core.types import OptionScore
 from cfaug.data.sources.image_check import content_digest

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from cfaug.annotation.human_answers import read_human_answers
+from cfaug.annotation.record import read_human_answers
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.core.protocols import Benchmark

@@ -8,7 +8,7 @@ import torch
 
 from cfaug.core.protocols import DualEncoder, Matcher
 from cfaug.evaluation.cached_model import CachedEncoder, CachedMatcher
-from cfaug.evaluation.embed import embed_texts
+from cfaug.evaluation.inference import embed_texts
 from cfaug.models.specs import HFClip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cfaug.core.errors import UserError
-from cfaug.data.sources.class_names import imagenet_names
+from cfaug.data.sources.row import imagenet_names
 from cfaug.lance.class_mapping import ids_of_name, imagenet_aliases, imagenet_ids, match_classes
 
 

@@ -17,8 +17,8 @@ from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
 from cfaug.evaluation.classification import Classes, Classification
 from cfaug.evaluation.context import EvaluationContext
+from cfaug.evaluation.inference import ZeroShotClassifier
 from cfaug.evaluation.suites import HeldOut
-from cfaug.evaluation.zero_shot import ZeroShotClassifier
 from cfaug.models.specs import HFClip
 from tests.data.making import noise_image, write_tar
 

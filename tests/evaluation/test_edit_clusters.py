@@ -11,9 +11,8 @@ import pytest
 from cfaug.core.errors import UserError
 from cfaug.data.shards.shards import write_shards
 from cfaug.lance.edit_clusters import EditClusters
-from cfaug.lance.edit_groups import cluster_edits, difference_features
 from cfaug.lance.stress import Stress
-from cfaug.lance.stress_items import CENTRE, GROUP, StressItems
+from cfaug.lance.stress_items import CENTRE, GROUP, StressItems, cluster_edits, difference_features
 from cfaug.models.specs import HFClip
 from cfaug.models.task_specs import ImageClassification
 from cfaug.report.items import Items, write_items

@@ -17,10 +17,9 @@ from cfaug.data.index import open_index
 from cfaug.data.shards.shards import read_sets, write_shards
 from cfaug.evaluation.cached_model import CachedEntailer
 from cfaug.evaluation.context import EvaluationContext
-from cfaug.models.entailment_specs import FlavaEntailment, ViltEntailment
-from cfaug.models.task_specs import TextEntailment
+from cfaug.models.task_specs import FlavaEntailment, TextEntailment, ViltEntailment
 from cfaug.report.items import Items, write_items
-from cfaug.report.markdown import to_markdown
+from cfaug.report.writers import to_markdown
 from cfaug.xmai.entailment import Entailment
 from cfaug.xmai.entailment_items import EntailmentItems, entailment_document
 from tests.evaluation.joined import picture

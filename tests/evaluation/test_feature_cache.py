@@ -11,9 +11,16 @@ import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
-from cfaug.evaluation.cached_model import CachedEncoder, model_key, prune
-from cfaug.evaluation.embed import Pixels, embed_images, embed_texts
-from cfaug.evaluation.feature_cache import Features, image_keys, recall_or_compute, text_keys
+from cfaug.evaluation.cached_model import (
+    CachedEncoder,
+    Features,
+    image_keys,
+    model_key,
+    prune,
+    recall_or_compute,
+    text_keys,
+)
+from cfaug.evaluation.inference import Pixels, embed_images, embed_texts
 from cfaug.evaluation.retrieval import Retrieval
 from cfaug.models.specs import HFClip
 

@@ -7,7 +7,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfaug.social.grid_checks import find_mistake
+from cfaug.social.grid_sets import find_mistake
 
 VALUES = {"race": ("White", "Black", "Latino"), "gender": ("male", "female")}
 EVERY = [dict(zip(VALUES, one, strict=True)) for one in product(*VALUES.values())]

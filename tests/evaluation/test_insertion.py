@@ -17,10 +17,8 @@ from cfaug.data.shards.shards import read_sets, write_shards
 from cfaug.evaluation.cached_model import CachedEncoder
 from cfaug.evaluation.context import EvaluationContext
 from cfaug.report.items import Items
-from cfaug.xmai.insertion import Insertion
-from cfaug.xmai.insertion_ranks import Embedded, make_batches, rank_in_batches, rank_in_gallery
-from cfaug.xmai.text_overlap import TextOverlap
-from cfaug.xmai.text_overlap_metrics import bleu4, inserted_words
+from cfaug.xmai.insertion import Embedded, Insertion, make_batches, rank_in_batches, rank_in_gallery
+from cfaug.xmai.text_overlap import TextOverlap, bleu4, inserted_words
 from cfaug.xmai.text_pair_items import InsertionItems, OverlapItems
 from tests.evaluation.joined import picture
 from tests.evaluation.test_label_check import answers_file

@@ -13,9 +13,7 @@ from cfaug.data.index import open_index
 from cfaug.data.shards.shards import write_shards
 from cfaug.evaluation.cached_model import CachedClassifier, CachedEncoder
 from cfaug.evaluation.classification import Classes
-from cfaug.evaluation.classifier_outputs import classify_images
-from cfaug.evaluation.embed import Pixels
-from cfaug.evaluation.zero_shot import ZeroShotClassifier
+from cfaug.evaluation.inference import Pixels, ZeroShotClassifier, classify_images
 from cfaug.models.task_specs import ImageClassification
 from tests.evaluation.joined import joined_sets
 from tests.models import tiny

@@ -13,7 +13,7 @@ from cfaug.core.protocols import Benchmark, Matcher
 from cfaug.core.types import CounterfactualSet, Member
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import write_shards
-from cfaug.evaluation import feature_cache as features
+from cfaug.evaluation import cached_model as features
 from cfaug.evaluation.cached_model import CachedMatcher
 from cfaug.evaluation.image_text_matching import Matching
 from cfaug.models.specs import BridgeTowerMatching, HFClip

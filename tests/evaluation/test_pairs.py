@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from cfaug.compositional.pairs import PairMatching
-from cfaug.core.errors import UserError
-from cfaug.core.messages import say_once
+from cfaug.core.errors import UserError, say_once
 from cfaug.core.types import CounterfactualSet, Member
-from cfaug.evaluation.embed import Pixels, embed_images, embed_texts
-from cfaug.evaluation.fingerprint import fingerprint
-from cfaug.stats.pairs import pair_hits, pair_similarities, winoground_hits
+from cfaug.evaluation.benchmark import fingerprint
+from cfaug.evaluation.inference import Pixels, embed_images, embed_texts
+from cfaug.stats.choices import pair_hits, pair_similarities, winoground_hits
 from tests.evaluation.caption_items import choices, open_sets, world_pairs
 from tests.evaluation.questions import Drawn
 

@@ -12,8 +12,7 @@ from cfaug.core.protocols import Benchmark, DualEncoder, FeatureExtractor
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import read_sets, write_shards
 from cfaug.editing.causal_lm import CausalLM
-from cfaug.evaluation.context import EvaluationContext
-from cfaug.evaluation.model_adapters import adapt, loadable_as
+from cfaug.evaluation.context import EvaluationContext, adapt, loadable_as
 from cfaug.lance.quality import CaptionPerplexity, ImageQuality
 from cfaug.lance.stress import Stress
 from cfaug.models.specs import HFClip, ViltMatching

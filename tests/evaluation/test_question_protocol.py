@@ -9,7 +9,7 @@ import yaml
 
 from cfaug.core.errors import UserError
 from cfaug.core.questions import Answered
-from cfaug.editing.question_wording import SHIPPED_WORDINGS, fill, read_wording
+from cfaug.editing.edit_prompts import SHIPPED_WORDINGS, fill, read_wording
 from tests.evaluation.questions import Drawn, Picture, Writer, image, opened, rows
 
 IMAGES = [image(n) for n in range(4)]

@@ -11,17 +11,15 @@ import pytest
 import torch
 
 from cfaug.core.errors import UserError
-from cfaug.core.grids import attribute_combinations
-from cfaug.core.labellings import find_labellings, usual_labellings
+from cfaug.core.grids import attribute_combinations, find_labellings, usual_labellings
 from cfaug.core.pixels import decode_image
 from cfaug.core.protocols import Benchmark
 from cfaug.core.rng import derive
 from cfaug.data.index import open_index
-from cfaug.evaluation.benchmark_protocols import HasSummary
+from cfaug.evaluation.benchmark import HasSummary
 from cfaug.evaluation.context import EvaluationContext
 from cfaug.report.items import Items, read_items, write_items
-from cfaug.social.skew import Skew
-from cfaug.social.skew_outcomes import MEANS
+from cfaug.social.skew import MEANS, Skew
 from cfaug.stats.significance import holm
 from tests.grid_sets import SUBJECTS, every_grid_set, grid_set, lay_grid_sets
 

@@ -13,7 +13,7 @@ import yaml
 
 from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
-from cfaug.evaluation.benchmark_protocols import KeepsPages
+from cfaug.evaluation.benchmark import KeepsPages
 from cfaug.report.arm_results import Runs
 from cfaug.report.items import Items, read_items, write_items
 from cfaug.run.build import build

@@ -11,10 +11,8 @@ import pytest
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import Benchmark, LanguageModel
 from cfaug.core.types import Evaluation, Outcome
+from cfaug.evaluation.benchmark import SourceBenchmark, cluster_rows, fingerprint, name_rows
 from cfaug.evaluation.context import EvaluationContext
-from cfaug.evaluation.fingerprint import fingerprint
-from cfaug.evaluation.item_names import cluster_rows, name_rows
-from cfaug.evaluation.source import SourceBenchmark
 from cfaug.evaluation.suites import Suite
 
 

@@ -13,14 +13,13 @@ from cfaug.coco_cf.label_frequency import altered_subjects, label_frequencies
 from cfaug.compositional.pairs import PairMatching
 from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
-from cfaug.data.mixture.holdout import withhold
+from cfaug.data.mixture.leakage import withhold
 from cfaug.data.shards.shards import write_shards
 from cfaug.evaluation.classification import Classification
 from cfaug.evaluation.context import EvaluationContext
 from cfaug.evaluation.image_text_matching import Matching
 from cfaug.evaluation.retrieval import Retrieval
-from cfaug.evaluation.suite_loading import check_member, open_member
-from cfaug.evaluation.suites import Auto, HeldOut, Suite
+from cfaug.evaluation.suites import Auto, HeldOut, Suite, check_member, open_member
 from cfaug.shapescapes import WorldSettings, ensure
 from cfaug.shapescapes.factor_classification import WorldClassification
 from cfaug.shapescapes.labels import ensure_labels

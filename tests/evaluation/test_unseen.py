@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from cfaug.core.errors import UserError
-from cfaug.data.index.table import group_code
-from cfaug.data.mixture.holdout import withhold
+from cfaug.data.index.disk_format import group_code
+from cfaug.data.mixture.leakage import withhold
 from cfaug.data.mixture.settings import DataSettings
 from cfaug.data.shards.shards import write_shards
 from cfaug.evaluation.context import EvaluationContext

@@ -16,9 +16,8 @@ from cfaug.core.errors import UserError
 from cfaug.core.protocols import Benchmark
 from cfaug.data.index import open_index
 from cfaug.evaluation.context import EvaluationContext
-from cfaug.social.neutral_retrieval import measure_ranking
 from cfaug.social.skew_metrics import ndkl
-from cfaug.social.visogender import VisoGender
+from cfaug.social.visogender import VisoGender, measure_ranking
 from tests.evaluation.test_attribute_detector import Twin, rows
 from tests.properties import examples
 from tests.visogender import lay_photos, oo_rows, op_rows, write_tsv

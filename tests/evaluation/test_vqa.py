@@ -16,10 +16,9 @@ from cfaug.cfmm.vqa import VisualQuestions
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.core.protocols import Benchmark
-from cfaug.core.question_sets import AskedImage, AskedQuestion
-from cfaug.core.questions import Answered, Question
+from cfaug.core.questions import Answered, AskedImage, AskedQuestion, Question
 from cfaug.data.sources.question_sets import read_questions
-from cfaug.evaluation import feature_cache
+from cfaug.evaluation import cached_model as feature_cache
 from cfaug.evaluation.cached_model import CachedAnswerer
 from cfaug.models.vision_language import VisionLanguageModel
 from cfaug.report.item_tests import BOOTSTRAP, compare_items

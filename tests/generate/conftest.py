@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cfaug.generate.run import generate
+from cfaug.generate.job import generate
 from tests.generate.tiny import job
 
 

@@ -22,12 +22,10 @@ import numpy as np
 import pyarrow.parquet  # noqa: F401
 import torch
 
-from cfaug.editing.caption_grids import read_grid
-from cfaug.editing.templates import AttributeGrid
-from cfaug.generate.job import Job
-from cfaug.generate.run import generate
+from cfaug.editing.caption_grids import AttributeGrid, read_grid
+from cfaug.generate.job import Job, generate
+from cfaug.generate.recipe import ShardSettings
 from cfaug.generate.sampling import Draws
-from cfaug.generate.settings import ShardSettings
 from cfaug.imaging.cosines import clip_selection
 from tests.generate import tiny
 

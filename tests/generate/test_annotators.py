@@ -18,7 +18,7 @@ from cfaug.data.shards.shards import read_sets
 from cfaug.generate.annotation import AnnotationStage, content_key
 from cfaug.generate.annotators import CaptionImages, CaptionsFromFile, DetectObjects
 from cfaug.generate.failures import Rejection
-from cfaug.generate.run import generate
+from cfaug.generate.job import generate
 from cfaug.models.task_specs import ImageCaptioning, ObjectDetection
 from tests.generate.photos import photo
 from tests.generate.tiny import contents

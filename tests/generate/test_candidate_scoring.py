@@ -12,13 +12,12 @@ import torch
 from PIL import Image
 
 from cfaug.core.types import Edit, ImageJob
-from cfaug.generate.batch_checkpoints import Journal
+from cfaug.generate.candidate_log import Journal, candidate_log
 from cfaug.generate.candidate_scoring import ShardScorer
 from cfaug.generate.images import choose_winners, draw_shard, merge
-from cfaug.generate.log import candidate_log
-from cfaug.generate.pipeline import encode_image
 from cfaug.generate.plan import ShardPlan
 from cfaug.generate.progress import ProgressReporter
+from cfaug.generate.recipe import encode_image
 from cfaug.generate.sampling import Draws
 from cfaug.imaging.cosines import clip_selection
 from tests.generate import tiny

@@ -9,10 +9,9 @@ import pytest
 from cfaug.core.errors import UserError
 from cfaug.core.types import Edit, Edited, Example, Proposal, Rejected
 from cfaug.data.shards.edits import read_edits, read_proposals
-from cfaug.generate.captions import write_captions
-from cfaug.generate.card import write_card
-from cfaug.generate.editing import edit_captions
+from cfaug.generate.captions import edit_captions, write_captions
 from cfaug.generate.failures import Attempt
+from cfaug.generate.folder import write_card
 from tests.records import Photo
 
 EDIT = Edit("noun", "cat", "dog")

@@ -16,9 +16,8 @@ from cfaug.core.pixels import decode_image
 from cfaug.core.protocols import Annotator, DualEncoder
 from cfaug.core.types import Example
 from cfaug.generate.annotation import AnnotationStage
-from cfaug.generate.annotators import DetectObjects
+from cfaug.generate.annotators import DetectionsFromFile, DetectMentioned, DetectObjects
 from cfaug.generate.crop_attributes import CropAttributes
-from cfaug.generate.detecting import DetectionsFromFile, DetectMentioned
 from cfaug.generate.failures import Rejection
 from cfaug.models.specs import HFClip
 from cfaug.models.task_specs import ZeroShotDetection

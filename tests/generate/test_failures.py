@@ -11,7 +11,7 @@ from PIL import Image
 from cfaug.core.errors import RejectedError, UserError
 from cfaug.core.types import ImageJob
 from cfaug.data.shards.shards import read_sets
-from cfaug.generate.run import generate
+from cfaug.generate.job import generate
 from tests.generate import tiny
 from tests.generate.tiny import card, contents, job, log
 

@@ -10,9 +10,9 @@ import pytest
 from cfaug.core.errors import UserError
 from cfaug.core.files import write_json
 from cfaug.generate.folder import read_record
-from cfaug.generate.run import generate
+from cfaug.generate.job import generate
+from cfaug.generate.recipe import ShardSettings
 from cfaug.generate.sampling import Draws
-from cfaug.generate.settings import ShardSettings
 from tests.generate import tiny
 from tests.generate.tiny import card, contents, job, log
 

@@ -11,9 +11,8 @@ from PIL import Image
 from cfaug.core.types import Edit, Example
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import read_sets
-from cfaug.generate.card import write_card
-from cfaug.generate.job import Job
-from cfaug.generate.run import generate
+from cfaug.generate.folder import write_card
+from cfaug.generate.job import Job, generate
 from cfaug.generate.sampling import Draws
 from cfaug.imaging.cosines import clip_selection
 from tests.generate import tiny

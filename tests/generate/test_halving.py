@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from cfaug.data.shards.shards import read_sets
 from cfaug.generate.candidate_scoring import ShardScorer, better_half
+from cfaug.generate.job import generate
 from cfaug.generate.plan import ShardPlan
-from cfaug.generate.run import generate
 from cfaug.generate.sampling import Draws
 from cfaug.imaging.cosines import clip_selection
 from tests.generate import tiny

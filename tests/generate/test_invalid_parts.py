@@ -12,11 +12,9 @@ from cfaug.core.errors import UserError
 from cfaug.core.types import Edit, Edited, Example, Proposal
 from cfaug.data.shards.shards import read_sets
 from cfaug.generate.annotation import AnnotationStage
-from cfaug.generate.pipeline import Pipeline
-from cfaug.generate.recipe import Recipe
-from cfaug.generate.run import generate
+from cfaug.generate.job import generate
+from cfaug.generate.recipe import Pipeline, Recipe, ShardSettings
 from cfaug.generate.sampling import Draws
-from cfaug.generate.settings import ShardSettings
 from cfaug.imaging.select import Selection
 from tests.generate.tiny import Copyist, WordSwap, captions, job, studio
 

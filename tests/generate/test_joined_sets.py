@@ -12,10 +12,10 @@ from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.core.types import Edit, Edited, Example, ImageJob, Images, Proposal
 from cfaug.data.shards.shards import read_sets
-from cfaug.editing.reconstruction import AddReconstruction
+from cfaug.editing.fixed_edit import AddReconstruction
+from cfaug.generate.job import generate
 from cfaug.generate.plan import ShardPlan
 from cfaug.generate.recipe import Recipe
-from cfaug.generate.run import generate
 from cfaug.generate.sampling import GridDraws
 from cfaug.imaging.cosines import CONSISTENCY, DIRECTION, REASONS
 from cfaug.imaging.select import Selection

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
 from cfaug.core.types import Edit
-from cfaug.generate.p_laws import STRATA, Law, LawLearner, count_rounds
+from cfaug.generate.job import generate
 from cfaug.generate.plan import ShardPlan
-from cfaug.generate.run import generate
-from cfaug.generate.sampling import Draws
+from cfaug.generate.sampling import STRATA, Draws, Law, LawLearner, count_rounds
 from cfaug.imaging.cosines import clip_selection
 from tests.generate import tiny
 from tests.properties import examples

@@ -27,12 +27,12 @@ name: mine
 captioner: {{_target_: cfaug.models.task_specs.ImageCaptioning, name_or_path: {root}/blip,
             prefix: "A photo of a", max_new_tokens: 6}}
 perturber: {{_target_: cfaug.editing.rule_edits.RuleEdits,
-             tagger: {{_target_: cfaug.editing.taggers.TextBlobTagger}}}}
-class_words: {{_target_: cfaug.editing.class_words.ClassWords}}
+             tagger: {{_target_: cfaug.editing.sentence.TextBlobTagger}}}}
+class_words: {{_target_: cfaug.editing.label_guard.ClassWords}}
 label_encoder: null
 sentence_encoder: null
 edit_check: {{_target_: cfaug.editing.edit_checks.StructureCheck,
-              tagger: {{_target_: cfaug.editing.taggers.TextBlobTagger}}}}
+              tagger: {{_target_: cfaug.editing.sentence.TextBlobTagger}}}}
 word_filler: null
 photo_diffusion: {{_target_: cfaug.imaging.model.DiffusionWeights, weights: {root}/diffusion,
                    device: cpu}}

@@ -2,15 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from cfaug.cfmm.question_expansion import QuestionJudge
-from cfaug.cfmm.question_judge import NO_ANSWER, OTHERWISE, AnswererJudge
+from cfaug.cfmm.question_writing import NO_ANSWER, OTHERWISE, AnswererJudge, QuestionJudge
 from cfaug.core.errors import RejectedError
 from cfaug.core.pixels import decode_image
 from cfaug.core.protocols import Answerer
-from cfaug.core.question_sets import AskedQuestion
-from cfaug.core.questions import Question
-from cfaug.data.sources.question_sets.images import EmbeddedImage
-from cfaug.models.vision_language_specs import VisionLanguage
+from cfaug.core.questions import AskedQuestion, Question
+from cfaug.data.sources.question_sets.columns import EmbeddedImage
+from cfaug.models.task_specs import VisionLanguage
 from tests.data.question_files import encode_image
 from tests.models.tiny_vlm import save_llava
 

@@ -14,12 +14,10 @@ from cfaug.data.shards.edits import read_edits
 from cfaug.data.shards.shards import read_sets
 from cfaug.editing.instructed_edit import InstructedEdit
 from cfaug.editing.label_guard import LabelGuard
+from cfaug.generate.chat_asking import ChatServer
 from cfaug.generate.chat_protocol import ChatSettings
-from cfaug.generate.chat_server import ChatServer
-from cfaug.generate.job import Job
-from cfaug.generate.recipe import Recipe
-from cfaug.generate.run import generate
-from cfaug.generate.settings import RunSettings, ShardSettings
+from cfaug.generate.job import Job, generate
+from cfaug.generate.recipe import Recipe, RunSettings, ShardSettings
 from tests.data.making import noise_image
 from tests.editing.perturbing import photo_of
 from tests.generate.chatting import caption_of, serving, variations
@@ -62,7 +60,7 @@ def make(tmp_path, script, capfd):
 @pytest.mark.slow
 def test_photos_become_sets_of_named_edits_with_everything_rejected_beside(make, tmp_path):
     vocabulary = [
-        "zoo.perturber._target_=cfaug.shapescapes.variations.WorldVariations",
+        "zoo.perturber._target_=cfaug.shapescapes.language.WorldVariations",
         "~zoo.perturber.name_or_path",
     ]
     code, _, said = make(*vocabulary)

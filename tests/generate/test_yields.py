@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cfaug.generate.run import generate
+from cfaug.generate.job import generate
 from cfaug.generate.sampling import Draws
-from cfaug.generate.yields import COUNTS, add_yields, yield_lines
+from cfaug.generate.sets import COUNTS, add_yields, yield_lines
 from cfaug.imaging.cosines import clip_selection
 from tests.generate import tiny
 

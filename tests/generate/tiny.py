@@ -22,12 +22,10 @@ from torch import Tensor
 from cfaug.core.rng import generator
 from cfaug.core.types import Edit, Edited, Example, ImageJob, Images, Proposal
 from cfaug.generate.job import Job, JobIdentity
-from cfaug.generate.pipeline import Pipeline
-from cfaug.generate.recipe import Recipe
+from cfaug.generate.recipe import Pipeline, Recipe, RunSettings, ShardSettings
 from cfaug.generate.sampling import Draws
-from cfaug.generate.settings import RunSettings, ShardSettings
 from cfaug.imaging.cosines import CosineScorer, clip_selection
-from cfaug.imaging.progressive import edit_at_once
+from cfaug.imaging.prompt_to_prompt import edit_at_once
 
 SIDE = 4
 WORDS = ["cat", "dog", "ball", "tree", "house", "star"]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
-from cfaug.imaging.ddim import ddim_schedule
+from cfaug.imaging.schedules import ddim_schedule
 
 SD = {
     "num_train_timesteps": 1000, "beta_start": 0.00085, "beta_end": 0.012,

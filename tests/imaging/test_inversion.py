@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from cfaug.imaging.cross_attention import CrossAttention
-from cfaug.imaging.edit_friendly import EditFriendly
-from cfaug.imaging.inversion import DirectInversion
+from cfaug.imaging.attention import CrossAttention
+from cfaug.imaging.inversion import DirectInversion, EditFriendly
 from cfaug.imaging.null_text import NullText
 from tests.imaging import reference_photos as reference
 from tests.imaging.reference import Explicit

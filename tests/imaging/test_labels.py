@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import Scorer
 from cfaug.core.types import Edit, Example, Images, Proposal
-from cfaug.imaging.labels import LabelScorer, label_margins
+from cfaug.imaging.clip import LabelScorer, label_margins
 from tests.generate import tiny
 from tests.properties import examples
 

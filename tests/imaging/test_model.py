@@ -12,10 +12,9 @@ import torch
 
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import ImageEditor
-from cfaug.imaging.cross_attention import CrossAttention
+from cfaug.imaging.attention import CrossAttention
 from cfaug.imaging.model import DiffusionWeights, load_part
-from cfaug.imaging.prompt_to_prompt import PromptToPrompt
-from cfaug.imaging.safety import SafetyChecker
+from cfaug.imaging.prompt_to_prompt import PromptToPrompt, SafetyChecker
 from tests.imaging import tiny
 from tests.imaging.test_sharing import PAIR, SET, editor, job
 
@@ -198,7 +197,7 @@ def test_safety_checker_flags_and_leaves_images_alone(pipeline, tmp_path):
 
 def test_settings_import_neither_torch_nor_diffusers():
     code = (
-        "import sys, cfaug.imaging.prompt_to_prompt, cfaug.imaging.safety\n"
+        "import sys, cfaug.imaging.prompt_to_prompt, cfaug.imaging.prompt_to_prompt\n"
         "print([name for name in ('torch', 'diffusers', 'transformers') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfaug.imaging.photo_tree import plan_edits
+from cfaug.imaging.tree import plan_edits
 from tests.imaging.test_photo_editing import CAPTION, job
 
 SHARES = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9)

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from cfaug.core.errors import UserError
-from cfaug.imaging.photos import PhotoPreparation, UnfitPhotoError
+from cfaug.imaging.photo_editing import PhotoPreparation, UnfitPhotoError
 from tests.imaging.test_photo_editing import CAPTION, editor, job, photo
 
 

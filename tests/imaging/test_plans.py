@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
 from cfaug.core.types import Draw
-from cfaug.imaging import noise
-from cfaug.imaging.sigmas import ancestral, noise_levels
+from cfaug.imaging import schedules as noise
+from cfaug.imaging.schedules import ancestral, noise_levels
 from cfaug.imaging.tree import plan, shared_steps
 from tests.imaging import reference
 from tests.records import image_job

@@ -15,8 +15,8 @@ import torch
 from cfaug.core.types import Draw
 from cfaug.imaging.model import DiffusionWeights
 from cfaug.imaging.prompt_to_prompt import PromptToPrompt
+from cfaug.imaging.sampler import Batching
 from cfaug.imaging.tree import plan
-from cfaug.imaging.unet_batching import Batching
 from tests.imaging.test_sharing import close, expected
 from tests.records import image_job
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from cfaug.core.types import Draw
-from cfaug.imaging import noise
+from cfaug.imaging import schedules as noise
 from cfaug.imaging.model import DiffusionWeights
 from cfaug.imaging.prompt_to_prompt import PromptToPrompt
 from tests.imaging import reference, tiny

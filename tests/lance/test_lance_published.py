@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cfaug.core.errors import UserError
-from cfaug.report.published import PACKAGE, published
+from cfaug.report.paper_tables import PACKAGE, published
 
 NAMES = ("lance_1", "lance_2", "lance_3", "lance_4", "lance_6", "lance_figure_4")
 

@@ -12,20 +12,21 @@ from PIL import Image
 from cfaug.core.rng import generator
 from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.data.shards.shards import write_shards
-from cfaug.lance.slice_recovery import compare_factors
+from cfaug.lance.stress_drops import compare_factors
 from cfaug.lance.stress_items import NEEDED, StressItems
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.items import Items
-from cfaug.shapescapes.grammar import describe
+from cfaug.shapescapes.domains import STYLES
+from cfaug.shapescapes.language import describe
 from cfaug.shapescapes.oracle import edit_factors
-from cfaug.shapescapes.oracles.lance_discovery import changed_factor, find_factor
-from cfaug.shapescapes.oracles.lance_edit_quality import (
+from cfaug.shapescapes.oracles.lance import (
     EditQualityTable,
+    changed_factor,
+    find_factor,
     measure_edits,
     read_pictures,
 )
 from cfaug.shapescapes.scene import Scene, render
-from cfaug.shapescapes.styles import STYLES
 from cfaug.shapescapes.vocabulary import Factors
 
 

@@ -15,11 +15,10 @@ from safetensors.torch import save_file
 
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import Classifier, FeatureExtractor
+from cfaug.models.checkpoints import read_state
 from cfaug.models.classifier_specs import TimmClassification, TorchvisionClassification
-from cfaug.models.state import read_state
+from cfaug.models.classifiers import FROM_TENSORFLOW, _build, default_weights, timm_transform
 from cfaug.models.task_specs import ImageClassification
-from cfaug.models.timm_classifier import default_weights, timm_transform
-from cfaug.models.torchvision_classifier import FROM_TENSORFLOW, _build
 from tests.models import tiny
 
 NAMES = ["ball", "cube", "star", "ring", "cone"]

@@ -12,16 +12,16 @@ from cfaug.core import protocols
 from cfaug.core.errors import UserError
 from cfaug.core.questions import Question
 from cfaug.core.types import ENTAILMENT
-from cfaug.models.entailment_prompt import read_prompt
-from cfaug.models.entailment_specs import (
+from cfaug.models.asked_entailer import read_prompt
+from cfaug.models.specs import EntailmentLearner
+from cfaug.models.task_specs import (
     AskedEntailment,
     BridgeTowerEntailment,
     FlavaEntailment,
+    TextEntailment,
     ViltEntailment,
+    VisionLanguage,
 )
-from cfaug.models.specs import EntailmentLearner
-from cfaug.models.task_specs import TextEntailment
-from cfaug.models.vision_language_specs import VisionLanguage
 from tests.models import tiny
 
 FAMILIES = {

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from cfaug.models.files import replace_checkpoint
+from cfaug.models.checkpoints import replace_checkpoint
 
 
 @pytest.fixture

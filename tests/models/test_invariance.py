@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.models.invariance import set_invariance
+from cfaug.models.losses import set_invariance
 from tests.properties import examples
 
 ROWS = st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=1, max_size=12)

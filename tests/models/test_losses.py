@@ -4,8 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from cfaug.models.losses import sigmoid_loss, symmetric_loss, three_way_loss
-from cfaug.models.negatives import Negatives, log_owner_weights
+from cfaug.models.losses import (
+    Negatives,
+    log_owner_weights,
+    sigmoid_loss,
+    symmetric_loss,
+    three_way_loss,
+)
 from cfaug.models.specs import HFClip, OpenClip
 from tests.models import tiny
 

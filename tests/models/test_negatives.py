@@ -8,8 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfaug.models.losses import sigmoid_loss, symmetric_loss, three_way_loss
-from cfaug.models.negatives import log_negative_weights
+from cfaug.models.losses import log_negative_weights, sigmoid_loss, symmetric_loss, three_way_loss
 
 ROWS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1)), min_size=1, max_size=9)
 """A row's set, and which of the set's two images it has."""

@@ -8,8 +8,8 @@ import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import Classifier, DualEncoder, NoModel
-from cfaug.evaluation.model_adapters import loadable_as
-from cfaug.models.no_model import NoModelSpec
+from cfaug.evaluation.context import loadable_as
+from cfaug.models.specs import NoModelSpec
 
 
 def test_a_benchmark_that_asks_no_model_can_be_asked_of_any():

@@ -9,8 +9,8 @@ from cfaug.core import protocols
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import DualEncoder
 from cfaug.core.weights import find_weights, resolve
+from cfaug.models.checkpoints import replace_checkpoint
 from cfaug.models.classifier_specs import TorchvisionClassification
-from cfaug.models.files import replace_checkpoint
 from cfaug.models.specs import HFClip, OpenClip, ViltMatching, every
 from cfaug.run.build import SETTINGS_OF_A_RUN
 

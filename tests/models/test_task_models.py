@@ -17,8 +17,8 @@ from cfaug.models.task_specs import (
     ImageClassification,
     ObjectDetection,
     TextEntailment,
+    VisionLanguage,
 )
-from cfaug.models.vision_language_specs import VisionLanguage
 from tests.models import tiny
 
 PROMPT = "the {image} on {question} a"

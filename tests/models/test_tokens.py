@@ -8,10 +8,10 @@ import pytest
 import torch
 from transformers import AutoTokenizer, CLIPTokenizer
 
-from cfaug.core.messages import say_once
+from cfaug.core.errors import say_once
 from cfaug.core.weights import resolve
-from cfaug.models import tokens
-from cfaug.models.tokens import Tokenizer
+from cfaug.models import encoder as tokens
+from cfaug.models.encoder import Tokenizer
 from tests.models import tiny
 
 WORDS = ["a", "red", "dog", "in", "the snow,", "circle;", "2", "Ärzte", "\N{DOG}", "the", "the"]

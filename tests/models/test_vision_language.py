@@ -10,8 +10,8 @@ from PIL import Image
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import Answerer
 from cfaug.core.questions import Answered, Demonstration, Question
+from cfaug.models.task_specs import VisionLanguage
 from cfaug.models.vision_language import VisionLanguageModel
-from cfaug.models.vision_language_specs import VisionLanguage
 from tests.models import tiny_vlm
 
 PROMPTED = {"blip_2", "blip_2_t5", "instructblip", "instructblip_t5", "paligemma"}
@@ -251,7 +251,7 @@ def test_scores_that_are_no_numbers_are_refused(folders):
 
 
 def test_a_model_that_cannot_share_is_read_whole_and_says_so(folders, capsys, monkeypatch):
-    from cfaug.models.shared_prefix import PrefixState
+    from cfaug.models.option_scores import PrefixState
 
     expected = load(folders, "llava", sharing="none").answer(IMAGES, QUESTIONS)
     model = load(folders, "llava")

@@ -12,8 +12,8 @@ from PIL import Image
 from cfaug.core.detections import clip_box
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import Detector, OpenVocabularyDetector
-from cfaug.core.visual_words import visual_words
-from cfaug.models import zero_shot_detector
+from cfaug.core.words import visual_words
+from cfaug.models import detector as zero_shot_detector
 from cfaug.models.task_specs import ZeroShotDetection
 from tests.models import tiny
 

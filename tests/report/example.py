@@ -13,15 +13,13 @@ from PIL import Image, ImageDraw
 
 from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.report.arms import read_arms
-from cfaug.report.comparison import Comparison
+from cfaug.report.comparison import Comparison, Headline
 from cfaug.report.document import Entry
-from cfaug.report.headline import Headline
-from cfaug.report.latex import to_latex
 from cfaug.report.layout import benchmark_parts, float_document, table_document
-from cfaug.report.markdown import to_markdown
 from cfaug.report.records import Run
 from cfaug.report.results import Result
-from cfaug.report.tables import Table
+from cfaug.report.significance_rows import Table
+from cfaug.report.writers import to_latex, to_markdown
 from cfaug.run.build import build
 
 SEEDS = (11, 12, 13, 14, 15)

@@ -10,8 +10,8 @@ from itertools import product
 import numpy as np
 
 from cfaug.report.items import Items
-from cfaug.social.skew_chance import chance_skew
 from cfaug.social.skew_items import SkewItems
+from cfaug.social.skew_tests import chance_skew
 from cfaug.stats.significance import holm
 from tests.report.example import picture
 

@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from matplotlib.text import Text
 
 from cfaug.core.errors import UserError
-from cfaug.report.bar_figure import grouped_bars
-from cfaug.report.box_figure import box_plot, name_extreme, summarise_box
+from cfaug.report.charts import box_plot, grouped_bars, name_extreme, summarise_box
 from cfaug.report.document import BarPlot, BoxPlot, Document, read_document
-from cfaug.report.document_files import write_document
 from cfaug.report.numbers import Measure
+from cfaug.report.paper_tables import write_tables_page
 from cfaug.report.plots import WIDTH
-from cfaug.report.tables_page import write_tables_page
+from cfaug.report.writers import write_document
 from tests.report.example import HOSTILE, notes
 
 NATS = Measure("nats")

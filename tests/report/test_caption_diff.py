@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cfaug.core.types import Edit, Member
-from cfaug.report.caption_diff import mark_changes
+from cfaug.report.gallery import mark_changes
 
 
 def marks(first: str, second: str, edit: tuple[str, str] | None, same: bool = False) -> list:

@@ -11,15 +11,13 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from cfaug.report.comparable import different_tests, equal_weights
-from cfaug.report.headline import Headline
-from cfaug.report.html import write_report
-from cfaug.report.layout import benchmark_parts, comparisons_csv
+from cfaug.report.comparison import Headline, different_tests, equal_weights
+from cfaug.report.experiment_report import write_report
+from cfaug.report.layout import benchmark_parts, comparisons_csv, print_table
 from cfaug.report.results import Result
+from cfaug.report.significance_rows import Table
 from cfaug.report.significance_table import significance_table
 from cfaug.report.summary_text import cost, how_tested, pairing, verdict
-from cfaug.report.tables import Table
-from cfaug.report.terminal import print_table
 from tests.report.example import entries, latex, markdown
 
 CELL = ("heldout_retrieval", "text_to_image_R@1")

@@ -13,15 +13,14 @@ import pytest
 from scipy.stats import ttest_ind, ttest_rel
 
 from cfaug.core.errors import UserError
-from cfaug.report.figures import curve, strip_plot
-from cfaug.report.headline import Headline
-from cfaug.report.html import write_report
-from cfaug.report.layout import comparisons_csv
+from cfaug.report.comparison import Headline
+from cfaug.report.experiment_report import write_report
+from cfaug.report.layout import comparisons_csv, print_table
 from cfaug.report.numbers import Measure
+from cfaug.report.plots import curve, strip_plot
+from cfaug.report.significance_rows import Table
 from cfaug.report.significance_table import significance_table
 from cfaug.report.summary_text import cost, verdict
-from cfaug.report.tables import Table
-from cfaug.report.terminal import print_table
 from cfaug.stats.significance import holm
 from tests.report.example import ID, MEANS, OOD, entries, latex, markdown, results, runs
 

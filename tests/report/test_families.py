@@ -9,11 +9,11 @@ import pytest
 from cfaug.cfmm.vqa import VisualQuestions
 from cfaug.compositional.caption_choice import CaptionChoice
 from cfaug.compositional.pairs import PairMatching
-from cfaug.evaluation.benchmark_protocols import HasPrimaryMetrics
+from cfaug.evaluation.benchmark import HasPrimaryMetrics
 from cfaug.evaluation.retrieval import Retrieval
-from cfaug.report.families import describe_family, family_of
 from cfaug.report.layout import comparisons_csv
 from cfaug.report.results import Result
+from cfaug.report.significance_rows import describe_family, family_of
 from cfaug.report.significance_table import significance_table
 from cfaug.stats.significance import holm
 from cfaug.xmai.insertion import Insertion
@@ -64,8 +64,8 @@ def test_other_metrics_are_tested_and_not_corrected():
 
 @pytest.mark.parametrize("seeds", [(1,), (1, 2, 3)])
 def test_tests_over_items_have_the_same_family(tmp_path, seeds):
-    from cfaug.report.item_comparisons import items_of_runs
     from cfaug.report.joint_tests import compare_over_seeds_and_items
+    from cfaug.report.significance_table import items_of_runs
 
     one = Experiment(tmp_path).add("base", answers(0.0, seeds)).add("good", answers(0.2, seeds))
     items, primary = items_of_runs(one.runs, one.rows), {"own": ("acc1",)}

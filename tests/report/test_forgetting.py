@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cfaug.report.forgetting import (
+from cfaug.report.checkpoint_tables import (
     MetricChange,
     changes,
     falls,

@@ -24,11 +24,8 @@ from cfaug.report.document import (
     Part,
     read_document,
 )
-from cfaug.report.document_files import write_document
-from cfaug.report.latex import to_latex
-from cfaug.report.markdown import to_markdown
-from cfaug.report.spreadsheet import to_csv
-from cfaug.report.tables_page import write_tables_page
+from cfaug.report.paper_tables import write_tables_page
+from cfaug.report.writers import to_csv, to_latex, to_markdown, write_document
 
 HOSTILE = "<script>alert(1)</script>|_$%&#{}~^\\\n</style>`*"
 TEXT = st.text(max_size=20)

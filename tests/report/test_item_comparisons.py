@@ -11,18 +11,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cfaug.report.headline import Headline
-from cfaug.report.html import write_report
-from cfaug.report.item_comparisons import items_of_runs
+from cfaug.report.comparison import Headline
+from cfaug.report.experiment_report import write_report
 from cfaug.report.item_tests import BOOTSTRAP, MCNEMAR
 from cfaug.report.items import Items, items_file, write_items
-from cfaug.report.layout import comparisons_csv
+from cfaug.report.layout import comparisons_csv, print_table
 from cfaug.report.records import Run
 from cfaug.report.results import Result
-from cfaug.report.significance_table import significance_table
+from cfaug.report.significance_rows import Table
+from cfaug.report.significance_table import items_of_runs, significance_table
 from cfaug.report.summary_text import cost, how_tested, pairing, verdict
-from cfaug.report.tables import Table
-from cfaug.report.terminal import print_table
 from cfaug.stats.item_tests import mcnemar
 from cfaug.stats.significance import holm
 from tests.report.example import entries, latex, markdown, results

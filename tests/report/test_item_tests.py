@@ -10,8 +10,7 @@ from cfaug.core.rng import generator
 from cfaug.report.item_tests import BOOTSTRAP, MCNEMAR, compare_items
 from cfaug.report.items import Items, read_items, write_items
 from cfaug.report.numbers import Measure
-from cfaug.stats.item_tests import cluster_bootstrap, mcnemar
-from cfaug.stats.resolution import standard_error
+from cfaug.stats.item_tests import cluster_bootstrap, mcnemar, standard_error
 
 LOWER = Measure(better="lower")
 

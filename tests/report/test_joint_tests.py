@@ -13,23 +13,22 @@ import pytest
 from cfaug.core.rng import generator
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import Document
-from cfaug.report.item_comparisons import items_of_arms, items_of_runs
 from cfaug.report.items import Items, write_items
-from cfaug.report.joint_tests import JointComparison, compare_over_seeds_and_items
-from cfaug.report.markdown import to_markdown
-from cfaug.report.records import Run
-from cfaug.report.results import RESULTS, Result, append_results
-from cfaug.report.seeds_and_items import (
+from cfaug.report.joint_tests import (
     CSV,
     SHOWN,
+    JointComparison,
+    compare_over_seeds_and_items,
     seeds_and_items_csv,
     seeds_and_items_parts,
     write_seeds_and_items,
 )
-from cfaug.report.significance_table import significance_table
-from cfaug.stats.seeds_and_items import OneTest, OwnTests, bootstrap_arms
+from cfaug.report.records import Run
+from cfaug.report.results import RESULTS, Result, append_results
+from cfaug.report.significance_table import items_of_arms, items_of_runs, significance_table
+from cfaug.report.writers import to_markdown
+from cfaug.stats.seeds_and_items import FEW_SEEDS, OneTest, OwnTests, bootstrap_arms, decompose
 from cfaug.stats.significance import holm
-from cfaug.stats.variance_parts import FEW_SEEDS, decompose
 
 COUNT, SEEDS = 120, (1, 2, 3, 4)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfaug.report.arms import Arm
-from cfaug.report.labels import arm_labels, full_names, unnamed_settings, wrap_text
+from cfaug.report.arms import Arm, arm_labels, full_names, unnamed_settings, wrap_text
 from cfaug.run.identity import clean_name
 
 LABELS = {"real": "real only", "before": "before fine-tuning"}

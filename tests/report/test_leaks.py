@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cfaug.core.errors import UserError
-from cfaug.report.leaks import LEAKS, leak_sentences
+from cfaug.report.records import LEAKS, leak_sentences
 
 
 def test_the_worst_run_of_each_benchmark_is_named(tmp_path):

@@ -10,8 +10,8 @@ from scipy.stats import ttest_ind, ttest_rel
 
 from cfaug.core.errors import UserError
 from cfaug.report.arm_results import ArmResults
+from cfaug.report.arm_table import ArmRow, ArmTablePart, MeasuredColumn, TableSettings
 from cfaug.report.document import DAGGER
-from cfaug.report.measured import ArmRow, ArmTablePart, MeasuredColumn, TableSettings
 from tests.report.example import OOD, results
 
 SETTINGS = TableSettings("mine", {"model": "arm"}, ("python evaluate.py",))

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from cfaug.core.errors import UserError
-from cfaug.report.items import Items, write_items
-from cfaug.report.model_items import ModelItems
+from cfaug.report.items import Items, ModelItems, write_items
 from cfaug.report.model_pages import read_own, require_same_items
 
 

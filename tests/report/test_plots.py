@@ -15,15 +15,12 @@ import pytest
 from matplotlib.text import Text
 from matplotlib.transforms import Affine2D
 
-from cfaug.annotation.figures import disagreement_matrix
-from cfaug.report.bar_figure import grouped_bars
-from cfaug.report.box_figure import box_plot
+from cfaug.annotation.report import disagreement_matrix
+from cfaug.report.arms import elide_text
+from cfaug.report.charts import box_plot, grouped_bars, tradeoff_plot
 from cfaug.report.drawing import COLOURS, THEME, Drawing, style, write_pdfs
-from cfaug.report.figures import curve, strip_plot
-from cfaug.report.labels import elide_text
 from cfaug.report.matching_gap import gap_figure
-from cfaug.report.plots import new_axes
-from cfaug.report.tradeoff_figure import tradeoff_plot
+from cfaug.report.plots import curve, new_axes, strip_plot
 from tests.report.example import notes
 
 NAME = "<script>alert(1)</script> $x_1$ \\frac{ 中文 😀\x00\x1b\ud800 #1d1f22"

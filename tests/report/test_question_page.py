@@ -15,8 +15,8 @@ import pytest
 from benchmarks.browser import Browser
 from cfaug.cfmm.question_page import ShownAnswers, question_page, verdict
 from cfaug.core.errors import UserError
-from cfaug.core.question_sets import AskedQuestion
-from cfaug.evaluation.benchmark_protocols import KeepsPages
+from cfaug.core.questions import AskedQuestion
+from cfaug.evaluation.benchmark import KeepsPages
 from cfaug.report.items import Items, write_items
 from cfaug.report.model_pages import ImageSource
 from tests.evaluation.questions import Drawn, Picture, Writer, image, opened

@@ -6,8 +6,8 @@ from itertools import product
 
 import pytest
 
+from cfaug.report.arm_table import mark_best_two
 from cfaug.report.document import Entry
-from cfaug.report.ranked import mark_best_two
 
 
 def rows(*columns):

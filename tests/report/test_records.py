@@ -12,11 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
-from cfaug.report.arm_results import Runs
-from cfaug.report.collection import collect
-from cfaug.report.forgetting import changes, initial_values
-from cfaug.report.html import _background
-from cfaug.report.identities import arm_identity
+from cfaug.report.arm_results import Runs, collect
+from cfaug.report.arms import arm_identity
+from cfaug.report.checkpoint_tables import changes, initial_values
+from cfaug.report.experiment_report import _background
 from cfaug.report.records import (
     OPTIONAL,
     REQUIRED,

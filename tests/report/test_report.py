@@ -17,11 +17,11 @@ from PIL import Image
 from benchmarks.browser import find
 from cfaug.core.errors import UserError
 from cfaug.core.types import CounterfactualSet, Member
-from cfaug.report.figures import curve, strip_plot
-from cfaug.report.headline import Headline
-from cfaug.report.html import write_report
+from cfaug.report.comparison import Headline
+from cfaug.report.experiment_report import write_report
+from cfaug.report.gallery import changed_pixels, outline, show
 from cfaug.report.numbers import Measure
-from cfaug.report.samples import changed_pixels, outline, show
+from cfaug.report.plots import curve, strip_plot
 from cfaug.report.significance_table import significance_table
 from cfaug.report.summary_text import cost, pairing, pairing_says, verdict
 from tests import skips
@@ -82,7 +82,7 @@ def written(folder, rows, run_records, *, baselines=BASELINES, cautions=(), **ch
         rows, baselines, ["before"], labels=arguments["headline"].labels, cautions=cautions
     )
     # Fonts are embedded for a second; one test below looks at the PDFs.
-    with patch("cfaug.report.html.write_pdfs", return_value=[]):
+    with patch("cfaug.report.experiment_report.write_pdfs", return_value=[]):
         (path,) = write_report(folder, rows=rows, runs=run_records, table=table, **arguments)
     page = Page(path.read_text(encoding="utf-8"))
     assert page.open == [], "every tag is closed"

@@ -11,8 +11,8 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from cfaug.report.layout import print_table
 from cfaug.report.significance_table import significance_table
-from cfaug.report.terminal import print_table
 from tests.report.example import LABELS, MEANS, OOD, results
 
 RETRIEVAL = tuple(f"{way}_R@{k}" for way in ("image_to_text", "text_to_image") for k in (1, 5, 10))

@@ -8,8 +8,12 @@ import pytest
 from cfaug.core.errors import UserError
 from cfaug.report.items import Items
 from cfaug.stats.significance import holm
-from cfaug.xmai.text_pair_items import InsertionItems, TextPairItems
-from cfaug.xmai.text_pair_tests import compare_changes, compare_methods
+from cfaug.xmai.text_pair_items import (
+    InsertionItems,
+    TextPairItems,
+    compare_changes,
+    compare_methods,
+)
 from tests.report.insertion_example import METHODS, insertion_items
 
 

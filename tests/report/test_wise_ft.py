@@ -9,12 +9,11 @@ import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.report.arm_results import MissingError, Runs
+from cfaug.report.checkpoint_tables import WiseFtTable, interpolated_arm
 from cfaug.report.document import read_document
-from cfaug.report.document_files import write_document
-from cfaug.report.result_row import Result
-from cfaug.report.results import append_results
-from cfaug.report.tables_page import write_tables_page
-from cfaug.report.wise_ft_table import WiseFtTable, interpolated_arm
+from cfaug.report.paper_tables import write_tables_page
+from cfaug.report.results import Result, append_results
+from cfaug.report.writers import write_document
 from cfaug.stats.effects import bootstrap_interval
 
 GAIN = {"benchmark": "pairs", "metric": "group", "name": "pairs"}

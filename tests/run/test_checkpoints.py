@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from cfaug.data.mixture.settings import DataSettings
-from cfaug.report.forgetting import changes, initial_values
+from cfaug.report.checkpoint_tables import changes, initial_values
 from cfaug.report.results import read_results
-from cfaug.run.checkpoints import world_words
+from cfaug.run.evaluation_data import world_words
 from cfaug.shapescapes import WorldSettings
 
 ASKED = ["benchmark=shapescapes", "benchmark.only=[shapescapes_id_classification]"]

@@ -16,7 +16,7 @@ from cfaug.core.errors import UserError
 from cfaug.run.arguments import read
 from cfaug.run.compose import compose_jobs
 from cfaug.run.generate import GenerateSettings
-from cfaug.run.train_settings import TrainSettings
+from cfaug.run.planned import TrainSettings
 from tests.properties import examples
 
 CONF = Path(__file__).parents[2] / "conf"

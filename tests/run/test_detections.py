@@ -7,9 +7,8 @@ import json
 import pytest
 
 from cfaug.data.shards.shards import read_sets
-from cfaug.generate.annotators import DetectObjects
+from cfaug.generate.annotators import DetectionsFromFile, DetectMentioned, DetectObjects
 from cfaug.generate.crop_attributes import CropAttributes
-from cfaug.generate.detecting import DetectionsFromFile, DetectMentioned
 from cfaug.models.task_specs import ZeroShotDetection
 from cfaug.run.compose import compose_jobs
 from cfaug.run.generate import GenerateSettings, build_recipe

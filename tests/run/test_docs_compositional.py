@@ -10,7 +10,7 @@ import pytest
 from cfaug.report.document import read_document
 from cfaug.report.items import read_items
 from cfaug.run.compose import compose_jobs
-from cfaug.run.train_settings import TrainSettings
+from cfaug.run.planned import TrainSettings
 from tests.test_conf import CONF, ROOT
 from tests.test_readme import readme_commands
 

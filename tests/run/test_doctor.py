@@ -6,7 +6,8 @@ import socket
 
 import pytest
 
-from cfaug.run import accounts, doctor
+from cfaug.run import doctor
+from cfaug.run import doctor as accounts
 
 HUB_MODEL = "openai/clip-vit-base-patch32"
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from cfaug.data.shards.shards import write_shards
-from cfaug.models.entailment_specs import ViltEntailment
+from cfaug.models.task_specs import ViltEntailment
 from cfaug.report.items import read_items
 from tests.models import tiny
 from tests.train.test_entailment import hypotheses
@@ -49,7 +49,7 @@ def test_runs_are_recorded_described_and_asked_before_and_after(shelf, tmp_path,
         card = (run / "checkpoint" / "README.md").read_text()
         assert "visual-entailment" in card
         assert f"{100 * found['evaluation']['accuracy']:.2f} %" in card
-        assert "from cfaug.models.entailment_specs import ViltEntailment" in card
+        assert "from cfaug.models.task_specs import ViltEntailment" in card
         assert ViltEntailment(str(run / "checkpoint")).load() is not None
     err = capsys.readouterr().err
     assert "train: " in err

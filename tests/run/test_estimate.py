@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cfaug.run.dry_run import _seconds_per_step
+from cfaug.run.run_plan import _seconds_per_step
 
 HEAD = "attempt,step,epoch,train/loss,val/loss,lr,logit_scale,seconds\n"
 

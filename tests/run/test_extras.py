@@ -11,8 +11,9 @@ import pytest
 import yaml
 
 from cfaug.core.errors import UserError
-from cfaug.run import evaluate, extras, train
-from cfaug.run.extras import EXTRAS, LOGGERS, check_logger, explain_missing
+from cfaug.run import evaluate, train
+from cfaug.run import installation as extras
+from cfaug.run.installation import EXTRAS, LOGGERS, check_logger, explain_missing
 from cfaug.run.launch import report
 from cfaug.run.publish import check_result_loggers
 from tests.scripts import ROOT

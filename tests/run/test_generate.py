@@ -146,7 +146,7 @@ def test_the_papers_zoo_on_tiny_checkpoints_in_hub_form(
     }
     words = [
         "zoo=paper", f"data.source={file}", *(f"{k}={v}" for k, v in weights.items()),
-        "zoo.tagger._target_=cfaug.editing.taggers.TextBlobTagger",  # NLTK's data is a download
+        "zoo.tagger._target_=cfaug.editing.sentence.TextBlobTagger",  # NLTK's data is a download
         "recipe.editor.filters.similarity.low=-1", "recipe.editor.filters.similarity.high=1",
         "recipe.image_editor.steps=3", "recipe.draws.candidates=3",
         *EVERYTHING, f"paths.shards={tmp_path / 'out'}",

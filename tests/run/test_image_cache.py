@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import cfaug.data.mixture.loader
-from cfaug.run import image_cache
+from cfaug.run import parallel as image_cache
 from tests import children
 
 WORDS = ["-m", "seed=1,2,3", "data.seed=9", "data.cf_ratio=0.6", "trainer.val_every_steps=2"]

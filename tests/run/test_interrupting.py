@@ -41,9 +41,9 @@ def run_script(here: Path, where: str | None, script: str, words: Sequence[str])
 
 WORK = {
     "validation": ("cfaug.train.contrastive_module", "ContrastiveModule.loss"),
-    "training": ("cfaug.train.job", "fit"),
+    "training": ("cfaug.train.task", "fit"),
     "scan": ("cfaug.data.sources.folders", "check_image"),
-    "evaluation": ("cfaug.evaluation.embed", "decode_image"),
+    "evaluation": ("cfaug.evaluation.inference", "decode_image"),
 }
 """The function whose calls are slow, by the place where a command is interrupted."""
 

@@ -9,7 +9,7 @@ import pytest
 
 import cfaug
 from cfaug.core.errors import UserError
-from cfaug.run.joined_experiments import join_experiments
+from cfaug.run.compare import join_experiments
 
 
 def lay_run(root, experiment, arm, seed=107):

@@ -8,7 +8,7 @@ import time
 import pytest
 import torch
 
-from cfaug.evaluation.feature_cache import Features
+from cfaug.evaluation.cached_model import Features
 from tests import children
 from tests.run.conftest import SCENES, Place
 

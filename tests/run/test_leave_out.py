@@ -9,8 +9,8 @@ from cfaug.core.types import ENTAILMENT
 from cfaug.data.shards.shards import read_sets
 from cfaug.run.compose import compose_jobs
 from cfaug.run.generate import GenerateSettings, generate
-from cfaug.shapescapes.grammar import parse
-from cfaug.shapescapes.truth import read_scene, text_label
+from cfaug.shapescapes.detector import read_scene, text_label
+from cfaug.shapescapes.language import parse
 from tests.test_conf import CONF
 
 SMALL = ("data.world.image_size=8", "data.world.ve_test_photos=6", "data.world.id_scenes=12")

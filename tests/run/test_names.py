@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import write_json
-from cfaug.run.identity import arm_slug
-from cfaug.run.names import check_arm, check_owner, clean_name, experiment_name
+from cfaug.run.identity import arm_slug, check_arm, check_owner, clean_name, experiment_name
 from cfaug.run.run_folder import RunFolder
 
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=300)

@@ -12,7 +12,7 @@ from cfaug.run.arguments import sweep_overrides
 from cfaug.run.build import build
 from cfaug.run.compose import compose_jobs
 from cfaug.run.identity import arm_slug
-from cfaug.run.train_settings import TrainSettings
+from cfaug.run.planned import TrainSettings
 
 pytestmark = pytest.mark.xdist_group("paper")  # one process trains its runs
 

@@ -11,9 +11,9 @@ import yaml
 from cfaug.core.errors import UserError
 from cfaug.run.build import build
 from cfaug.run.compose import compose_jobs
-from cfaug.run.evaluate_settings import EvaluateSettings
+from cfaug.run.evaluate import EvaluateSettings
+from cfaug.run.planned import TrainSettings
 from cfaug.run.preset import notes
-from cfaug.run.train_settings import TrainSettings
 
 CONF = Path(__file__).parents[2] / "conf"
 OWN = ("data=folder", "data.real=P", "data.counterfactual=C")

@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 
-from cfaug.models.vision_language_specs import VisionLanguage
+from cfaug.models.task_specs import VisionLanguage
 from cfaug.report.document import read_document
 from cfaug.report.items import read_items
 from cfaug.report.results import read_results
@@ -101,7 +101,7 @@ def test_runs_are_recorded_described_and_asked(asked, model, tmp_path, script, c
     card = (run / "checkpoint/README.md").read_text()
     assert "visual-question-answering" in card
     assert "fine-tuned on 6 questions about images, of which 50.0 % are counterfactual" in card
-    assert "from cfaug.models.vision_language_specs import VisionLanguage" in card
+    assert "from cfaug.models.task_specs import VisionLanguage" in card
     assert VisionLanguage(str(run / "checkpoint")).load().processor.chat_template
     capsys.readouterr()
     paths = [f"paths.runs={tmp_path / 'runs'}", f"paths.shards={tmp_path}", "device=cpu"]

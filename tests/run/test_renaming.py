@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from cfaug.report.identities import same_identity
+from cfaug.report.arms import same_identity
 from cfaug.report.records import read_run
 
 ASKED = ["benchmark=shapescapes", "benchmark.only=[shapescapes_id_classification]"]

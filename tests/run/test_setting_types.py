@@ -12,10 +12,9 @@ import pytest
 from cfaug.core.errors import UserError
 from cfaug.core.validation import Positive, annotation_of
 from cfaug.run.arguments import read
-from cfaug.run.binding import bind
+from cfaug.run.binding import Node, bind
 from cfaug.run.compose import compose_jobs
-from cfaug.run.setting_types import Node
-from cfaug.run.train_settings import TrainSettings
+from cfaug.run.planned import TrainSettings
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index

@@ -7,8 +7,8 @@ import json
 import pyarrow.parquet as pq
 import pytest
 
-from cfaug.imaging.labels import LabelScorer
-from cfaug.imaging.safety import SafetyChecker
+from cfaug.imaging.clip import LabelScorer
+from cfaug.imaging.prompt_to_prompt import SafetyChecker
 from cfaug.run.compose import compose_jobs
 from cfaug.run.generate import GenerateSettings, build_recipe, generate
 from tests.test_conf import CONF

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from cfaug.core.errors import UserError
-from cfaug.run.threads import SPINS, use_threads, wait_briefly
+from cfaug.run.ranks import SPINS, use_threads, wait_briefly
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_a_run_that_goes_on_with_other_threads_says_so(place, capsys, monkeypatc
         patch.setattr(ContrastiveModule, "training_step", killed)
         assert place.train(*words) == 1
     capsys.readouterr()
-    monkeypatch.setattr("cfaug.run.provenance.threads", lambda: 9)
+    monkeypatch.setattr("cfaug.run.run_folder.threads", lambda: 9)
     assert place.train(*words) == 0
     said = "resumed with 9 threads, and began with 1: the last bits may differ; threads=1"
     assert said in capsys.readouterr().err

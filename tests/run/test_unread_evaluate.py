@@ -18,11 +18,11 @@ from cfaug.evaluation.retrieval import Retrieval
 from cfaug.run.arguments import flatten
 from cfaug.run.binding import locate
 from cfaug.run.build import build
-from cfaug.run.checkpoints import refuse_contradictions
 from cfaug.run.compose import compose_jobs
-from cfaug.run.evaluate_settings import EvaluateSettings
-from cfaug.run.tested import CheckpointFacts
+from cfaug.run.evaluate import EvaluateSettings
+from cfaug.run.evaluation_data import refuse_contradictions
 from cfaug.run.unread import find_unread_words, refuse_unread_by_runs
+from cfaug.run.unread_branches import CheckpointFacts
 from tests.run.evaluated_sources import CASES, Case, Sources
 from tests.test_conf import CONF
 

@@ -105,7 +105,7 @@ def test_a_typed_setting_that_nothing_reads_is_refused_with_what_would_read_it(w
         ["recipe=lance_oracle", "data.world.shortcut=colour"],
         ["recipe=lance", "recipe.editor.editor.guards.no_op.threshold=1"],  # nothing is the same
         ["recipe=paraphrase", "recipe.editor.kinds=[frame,synonym]",
-         "recipe.editor.synonyms={_target_: cfaug.editing.synonyms.Synonyms}"],
+         "recipe.editor.synonyms={_target_: cfaug.editing.wordnet.Synonyms}"],
     ],
 )  # fmt: skip
 def test_a_setting_is_accepted_where_it_is_read(words):

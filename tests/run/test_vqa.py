@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from cfaug.core.record_cache import KeptRecords
-from cfaug.evaluation import feature_cache
+from cfaug.core.caches import KeptRecords
+from cfaug.evaluation import cached_model as feature_cache
 from cfaug.report.items import read_items
 from cfaug.report.results import read_results
 from tests import children

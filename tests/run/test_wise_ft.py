@@ -7,7 +7,7 @@ import json
 import pytest
 
 from cfaug.core.errors import UserError
-from cfaug.run.wise_ft import check_factors
+from cfaug.run.evaluate_checkpoint import check_factors
 
 
 @pytest.mark.parametrize(

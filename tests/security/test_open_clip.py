@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cfaug.core.errors import UserError
-from cfaug.models.open_clip_folder import HF_TEXT_TOWERS, check_config
+from cfaug.models.open_clip import HF_TEXT_TOWERS, check_config
 from cfaug.models.specs import OpenClip
 from tests.models import tiny
 from tests.security.planting import edit

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from cfaug.editing.models import MaskedLM
+from cfaug.editing.language_models import MaskedLM
 from cfaug.models.specs import HFClip
 from tests.editing import tiny as language
 from tests.models import tiny

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cfaug.core.errors import UserError
-from cfaug.editing.models import MaskedLM, SentenceEncoder
+from cfaug.editing.language_models import MaskedLM, SentenceEncoder
 from cfaug.models.encoder import channels
 from cfaug.models.specs import BridgeTower, HFClip
 from tests.editing import tiny as language

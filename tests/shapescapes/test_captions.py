@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
 from cfaug.core.types import Example
-from cfaug.shapescapes.captions import LeaveOut, read_leave_out, shorten_caption
+from cfaug.shapescapes.parts import LeaveOut, read_leave_out, shorten_caption
 from cfaug.shapescapes.vocabulary import (
     COLOURS,
     FRAMES,

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from cfaug.compositional.blind_language import BlindLanguage
-from cfaug.shapescapes.compositional.parts import PARTS
-from cfaug.shapescapes.compositional.reader import CaptionReader
+from cfaug.shapescapes.compositional.parts import PARTS, CaptionReader
 from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.world import World
 

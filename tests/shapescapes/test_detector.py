@@ -11,10 +11,9 @@ from cfaug.core.detections import detections_from_json
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import Annotator
 from cfaug.core.types import Example
-from cfaug.shapescapes.detector import PLACE_LABELS, SceneDetector
+from cfaug.shapescapes.detector import PLACE_LABELS, SceneDetector, text_truth
 from cfaug.shapescapes.scene import Scene, render
 from cfaug.shapescapes.settings import WorldSettings
-from cfaug.shapescapes.truth import text_truth
 from cfaug.shapescapes.vocabulary import COLOURS, PLACES, SUBJECTS, Factors
 
 WORLD = WorldSettings(seed=1, style="drawing")

@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from cfaug.core.rng import derive
+from cfaug.shapescapes.domains import STYLES
 from cfaug.shapescapes.gathering import (
     SHAPES,
     SIDE,
@@ -22,7 +23,6 @@ from cfaug.shapescapes.gathering import (
 )
 from cfaug.shapescapes.question_parts import SCENE, make_questions
 from cfaug.shapescapes.settings import WorldSettings
-from cfaug.shapescapes.styles import STYLES
 from cfaug.shapescapes.vocabulary import COLOURS
 
 SIZE = 60

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfaug.shapescapes.grammar import FACTOR_OF, Statement, describe, parse
+from cfaug.shapescapes.language import FACTOR_OF, Statement, describe, parse
 from cfaug.shapescapes.oracle import FACTORS
 from cfaug.shapescapes.vocabulary import (
     DOMAINS,

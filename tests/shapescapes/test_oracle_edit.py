@@ -14,9 +14,8 @@ from PIL import Image
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import ImageEditor
 from cfaug.core.types import Draw, Edit, Example, ImageJob, Proposal
-from cfaug.shapescapes.grammar import describe
-from cfaug.shapescapes.oracle import FACTORS, psnr_outside, redraw_edited
-from cfaug.shapescapes.oracle_edit import OracleEdit, edit_scene
+from cfaug.shapescapes.language import describe
+from cfaug.shapescapes.oracle import FACTORS, OracleEdit, edit_scene, psnr_outside, redraw_edited
 from cfaug.shapescapes.scene import Scene, render
 from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.vocabulary import Factors

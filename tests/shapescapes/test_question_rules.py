@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 
 from cfaug.cfmm.question_checks import validate
 from cfaug.core.errors import UserError
-from cfaug.core.question_sets import BASIC, COUNTERFACTUAL, PRESUPPOSITION
+from cfaug.core.questions import BASIC, COUNTERFACTUAL, PRESUPPOSITION
 from cfaug.shapescapes.question_parts import CHANGES, SCENE, draw_pair, make_questions
 from cfaug.shapescapes.question_topics import CATEGORIES
 from cfaug.shapescapes.settings import WorldSettings

@@ -12,7 +12,7 @@ import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.core.types import CounterfactualSet
-from cfaug.shapescapes.grammar import parse
+from cfaug.shapescapes.language import parse
 from cfaug.shapescapes.parts import make_part
 from cfaug.shapescapes.scene import scene_of
 from cfaug.shapescapes.settings import SHORTCUTS, WorldSettings

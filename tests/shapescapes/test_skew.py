@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
-from cfaug.shapescapes.grammar import parse
+from cfaug.shapescapes.language import parse
 from cfaug.shapescapes.parts import make_part
 from cfaug.shapescapes.settings import SKEWED, WorldSettings
 from cfaug.shapescapes.vocabulary import SUBJECTS, CaptionWording, Factors

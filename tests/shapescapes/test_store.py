@@ -13,16 +13,15 @@ import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.data.shards.shards import read_sets
-from cfaug.shapescapes.parts import make_part
+from cfaug.shapescapes.parts import ensure, make_part, part_folder
 from cfaug.shapescapes.settings import WorldSettings
-from cfaug.shapescapes.store import ensure, part_folder
 
 SMALL = WorldSettings(seed=9, counterfactual_pairs=30)
 COMMAND = """
 import sys
 from pathlib import Path
 from cfaug.shapescapes.settings import WorldSettings
-from cfaug.shapescapes.store import ensure
+from cfaug.shapescapes.parts import ensure
 print(ensure(WorldSettings(seed=9, counterfactual_pairs=int(sys.argv[2])), "counterfactual",
              Path(sys.argv[1])))
 """

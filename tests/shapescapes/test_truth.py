@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import Scorer
 from cfaug.core.types import ENTAILMENT, Edit, Example, Proposal
-from cfaug.shapescapes.grammar import parse
-from cfaug.shapescapes.scene import Scene
-from cfaug.shapescapes.truth import (
+from cfaug.shapescapes.detector import (
     PLACE_COLOURS,
     CaptionTruth,
     share_true,
     text_label,
     text_truth,
 )
+from cfaug.shapescapes.language import parse
+from cfaug.shapescapes.scene import Scene
 from cfaug.shapescapes.vocabulary import (
     COLOURS,
     DOMAINS,

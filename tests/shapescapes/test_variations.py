@@ -6,14 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.editing.edit_measures import measure_edits
+from cfaug.editing.edit_checks import measure_edits
 from cfaug.editing.edit_prompts import read_prompts
 from cfaug.editing.instructed_edit import InstructedEdit
 from cfaug.editing.label_guard import LabelGuard
-from cfaug.editing.variations import EditGuard, VariationModel, VariationRequest
-from cfaug.shapescapes.grammar import FACTOR_OF, parse
+from cfaug.editing.protocols import EditGuard, VariationModel, VariationRequest
+from cfaug.shapescapes.language import FACTOR_OF, VALUES, WorldCheck, WorldVariations, parse
 from cfaug.shapescapes.oracle import FACTORS
-from cfaug.shapescapes.variations import VALUES, WorldCheck, WorldVariations
 from cfaug.shapescapes.vocabulary import FRAMES, WEATHER, CaptionWording, Factors, caption
 from tests.editing.perturbing import edit_of, photo_of
 

@@ -7,10 +7,10 @@ import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.core.types import Draw
+from cfaug.shapescapes.domains import STYLES
+from cfaug.shapescapes.drawing import Weather, develop
 from cfaug.shapescapes.scene import Scene, render
-from cfaug.shapescapes.styles import STYLES
 from cfaug.shapescapes.vocabulary import Factors
-from cfaug.shapescapes.weather import Weather, develop
 from tests.records import image_job
 
 SCENE = Scene(Factors("cat", "red", "grass"), 5)

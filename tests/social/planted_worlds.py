@@ -10,13 +10,12 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from cfaug.core.labellings import Labelling
+from cfaug.core.grids import Labelling
 from cfaug.report.items import Items, write_items
 from cfaug.shapescapes.settings import SKEWED, WorldSettings
 from cfaug.shapescapes.vocabulary import SUBJECTS
 from cfaug.shapescapes.world import World
-from cfaug.social.skew_judging import Judging
-from cfaug.social.skew_rows import GridLabels, RankedSubject, item_columns, measure
+from cfaug.social.skew_rows import GridLabels, Judging, RankedSubject, item_columns, measure
 
 COLOURS, BACKGROUNDS = ("red", "yellow", "blue", "purple"), ("beach", "grass", "snow")
 PLAIN = WorldSettings(shortcut="none", colours=COLOURS, backgrounds=BACKGROUNDS)

@@ -7,7 +7,7 @@ import pytest
 
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.items import Items, write_items
-from cfaug.report.markdown import to_markdown
+from cfaug.report.writers import to_markdown
 from tests.social.test_errors import table
 
 TRUTH = ("male", "male", None, "female", "female", "female")

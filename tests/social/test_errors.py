@@ -10,18 +10,15 @@ import pytest
 import yaml
 
 from cfaug.annotation.answers import Answer
-from cfaug.annotation.assignment import items_of
+from cfaug.annotation.assignment import ILLUSTRATIONS, STRATA, count_strata, illustrate, items_of
 from cfaug.annotation.findings import Findings
 from cfaug.annotation.record import FILE, Sorting, record_of, write_record
-from cfaug.annotation.strata import ILLUSTRATIONS, STRATA, count_strata, illustrate
 from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
 from cfaug.report.arm_results import MissingError, Runs
-from cfaug.report.latex import to_latex
-from cfaug.report.markdown import to_markdown
 from cfaug.report.numbers import DASH
-from cfaug.report.published import published
-from cfaug.report.spreadsheet import to_csv
+from cfaug.report.paper_tables import published
+from cfaug.report.writers import to_csv, to_latex, to_markdown
 from cfaug.run.build import build
 from tests.annotation.making import WHY
 from tests.annotation.test_strata import ERRORS

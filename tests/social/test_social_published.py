@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cfaug.report.published import published
+from cfaug.report.paper_tables import published
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 4])

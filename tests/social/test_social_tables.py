@@ -20,16 +20,13 @@ from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.document import Document, Part, read_document
 from cfaug.report.item_tests import compare_items
 from cfaug.report.items import RANKINGS, Items, read_items, write_items
-from cfaug.report.latex import to_latex
-from cfaug.report.markdown import to_markdown
 from cfaug.report.numbers import Measure, p_text
-from cfaug.report.published import published
-from cfaug.report.spreadsheet import to_csv
-from cfaug.report.tables_page import write_tables_page
+from cfaug.report.paper_tables import published, write_tables_page
+from cfaug.report.writers import to_csv, to_latex, to_markdown
 from cfaug.run.build import build
-from cfaug.social.skew_chance import chance_skew
 from cfaug.social.skew_items import RankingTask, SkewItems
 from cfaug.social.skew_rankings import compare_over_sets, read_rankings
+from cfaug.social.skew_tests import chance_skew
 from cfaug.stats.significance import holm
 from tests.report.skew_example import GENDERS, OCCUPATIONS, RACES, skew_items
 

@@ -9,8 +9,8 @@ import pytest
 
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.items import Items, write_items
-from cfaug.report.markdown import to_markdown
 from cfaug.report.numbers import DASH
+from cfaug.report.writers import to_markdown
 from tests.social.test_errors import table
 
 HITS = {("OO", ""): ((1, 1, 0), (0, 1)), ("OP", "same"): ((1,), (0, 0)),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import pearsonr
 from sklearn.metrics import matthews_corrcoef
 
-from cfaug.cfmm.answering import (
+from cfaug.cfmm.question_checks import (
     accuracies,
     group_accuracies,
     phi_from_margins,

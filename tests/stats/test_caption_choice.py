@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.stats.caption_choice import (
+from cfaug.stats.choices import (
     ABSENT,
     FALSE,
     TRUE,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.stats.confusion import class_scores, confusion_matrix
+from cfaug.stats.classification import class_scores, confusion_matrix
 from tests.properties import examples
 
 PAIRS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=40)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cfaug.lance.edit_effects import group_effects
-from cfaug.lance.slice_recovery import (
+from cfaug.lance.stress_drops import (
     compare_factors,
     discover_factors,
     precision_at,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.lance.edit_groups import (
+from cfaug.lance.stress_items import (
     cluster_edits,
     difference_features,
     group_equal,

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.coco_cf import label_frequency_metrics as module
-from cfaug.coco_cf.label_frequency_metrics import associate, label_frequency
+from cfaug.coco_cf import label_frequency as module
+from cfaug.coco_cf.label_frequency import associate, label_frequency
 
 # CIFAR100, Caltech101, Caltech256, CIFAR10, ImageNet, Food101; base, medium, all.
 FREQUENCY = np.array([3446, 354, 744, 398, 887, 28])

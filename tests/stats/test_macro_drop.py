@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, precision_recall_fscore_support
 
-from cfaug.stats.confusion import confusion_matrix, macro_scores
-from cfaug.xmai.macro_drop import SCORES, _scores, score_drops
+from cfaug.stats.classification import confusion_matrix, macro_scores
+from cfaug.xmai.entailment_items import SCORES, _scores, score_drops
 
 ANSWERS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=30)
 
@@ -103,7 +103,7 @@ def test_the_same_state_gives_the_same_numbers_and_one_photo_none(monkeypatch):
     assert all(one.p == 1 and one.low == one.high == 0 for one in same)
     alone = score_drops(truth, before, after, [0] * 40, np.random.default_rng(0), classes=3)
     assert all(math.isnan(value) for one in alone for value in (one.low, one.high, one.p))
-    monkeypatch.setattr("cfaug.xmai.macro_drop.DRAWN_AT_ONCE", 60)  # in many small pieces
+    monkeypatch.setattr("cfaug.xmai.entailment_items.DRAWN_AT_ONCE", 60)  # in many small pieces
     pieces = score_drops(
         truth, before, after, photos, np.random.default_rng(0), classes=3, resamples=200
     )

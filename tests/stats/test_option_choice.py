@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfaug.stats.option_choice import NUMBERS, Reduction, choose, parse_answer, reduce_scores
+from cfaug.stats.choices import NUMBERS, Reduction, choose, parse_answer, reduce_scores
 
 NLL, TOKENS, OPTIONS, BLIND = [4.0, 3.0, 9.0], [1, 2, 9], ["a", "bcd", "ef"], [1.0, 2.5, 8.5]
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.stats.pairs import pair_hits, pair_similarities, winoground_hits
+from cfaug.stats.choices import pair_hits, pair_similarities, winoground_hits
 from tests.properties import examples
 
 

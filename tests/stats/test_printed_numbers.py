@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from cfaug.report.published import PACKAGE
+from cfaug.report.paper_tables import PACKAGE
 from cfaug.stats.effects import wilson_interval
 from cfaug.stats.significance import SeedSummary, holm, welch
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cfaug.stats.choices import pair_similarities, winoground
 from cfaug.stats.classification import (
     class_vectors,
     fill_templates,
@@ -16,10 +17,16 @@ from cfaug.stats.classification import (
     mean_per_class_recall,
     zero_shot_scores,
 )
-from cfaug.stats.pairs import pair_similarities, winoground
-from cfaug.stats.ranking import Candidates, QueryRanks, as_array, first_equal, standing
-from cfaug.stats.retrieval import hits_at as recall_hits
-from cfaug.stats.retrieval import standings, text_standing
+from cfaug.stats.ranking import (
+    Candidates,
+    QueryRanks,
+    as_array,
+    first_equal,
+    standing,
+    standings,
+    text_standing,
+)
+from cfaug.stats.ranking import hits_at as recall_hits
 from tests.properties import examples
 
 TIES = ("min", "mean", "max")
@@ -115,7 +122,7 @@ def test_standing_counts_what_a_slow_twin_counts(seed, queries, candidates, grou
 def test_no_full_matrix_is_ever_held(monkeypatch):
     import tracemalloc
 
-    from cfaug.stats import retrieval
+    from cfaug.stats import ranking as retrieval
 
     monkeypatch.setattr(retrieval, "SCORES_AT_ONCE", 2**18)
     rng = np.random.default_rng(0)

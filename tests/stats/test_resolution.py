@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.stats.resolution import describe_resolution, least_visible, standard_error
+from cfaug.stats.item_tests import describe_resolution, least_visible, standard_error
 from tests.properties import examples
 
 

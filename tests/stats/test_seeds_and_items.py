@@ -10,8 +10,7 @@ import pytest
 
 from benchmarks.seeds_and_items import WITHOUT_DIFFERENCE, Design, cover, false_alarms
 from cfaug.stats.item_tests import cluster_bootstrap
-from cfaug.stats.seeds_and_items import OneTest, OwnTests, bootstrap_arms, resample_rows
-from cfaug.stats.variance_parts import FEW_SEEDS
+from cfaug.stats.seeds_and_items import FEW_SEEDS, OneTest, OwnTests, bootstrap_arms, resample_rows
 from tests.stats.arms import crossed, layout, rng
 
 

@@ -8,9 +8,9 @@ import math
 import numpy as np
 import pytest
 
-from cfaug.social import skew_chance
-from cfaug.social.skew_chance import chance_ndkl, chance_skew, simulate_chance
+from cfaug.social import skew_tests as skew_chance
 from cfaug.social.skew_metrics import count_top, max_skew, ndkl
+from cfaug.social.skew_tests import chance_ndkl, chance_skew, simulate_chance
 
 POOLS = [
     ([2, 2, 2], 3),

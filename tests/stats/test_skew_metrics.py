@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.core.rng import derive
-from cfaug.social.released_skew import released_bias, released_ndkl
 from cfaug.social.skew_metrics import (
     bias,
     count_top,
@@ -20,6 +19,8 @@ from cfaug.social.skew_metrics import (
     ndkl,
     rank_images,
     relative_share,
+    released_bias,
+    released_ndkl,
     skew,
 )
 from tests.properties import examples

@@ -8,11 +8,11 @@ import math
 import numpy as np
 import pytest
 
-from cfaug.social.skew_chance import chance_skew
 from cfaug.social.skew_metrics import count_top, max_skew
 from cfaug.social.skew_tests import (
     RankedPool,
     bootstrap_max_skew,
+    chance_skew,
     draw_sets,
     permutation_test,
     permute_within_sets,

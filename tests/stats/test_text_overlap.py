@@ -14,7 +14,7 @@ from nltk.tokenize import word_tokenize
 from nltk.translate.bleu_score import SmoothingFunction, sentence_bleu
 from nltk.translate.meteor_score import single_meteor_score
 
-from cfaug.xmai.text_overlap_metrics import (
+from cfaug.xmai.text_overlap import (
     OverlapSettings,
     bleu4,
     inserted_words,

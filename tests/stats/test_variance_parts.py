@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from cfaug.stats.seeds_and_items import OneTest, OwnTests
-from cfaug.stats.variance_parts import ITEMS, SEEDS, decompose
+from cfaug.stats.seeds_and_items import ITEMS, SEEDS, OneTest, OwnTests, decompose
 from tests.properties import examples
 from tests.stats.arms import crossed, layout, rng
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from cfaug.train.job import fit
+from cfaug.train.task import fit
 
 
 def run_task(task: Any, folder: Path, attempt: int = 0) -> Any:

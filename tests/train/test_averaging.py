@@ -12,12 +12,10 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from cfaug.core.errors import UserError
 from cfaug.models.specs import HFClip
-from cfaug.train.averaging import AveragedWeights, averaged_tensors
-from cfaug.train.checkpoint import read_checkpoint
-from cfaug.train.checkpoint_callback import CheckpointCallback
+from cfaug.train.checkpoint import CheckpointCallback, read_checkpoint
 from cfaug.train.contrastive_module import ContrastiveModule
 from cfaug.train.settings import OptimSettings, TrainerSettings
-from cfaug.train.tuning import Lora, Tuning
+from cfaug.train.tuning import AveragedWeights, Lora, Tuning, averaged_tensors
 from tests.models import tiny
 from tests.train import tiny_plan
 from tests.train.tiny_plan import rows, same_weights

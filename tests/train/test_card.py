@@ -13,7 +13,7 @@ from huggingface_hub import ModelCard
 from jinja2 import meta
 
 from cfaug.core import cards
-from cfaug.report.forgetting import MetricChange
+from cfaug.report.checkpoint_tables import MetricChange
 from cfaug.report.results import Result, append_results
 from cfaug.train.card import KINDS, model_card, write_card
 

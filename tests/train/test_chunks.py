@@ -12,7 +12,7 @@ import torch
 from cfaug.core.errors import UserError
 from cfaug.core.rng import derive
 from cfaug.models.specs import BridgeTower, HFClip
-from cfaug.train.chunks import ChunkedFeatures, refuse_batch_norm
+from cfaug.train.module import ChunkedFeatures, refuse_batch_norm
 from cfaug.train.settings import LossSettings, OptimSettings
 from tests.models import tiny
 from tests.train import tiny_plan

@@ -15,7 +15,7 @@ from cfaug.data.index import open_index
 from cfaug.data.mixture.mixture import plan_mixture
 from cfaug.data.mixture.settings import EntailmentData
 from cfaug.data.shards.shards import write_shards
-from cfaug.models.entailment_specs import ViltEntailment
+from cfaug.models.task_specs import ViltEntailment
 from cfaug.train.entailment_task import EntailmentTask
 from cfaug.train.settings import LoggerSettings, OptimSettings, TrainerSettings
 from cfaug.train.tuning import Lora, Tuning

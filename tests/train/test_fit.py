@@ -18,8 +18,8 @@ from cfaug.data.mixture.settings import DataSettings
 from cfaug.data.shards.shards import write_shards
 from cfaug.models.specs import HFClip
 from cfaug.train.contrastive_task import ContrastiveTask
-from cfaug.train.job import fit
 from cfaug.train.settings import LoggerSettings, OptimSettings, TrainerSettings
+from cfaug.train.task import fit
 from cfaug.train.tuning import Lora, Tuning
 from tests import children
 from tests.models import tiny

@@ -9,11 +9,10 @@ from itertools import count
 import pytest
 import torch
 
-from cfaug.core import signals
-from cfaug.train.checkpoint import AtomicCheckpointIO, read_checkpoint
-from cfaug.train.checkpoint_callback import CheckpointCallback
+from cfaug.core import processes as signals
+from cfaug.train.checkpoint import AtomicCheckpointIO, CheckpointCallback, read_checkpoint
 from cfaug.train.contrastive_module import ContrastiveModule
-from cfaug.train.interruption import stoppable
+from cfaug.train.engine import stoppable
 from tests.train import tiny_plan
 from tests.train.tiny_plan import STEPS, rows, same_weights
 

@@ -11,8 +11,7 @@ from cfaug.core.errors import UserError
 from cfaug.editing.causal_lm import CausalLM
 from cfaug.editing.edit_format import EditFormat
 from cfaug.models import lora as adapters
-from cfaug.train.edit_data import EditData
-from cfaug.train.language_task import LanguageTask
+from cfaug.train.language_task import EditData, LanguageTask
 from cfaug.train.settings import LoggerSettings, OptimSettings, TrainerSettings
 from cfaug.train.tuning import Lora, Tuning
 from tests import children

@@ -9,7 +9,7 @@ from cfaug.train.settings import LoggerSettings
 
 
 def test_a_row_once_written_stays(tmp_path):
-    from cfaug.train.loggers import AppendingCsvLogger
+    from cfaug.train.engine import AppendingCsvLogger
 
     file = tmp_path / "metrics.csv"
     AppendingCsvLogger(file, 0).log_metrics({"train/loss": 2.5, "unknown": 1.0}, 1)
@@ -23,7 +23,7 @@ def test_a_row_once_written_stays(tmp_path):
 
 
 def test_a_row_torn_by_a_kill_spoils_no_other(tmp_path):
-    from cfaug.train.loggers import AppendingCsvLogger
+    from cfaug.train.engine import AppendingCsvLogger
 
     file = tmp_path / "metrics.csv"
     AppendingCsvLogger(file, 0).log_metrics({"train/loss": 2.5}, 1)
@@ -38,7 +38,7 @@ def test_a_row_torn_by_a_kill_spoils_no_other(tmp_path):
 def test_tensorboard_gets_the_curves(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    from cfaug.train.loggers import close_loggers, make_loggers
+    from cfaug.train.engine import close_loggers, make_loggers
 
     loggers = make_loggers(LoggerSettings(kind="tensorboard"), tmp_path, 0)
     for logger in loggers:
@@ -54,7 +54,7 @@ def test_tensorboard_gets_the_curves(tmp_path):
 def test_wandb_works_offline_and_lets_go(tmp_path):
     import wandb
 
-    from cfaug.train.loggers import close_loggers, make_loggers
+    from cfaug.train.engine import close_loggers, make_loggers
 
     settings = LoggerSettings(kind="wandb", mode="offline")
     for seed in (1, 2):
@@ -74,7 +74,7 @@ def test_no_network_is_said_soon_and_the_way_out_with_it(tmp_path, capsys, monke
     from lightning.pytorch import loggers as lightning_loggers
     from wandb.sdk.lib import identity
 
-    from cfaug.train.loggers import make_loggers
+    from cfaug.train.engine import make_loggers
 
     class NoNetwork:
         """wandb asks for the account's name twice, then waits for the run."""

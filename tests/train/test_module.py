@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from cfaug.core.errors import UserError
-from cfaug.models.negatives import Negatives
+from cfaug.models.losses import Negatives
 from cfaug.models.specs import HFClip
 from cfaug.train.settings import LossSettings, OptimSettings
 from tests.models import tiny
@@ -21,7 +21,7 @@ def folder(tmp_path):
 
 
 def test_biases_norms_and_the_scale_do_not_decay(weights):
-    from cfaug.train.param_groups import parameter_groups
+    from cfaug.train.module import parameter_groups
 
     model = HFClip(str(weights)).load()
     names = {id(parameter): name for name, parameter in model.named_parameters()}
@@ -45,7 +45,7 @@ KINDS = {
 def test_the_papers_rule_decays_what_the_trainer_of_run_clip_decays(kind, tmp_path):
     from transformers import AutoModel, Trainer
 
-    from cfaug.train.param_groups import decayed_names, parameter_groups
+    from cfaug.train.module import decayed_names, parameter_groups
 
     model = AutoModel.from_pretrained(KINDS[kind](tmp_path / kind))
     names = {id(parameter): name for name, parameter in model.named_parameters()}
@@ -164,7 +164,7 @@ def test_the_bar_is_on_stderr(folder, weights, capfd, monkeypatch):
 
 def test_the_loss_that_is_asked_for_is_trained_and_validated(folder, weights):
     """The first step's loss and the first validation's are those of the weighted formula."""
-    from cfaug.models.negatives import log_negative_weights
+    from cfaug.models.losses import log_negative_weights
 
     asked = LossSettings("masked", 4.0)
     rows = {}
@@ -206,7 +206,7 @@ def test_negative_captions_are_trained_against_where_that_is_asked_for(folder, w
 
 @pytest.mark.parametrize("weight", [1.0, 3.0])
 def test_wrong_texts_and_images_are_weighted_for_their_own_example(folder, weights, weight):
-    from cfaug.models.negatives import log_owner_weights
+    from cfaug.models.losses import log_owner_weights
 
     asked = LossSettings(negative_captions="used", negative_weight=weight)
     tiny_plan.train(folder, weights, steps=1, loss=asked, wrong_images=True)
@@ -243,7 +243,7 @@ def test_images_encoded_in_pieces_train_as_the_whole(folder, weights):
 def test_the_term_of_set_invariance_is_added_where_that_is_asked_for(
     folder, weights, kind, monkeypatch
 ):
-    from cfaug.models.invariance import set_invariance
+    from cfaug.models.losses import set_invariance
     from cfaug.train.contrastive_module import ContrastiveModule
 
     curves, curves_of = [], ContrastiveModule.curves
@@ -284,7 +284,7 @@ def test_training_on_the_term_lowers_it(folder, weights):
 
 
 def _invariance(encoder):
-    from cfaug.models.invariance import set_invariance
+    from cfaug.models.losses import set_invariance
 
     data = tiny_plan.batch(0, 16)
     with torch.no_grad():

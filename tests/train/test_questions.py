@@ -12,10 +12,10 @@ import torch
 
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
-from cfaug.core.question_sets import BASIC, COUNTERFACTUAL, AskedImage, AskedQuestion
+from cfaug.core.questions import BASIC, COUNTERFACTUAL, AskedImage, AskedQuestion
 from cfaug.data.mixture.settings import QuestionData
-from cfaug.data.sources.question_sets.images import EmbeddedImage
-from cfaug.models.vision_language_specs import VisionLanguage
+from cfaug.data.sources.question_sets.columns import EmbeddedImage
+from cfaug.models.task_specs import VisionLanguage
 from cfaug.run.question_plan import draw_questions, open_rows, trained_images
 from cfaug.shapescapes.question_parts import make_questions
 from cfaug.shapescapes.settings import WorldSettings
@@ -166,8 +166,8 @@ def test_the_loss_is_that_of_one_question_at_a_time(tmp_path, kind):
 def test_prompts_are_those_of_the_benchmark(shelf):
     """Token for token what ``benchmark=vqa`` reads without solved examples, in every wording."""
     from cfaug.cfmm.vqa import VisualQuestions
-    from cfaug.editing.question_wording import read_wording
-    from cfaug.train.answer_examples import AnswerExamples
+    from cfaug.editing.edit_prompts import read_wording
+    from cfaug.train.answer_module import AnswerExamples
 
     one = task(shelf)
     tuned = one.load()
@@ -284,8 +284,8 @@ def test_adapters_and_a_frozen_tower(folder, shelf):
 
 def test_little_room_for_images_changes_nothing(shelf):
     from cfaug.data.mixture.loader import TrainingShares
-    from cfaug.editing.question_wording import read_wording
-    from cfaug.train.answer_examples import AnswerExamples
+    from cfaug.editing.edit_prompts import read_wording
+    from cfaug.train.answer_module import AnswerExamples
 
     one = task(shelf)
     tuned = one.load()

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from cfaug.core.errors import UserError
-from cfaug.train.checkpoint import read_checkpoint
-from cfaug.train.checkpoint_callback import CheckpointCallback
+from cfaug.train.checkpoint import CheckpointCallback, read_checkpoint
 from cfaug.train.settings import OptimSettings, TrainerSettings
 from tests.train import tiny_plan
 from tests.train.tiny_plan import rows, same_weights

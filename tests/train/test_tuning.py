@@ -220,7 +220,7 @@ RATES = {
 
 @pytest.mark.parametrize("kind", RATES)
 def test_layers_learn_at_the_rate_of_their_depth(folders, kind):
-    from cfaug.train.param_groups import parameter_groups
+    from cfaug.train.module import parameter_groups
 
     encoder = load(folders, kind)
     groups = parameter_groups(encoder.model, 0.1, lr=2.0, layer_decay=0.5)

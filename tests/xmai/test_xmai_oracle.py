@@ -16,13 +16,13 @@ from cfaug.core.types import CounterfactualSet, Edit, Example, Member, Proposal
 from cfaug.data.shards.shards import write_shards
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.items import Items, write_items
-from cfaug.report.markdown import to_markdown
+from cfaug.report.writers import to_markdown
 from cfaug.run.build import build
-from cfaug.shapescapes.oracles.xmai_reader import against_reader, reciprocal_ranks
+from cfaug.shapescapes.detector import CaptionTruth, text_truth
+from cfaug.shapescapes.oracles.xmai import against_reader, reciprocal_ranks
 from cfaug.shapescapes.scene import Scene
-from cfaug.shapescapes.truth import CaptionTruth, text_truth
 from cfaug.shapescapes.vocabulary import COLOURS, SUBJECTS, Factors
-from cfaug.xmai.tables.truth import texts_kept, words_true
+from cfaug.xmai.tables.effects import texts_kept, words_true
 from cfaug.xmai.text_pair_items import InsertionItems
 
 CONF = Path(__file__).parents[2] / "conf/table/xmai_oracle.yaml"

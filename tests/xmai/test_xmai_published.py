@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cfaug.report.published import PACKAGE, published
+from cfaug.report.paper_tables import PACKAGE, published
 from cfaug.stats.item_tests import mcnemar
 from cfaug.stats.significance import SeedSummary, welch
 

@@ -15,13 +15,11 @@ from cfaug.core.types import ENTAILMENT
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.document import Document, Part, read_document
 from cfaug.report.items import write_items
-from cfaug.report.latex import to_latex
-from cfaug.report.markdown import to_markdown
-from cfaug.report.spreadsheet import to_csv
-from cfaug.report.tables_page import write_tables_page
+from cfaug.report.paper_tables import write_tables_page
+from cfaug.report.writers import to_csv, to_latex, to_markdown
 from cfaug.run.build import build
-from cfaug.stats.confusion import confusion_matrix, macro_scores
-from cfaug.xmai.tables.settings import read_settings, read_timings
+from cfaug.stats.classification import confusion_matrix, macro_scores
+from cfaug.xmai.tables.answers import read_settings, read_timings
 from tests.report.insertion_example import METHODS, entailment_items, insertion_items
 
 CONF = Path(__file__).parents[2] / "conf/table"

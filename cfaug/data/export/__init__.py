@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from cfaug.data.export.clip_benchmark import export_clip_benchmark
-from cfaug.data.export.facts import PublisherStatements
-from cfaug.data.export.hub import export_hub
+from cfaug.data.export.dataset_card import PublisherStatements
+from cfaug.data.export.hub import export_clip_benchmark, export_hub
 from cfaug.data.export.questions import export_questions, write_questions
 
 __all__ = [

@@ -8,29 +8,35 @@ export restores equal sets.
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from cfaug.core.errors import UserError
+from cfaug.core.files import replace_file
 from cfaug.core.grids import ATTRIBUTES, GRID
 from cfaug.core.types import CounterfactualSet, Member
-from cfaug.data.export.card import write_card
-from cfaug.data.export.facts import Facts, PublisherStatements, draw, empty_folder
+from cfaug.data.export.dataset_card import (
+    Facts,
+    PublisherStatements,
+    caution_lines,
+    draw,
+    empty_folder,
+    write_card,
+)
 from cfaug.data.shards.codec import describe_member, image_extension
 
 ROWS_PER_GROUP = 100
 """Suits the Hub's viewer, which reads whole row groups of images."""
-
 BYTES_PER_FILE = 500 * 2**20
-
 Layout = Literal["pairs", "members", "grid"]
 """``grid``: the columns of SocialCounterfactuals, and ``about``."""
-
 GRID_COLUMNS = (
     "dataset_segment", "a1_type", "a2_type", "counterfactual_set", "caption", "a1", "a2", "a1a2",
 )  # fmt: skip
@@ -225,3 +231,78 @@ def _write_files(
             writer.close()
     for number, file in enumerate(written):
         os.replace(file, folder / f"{split}-{number:05d}-of-{len(written):05d}.parquet")
+
+
+# A folder that ``clip_benchmark eval --dataset wds/... --task zeroshot_retrieval`` reads.
+#
+# ``dataset_type.txt``, ``test/nshards.txt`` and ``test/0.tar``, ``1.tar``, ...; a sample is an
+# image and a ``.txt`` with a caption a line, as CLIP_benchmark's own converter writes it. A small
+# ``.json`` keeps set and group for our reader; CLIP_benchmark ignores it. Sets of grids of
+# attributes get a ``README.md`` that explains what their labels are and are not.
+
+IMAGES_PER_SHARD = 10_000
+Sample = list[tuple[str, bytes]]
+
+
+def export_clip_benchmark(
+    sets: Iterable[CounterfactualSet], folder: Path, *, split: str = "test"
+) -> dict[str, int]:
+    """Write every image with its captions; return the numbers of images, captions and shards.
+
+    Members that share an image become its captions. The images of a set are adjacent, so that the
+    hardest wrong answer is always in the same test.
+
+    Raises:
+        UserError: if the folder is not empty, or there are no sets.
+    """
+    folder = empty_folder(folder)
+    here = folder / split
+    here.mkdir()
+    facts = Facts()
+    samples, images, captions, shards = _samples(facts.count_all(sets)), 0, 0, 0
+    while True:
+        first = next(samples, None)
+        if first is None:
+            break
+        with (
+            replace_file(here / f"{shards}.tar") as handle,
+            tarfile.open(fileobj=handle, mode="w", format=tarfile.GNU_FORMAT) as tar,
+        ):
+            for sample in _with(first, islice(samples, IMAGES_PER_SHARD - 1)):
+                images += 1
+                for name, content in sample:
+                    captions += content.count(b"\n") + 1 if name.endswith(".txt") else 0
+                    entry = tarfile.TarInfo(name)
+                    entry.size, entry.mode = len(content), 0o644
+                    tar.addfile(entry, io.BytesIO(content))
+        shards += 1
+    if not shards:
+        raise UserError(f"there is nothing to export to {folder}")
+    if facts.grids:
+        lines = "\n".join(caution_lines(facts.attributes, facts.grids))
+        (folder / "README.md").write_text(lines, encoding="utf-8")
+    (folder / "dataset_type.txt").write_text("retrieval\n", encoding="utf-8")
+    # Last: it makes the split exist.
+    (here / "nshards.txt").write_text(f"{shards}\n", encoding="utf-8")
+    return {"images": images, "captions": captions, "shards": shards}
+
+
+def _with(first: Sample, rest: Iterator[Sample]) -> Iterator[Sample]:
+    yield first
+    yield from rest
+
+
+def _samples(sets: Iterable[CounterfactualSet]) -> Iterator[Sample]:
+    for one in sets:
+        texts: dict[str, list[str]] = {}
+        for member in one.members:
+            # One line each: split() removes every line break that CLIP_benchmark's splitlines()
+            # finds.
+            texts.setdefault(member.image_name, []).append(" ".join(member.text.split()))
+        for number, (image, lines) in enumerate(texts.items()):
+            key, data = f"{one.key}_{number}", one.images[image]
+            yield [
+                (f"{key}.{image_extension(data, key)}", data),
+                (f"{key}.txt", "\n".join(lines).encode()),
+                (f"{key}.json", json.dumps({"group": one.group, "from_set": one.key}).encode()),
+            ]

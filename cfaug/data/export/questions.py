@@ -1,6 +1,6 @@
 """Question sets as JSONL with their images: ``questions.jsonl`` and ``images/``.
 
-The format is that of ``cfaug.data.sources.question_sets.own``, which reads it.
+The format is that of ``cfaug.data.sources.question_sets.rows``, which reads it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import write_file
-from cfaug.core.question_sets import (
+from cfaug.core.questions import (
     BASIC,
     CATEGORY,
     COUNTERFACTUAL,
@@ -25,9 +25,9 @@ from cfaug.core.question_sets import (
     AskedQuestion,
     question_of,
 )
-from cfaug.core.question_sets import QUESTIONS as OF_EXAMPLE
+from cfaug.core.questions import QUESTIONS as OF_EXAMPLE
 from cfaug.core.types import CounterfactualSet
-from cfaug.data.export.facts import empty_folder
+from cfaug.data.export.dataset_card import empty_folder
 from cfaug.data.shards.codec import image_extension
 
 QUESTIONS, IMAGES = "questions.jsonl", "images"

@@ -10,9 +10,9 @@ import hashlib
 import json
 import operator
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
@@ -20,20 +20,28 @@ import numpy as np
 
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import cut_out
-from cfaug.data.index.disk_format import ABOUT, DamagedError, check_file
-from cfaug.data.index.extra_columns import EXTRA, ExtraColumns
+from cfaug.data.index.disk_format import (
+    ABOUT,
+    BOXES,
+    DIGESTS,
+    GROUP_NAMES,
+    NEGATIVES,
+    WORDS,
+    DamagedError,
+    check_file,
+    group_code,
+)
+from cfaug.data.index.extra_columns import EXTRA, ExtraColumns, Strings, map_column
 from cfaug.data.index.reading import ScanReport
-from cfaug.data.index.string_column import Strings, map_column
-from cfaug.data.index.table import BOXES, DIGESTS, GROUP_NAMES, NEGATIVES, WORDS, group_code
 from cfaug.data.sources.image_check import box_digest, content_digest
+from cfaug.data.sources.row import class_caption
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+
 OPEN_FILES = 64
 """Number of files that an index keeps open, far below the usual limit of 1,024 a process."""
-
-
 _SENT = ("folder", "source", "kind", "hash", "earlier")
 """The attributes of an index that are sent to a worker."""
 
@@ -361,3 +369,26 @@ def _codes(digests: np.ndarray) -> np.ndarray:
     """Return the first 64 bits of each digest, uint64."""
     codes = np.ascontiguousarray(digests[:, :8]).view("<u8").reshape(-1)
     return codes.astype(np.uint64)
+
+
+# Sources whose captions only name the class of their image, as those of class folders do.
+
+
+def captioned_classes(index: Index, rows: Iterable[int]) -> list[str] | None:
+    """Return the classes of a source, sorted, if captions only name them; otherwise ``None``.
+
+    Args:
+        index: the source.
+        rows: the rows whose captions are read.
+    """
+    for row in rows:
+        label = index.label(int(row))
+        if label is None or index.text(int(row)) != class_caption(label):
+            return None
+    return sorted({index.label(row) or "" for row in range(len(index))} - {""})
+
+
+@lru_cache(maxsize=4)
+def all_captioned_classes(index: Index) -> list[str] | None:
+    """Return ``captioned_classes`` of every row, read once for all runs of a sweep."""
+    return captioned_classes(index, range(len(index)))

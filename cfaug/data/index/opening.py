@@ -8,9 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from cfaug.core.errors import UserError
+from cfaug.core.errors import UserError, say
 from cfaug.core.files import whole_folder
-from cfaug.core.messages import say
 from cfaug.data.index.disk_format import (
     ABOUT,
     FORMAT,
@@ -20,9 +19,9 @@ from cfaug.data.index.disk_format import (
     read_about,
     write_index,
 )
+from cfaug.data.index.extra_columns import Strings
 from cfaug.data.index.index import Index
-from cfaug.data.index.progress import show_progress
-from cfaug.data.index.string_column import Strings
+from cfaug.data.index.reading import show_progress
 from cfaug.data.sources import (
     Reader,
     Row,

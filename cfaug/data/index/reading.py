@@ -6,25 +6,22 @@ import hashlib
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cfaug.core.errors import name_some
+from cfaug.core.progress import Progress
 from cfaug.data.sources import Row
-from cfaug.data.sources.row import Description
-from cfaug.data.sources.values import class_caption, one_class_error
+from cfaug.data.sources.row import Description, class_caption, one_class_error
 
 SHOWN = 80
 """Number of characters of a caption that a line shows."""
-
 NAMED = 8
 """Number of columns that a line names."""
-
 MEMBERS = 4
 """Number of captions of a set that a line shows: a grid has dozens."""
-
-
 LATER = ("kept", "notes")
 """Fields that older records lack."""
 
@@ -234,3 +231,23 @@ class RowCounts:
         """
         if self._rows and self._classes_alone and len(self._labels) == 1:
             raise one_class_error(source, form, self._images, *self._labels)
+
+
+# Progress of the scan of a source.
+
+
+def show_progress(rows: Iterable[Row], files: list[Path], source: str) -> Iterator[Row]:
+    """Yield rows, showing the bytes read so far if the scan takes longer than a moment.
+
+    Args:
+        rows: the rows, as they are scanned.
+        files: the files that hold the images.
+        source: the name of the source, shown beside the bar.
+    """
+    last = ("", 0)
+    with Progress(f"indexing {source}", sum(f.stat().st_size for f in files), "bytes") as progress:
+        for row in rows:
+            if last != (row.file, row.offset):
+                last = (row.file, row.offset)
+                progress.advance(row.length)
+            yield row

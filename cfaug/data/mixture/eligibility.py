@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
-from cfaug.data.mixture.caption_matching import Captioned, find_edited_rows
-from cfaug.data.mixture.duplicates import join_groups
-from cfaug.data.mixture.edited_members import find_edited, find_unchanged
+from cfaug.core.errors import UserError
 from cfaug.data.mixture.hard_negatives import find_pairs, keep_whole_sets
-from cfaug.data.mixture.holdout import Withheld, hold_out, withhold
-from cfaug.data.mixture.pool import first_members
-from cfaug.data.mixture.records import COUNTERFACTUAL, REAL, Eligible, HeldOutTest, Join
+from cfaug.data.mixture.image_names import join_groups
+from cfaug.data.mixture.leakage import Withheld, hold_out, withhold
+from cfaug.data.mixture.pool import Captioned, find_edited_rows, first_members
+from cfaug.data.mixture.records import COUNTERFACTUAL, REAL, Eligible, HeldOutTest, Imaged, Join
+from cfaug.data.sources.lists import list_records
+from cfaug.data.sources.row import NAMED_AT_ONCE, ErrorCollector, clean_key
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from cfaug.data.index import Index
-    from cfaug.data.mixture.human_labels import Labels
     from cfaug.data.mixture.settings import DataSettings
+
 
 CONTROL = 2
 """The index of ``data.control_source`` after the two sources of a plan."""
@@ -133,3 +138,178 @@ def find_eligible(
                 rows = cast("np.ndarray", masks[COUNTERFACTUAL])
                 only(COUNTERFACTUAL, keep_whole_sets(counterfactual, rows))
     return (masks[REAL], masks[COUNTERFACTUAL]), join
+
+
+# The rows of a source that are edits, and the sets that an editor left unchanged.
+#
+# An editor that changes only captions writes a set for every caption, with the same text twice if
+# it found nothing to change: such a set is never a counterfactual.
+
+EDIT_KIND = "edit_kind"
+"""The column of the kind of a row's edit; null for an unedited row."""
+
+
+class SaysEdits(Imaged, Protocol):
+    """Rows that may say how they were edited."""
+
+    @property
+    def extra_names(self) -> Sequence[str]:
+        """The names of the extra columns."""
+        ...
+
+    def extra(self, name: str) -> pa.ChunkedArray:
+        """Return an extra column, (rows,)."""
+        ...
+
+
+def find_edited(index: SaysEdits) -> np.ndarray:
+    """Return which rows are edits, bool (rows,).
+
+    Raises:
+        UserError: if the source lacks the column ``edit_kind``.
+    """
+    if EDIT_KIND not in index.extra_names:
+        raise UserError(
+            f"data.counterfactual_members=edited needs a source that says which members are edits, "
+            f"and {index.source} has no column {EDIT_KIND!r}: shards of generate.py have it; or "
+            "choose all or unedited"
+        )
+    return np.asarray(index.extra(EDIT_KIND).is_valid())
+
+
+def find_unchanged(index: SaysEdits) -> np.ndarray | None:
+    """Return which rows belong to sets of one image and several unedited captions.
+
+    Returns:
+        bool (rows,); ``None`` without such rows, as in a source without a column of edits.
+    """
+    if EDIT_KIND not in index.extra_names or not len(index.sets):
+        return None
+    sets, images = np.asarray(index.sets), np.asarray(index.images)
+    starts = np.flatnonzero(np.r_[True, sets[1:] != sets[:-1]])
+    sizes = np.diff(starts, append=len(sets))
+    edited = np.logical_or.reduceat(find_edited(index), starts)
+    one_image = np.minimum.reduceat(images, starts) == np.maximum.reduceat(images, starts)
+    unchanged = (sizes > 1) & one_image & ~edited
+    return np.repeat(unchanged, sizes) if unchanged.any() else None
+
+
+def holds_counterfactuals(index: SaysEdits) -> bool:
+    """Return whether a source has a set of several images, or an edited member."""
+    if EDIT_KIND in index.extra_names and find_edited(index).any():
+        return True
+    sets, images = np.asarray(index.sets), np.asarray(index.images)
+    return bool(((sets[1:] == sets[:-1]) & (images[1:] != images[:-1])).any())
+
+
+def count_unchanged(index: SaysEdits) -> int:
+    """Return the number of sets that ``find_unchanged`` finds."""
+    rows = find_unchanged(index)
+    return 0 if rows is None else len(np.unique(np.asarray(index.sets)[rows]))
+
+
+# Human labels of counterfactual images: the caption that people chose for each.
+#
+# A label file is jsonl, csv or tsv, with an answer on each line: ``key`` (of the set; also ``id``
+# or ``pair``), ``member`` (whose image was shown, from 0), ``label``, and optionally ``annotator``.
+# The paper's question has four answers (COCO-CFs, section 4.1): the original caption, the
+# counterfactual one, both, or neither. An image is validated if more than half of its answers chose
+# its own caption.
+
+KEYS = ("key", "id", "pair")
+CHOICES = {
+    "original": "original", "0": "original", "a": "original", "first": "original",
+    "counterfactual": "counterfactual", "1": "counterfactual", "b": "counterfactual",
+    "second": "counterfactual",
+    "both": "both", "neither": "neither", "correct": "correct", "incorrect": "incorrect",
+}  # fmt: skip
+"""Every spelling of an answer; correct and incorrect refer to the shown image's own caption."""
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Answers by image.
+
+    Attributes:
+        file: the file of the answers.
+        answers: {``<set>_<member>``, as in ``Index.key``: whether each annotator of the image chose
+            its own caption}.
+        hash: the sha256 of the file.
+    """
+
+    file: Path
+    answers: Mapping[str, tuple[bool, ...]]
+    hash: str
+
+    def find_validated(self, index: Index) -> np.ndarray:
+        """Return which rows of an index most annotators matched to their caption, bool (rows,).
+
+        Rows without labels are not validated.
+
+        Raises:
+            UserError: if the file labels images that are not in the source, or validates none.
+        """
+        names = {index.key(row): row for row in range(len(index))}
+        strangers = [name for name in self.answers if name not in names]
+        if strangers:
+            raise UserError(
+                f"{self.file} labels {len(strangers)} images that {index.source} does not hold "
+                f"({', '.join(strangers[:NAMED_AT_ONCE])}): is it the file of another source?"
+            )
+        found = np.zeros(len(index), bool)
+        for name, answers in self.answers.items():
+            found[names[name]] = 2 * sum(answers) > len(answers)
+        if not found.any():
+            raise UserError(f"{self.file} validates no image of {index.source}")
+        return found
+
+    def count_unlabelled(self, index: Index) -> int:
+        """Return the number of rows of an index without an answer."""
+        return sum(index.key(row) not in self.answers for row in range(len(index)))
+
+
+def read_labels(file: str | Path) -> Labels:
+    """Read a label file.
+
+    Raises:
+        UserError: if it is missing; naming the lines, if some are invalid.
+    """
+    path = Path(file).expanduser().resolve()
+    if path.suffix not in (".jsonl", ".csv", ".tsv"):
+        raise UserError(
+            f"{path}: labels are read from .jsonl, .csv or .tsv with key, member, label"
+        )
+    errors = ErrorCollector()
+    answers: dict[str, list[bool]] = {}
+    given: dict[tuple[str, str], str] = {}
+    for where, record in list_records(path):
+        with errors.collect():
+            name, own = _answer(record, where)
+            if record.get("annotator") not in (None, ""):
+                one = (name, str(record["annotator"]))
+                if one in given:
+                    raise UserError(f"{where}: {one[1]!r} answered {name} before, in {given[one]}")
+                given[one] = where
+            answers.setdefault(name, []).append(own)
+    errors.report()
+    return Labels(
+        path,
+        {name: tuple(found) for name, found in answers.items()},
+        hashlib.sha256(path.read_bytes()).hexdigest(),
+    )
+
+
+def _answer(record: Mapping[str, Any], where: str) -> tuple[str, bool]:
+    """Return the shown image, and whether its own caption was chosen."""
+    key = next((record[name] for name in KEYS if record.get(name) not in (None, "")), None)
+    member, label = (str(record.get(name, "")).strip().lower() for name in ("member", "label"))
+    if key is None or not member.isdecimal():
+        raise UserError(
+            f"{where}: an answer needs key (the set's) and member (whose image was shown, a "
+            f"number from 0); the columns are {', '.join(map(str, record))}"
+        )
+    choice = CHOICES.get(label)
+    if choice is None:
+        raise UserError(f"{where}: label={label!r}: choose from {', '.join(CHOICES)}")
+    own = "original" if int(member) == 0 else "counterfactual"
+    return f"{clean_key(str(key).strip())}_{int(member)}", choice in (own, "correct")

@@ -11,8 +11,13 @@ from typing import TYPE_CHECKING
 
 from cfaug.core.errors import UserError
 from cfaug.core.validation import Share, check
-from cfaug.data.mixture.edited_members import count_unchanged
-from cfaug.data.mixture.eligibility import CONTROL, Barred, find_barred, find_eligible
+from cfaug.data.mixture.eligibility import (
+    CONTROL,
+    Barred,
+    count_unchanged,
+    find_barred,
+    find_eligible,
+)
 from cfaug.data.mixture.hard_negatives import show_originals
 from cfaug.data.mixture.pool import (
     Pool,
@@ -21,7 +26,6 @@ from cfaug.data.mixture.pool import (
     make_pool,
     share_out,
 )
-from cfaug.data.mixture.rational import decimal, half_up
 from cfaug.data.mixture.records import (
     COUNTERFACTUAL,
     REAL,
@@ -30,8 +34,10 @@ from cfaug.data.mixture.records import (
     Mixture,
     PlanRows,
     Split,
+    decimal,
+    half_up,
 )
-from cfaug.data.mixture.sources import Sources
+from cfaug.data.mixture.settings import Sources
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from cfaug.core.errors import UserError
-from cfaug.core.question_sets import COUNTERFACTUAL, AskedImage, AskedQuestion
-from cfaug.data.index.table import group_code
+from cfaug.core.questions import COUNTERFACTUAL, AskedImage, AskedQuestion
+from cfaug.data.index.disk_format import group_code
 from cfaug.data.sources.image_check import content_digest
 
 if TYPE_CHECKING:

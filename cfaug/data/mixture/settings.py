@@ -10,14 +10,15 @@ from cfaug.core.errors import UserError
 from cfaug.core.validation import PartialShare, Positive, Seed, Share, Workers, check_fields
 
 if TYPE_CHECKING:
+    from cfaug.data.index import Index
+    from cfaug.data.mixture.eligibility import Labels
     from cfaug.data.mixture.pool import MixturePlan
+
 
 Captions = Literal["own", "neutral", "shuffled"]
 """The training captions of counterfactual sets' images."""
-
 Negatives = Literal["none", "text", "image", "both"]
 """The use of a pair's counterfactual as a wrong answer in the loss."""
-
 DEFAULT_RATIO = 0.5
 
 
@@ -50,7 +51,7 @@ class DataSettings:
         split: the unit of the split: ``group``, whose rows are either all trained on or all
             validated on; or ``random``, single rows as in the paper, so that a caption and its
             counterfactual may be separated.
-        human_labels: a file in the format of ``cfaug.data.mixture.human_labels``, or
+        human_labels: a file in the format of ``cfaug.data.mixture.eligibility``, or
             ``shapescapes:PART`` for the oracle's labels: only counterfactual images matched to
             their own caption are drawn.
         real_captions: ``all`` captions, or the ``edited`` ones, which ``counterfactual`` edited.
@@ -317,3 +318,23 @@ class QuestionData(DataSettings):
 def data_seed(seed: int) -> int:
     """Return the data seed for a run's seed, as the papers pair them (107 and 108)."""
     return seed + 1
+
+
+# The opened sources that data settings name.
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The opened sources of data settings; ``None`` for a source that is not needed.
+
+    Attributes:
+        real: the index of ``data.real``.
+        counterfactual: the index of ``data.counterfactual``.
+        control: the index of ``data.control_source``.
+        labels: the labels that ``data.human_labels`` names.
+    """
+
+    real: Index | None
+    counterfactual: Index | None
+    control: Index | None = None
+    labels: Labels | None = None

@@ -21,8 +21,7 @@ from typing import Any, BinaryIO
 from cfaug.core.errors import UserError, name_some
 from cfaug.core.files import replace_file, require_regular, sync, write_file, write_json
 from cfaug.core.types import CounterfactualSet
-from cfaug.data.shards.codec import FORMAT, decode_set, encode_set
-from cfaug.data.shards.tar import scan
+from cfaug.data.shards.codec import FORMAT, decode_set, encode_set, scan
 
 CARD = "card.json"
 KIND = "cfaug-shards"

@@ -8,27 +8,22 @@ from pathlib import Path
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import check_links
-from cfaug.data.sources.caption_list import CaptionList
-from cfaug.data.sources.captioned_parquet import CaptionedParquet, split_home
-from cfaug.data.sources.class_folders import Food101, ImageFolder
-from cfaug.data.sources.coco import Coco
+from cfaug.data.sources.caption_list import CaptionList, PairedFolders
+from cfaug.data.sources.captioned_parquet import HUB_SETS, CaptionedParquet, split_home
+from cfaug.data.sources.class_folders import Food101, ImageFolder, LabelList
+from cfaug.data.sources.coco import Coco, Karpathy
 from cfaug.data.sources.coco_counterfactuals import CocoCounterfactuals
+from cfaug.data.sources.columns import check_one_list, unnamed_lists, unread_lists
 from cfaug.data.sources.compositional import ITEM_LISTS, ITEM_TABLES, ItemList
 from cfaug.data.sources.detected_captions import DetectedCaptions, EncodedCaptions
-from cfaug.data.sources.entailment_parquet import EntailmentParquet
 from cfaug.data.sources.folders import SidecarText, hidden_below, images_below
-from cfaug.data.sources.hub_sets import HUB_SETS
-from cfaug.data.sources.karpathy import Karpathy
-from cfaug.data.sources.label_list import LabelList
 from cfaug.data.sources.labelled import CifarBinary, LabelledParquet
 from cfaug.data.sources.modified_captions import ModifiedPhotos
-from cfaug.data.sources.paired_folders import PairedFolders
 from cfaug.data.sources.photo_lists import PhotoList
 from cfaug.data.sources.pix2pix import InstructPix2Pix
-from cfaug.data.sources.records import check_one_list, unnamed_lists, unread_lists
 from cfaug.data.sources.released import Importer
 from cfaug.data.sources.row import Reader, Row
-from cfaug.data.sources.snli_ve import SnliVe
+from cfaug.data.sources.snli_ve import EntailmentParquet, SnliVe
 from cfaug.data.sources.social_counterfactuals import SOCIAL_COUNTERFACTUALS
 from cfaug.data.sources.tars import ClipBenchmark, OwnShards, TarReader
 

@@ -17,11 +17,10 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from cfaug.core.caption_difference import replaced_run
 from cfaug.core.errors import UserError
-from cfaug.core.files import require_regular
-from cfaug.core.hidden import visible_files
+from cfaug.core.files import require_regular, visible_files
 from cfaug.core.types import CounterfactualSet, Edit, Member
+from cfaug.core.words import replaced_run
 from cfaug.data.sources.image_check import IMAGES
 from cfaug.data.sources.lists import json_lines
 from cfaug.data.sources.released import (
@@ -29,8 +28,7 @@ from cfaug.data.sources.released import (
     require_image,
     text_field,
 )
-from cfaug.data.sources.row import Description, ErrorCollector, files_identity
-from cfaug.data.sources.values import caption, clean_key
+from cfaug.data.sources.row import Description, ErrorCollector, caption, clean_key, files_identity
 
 LIST, ZIP, UNPACKED = "examples.jsonl", "images.zip", "images"
 COLUMNS = ("id", "caption_0", "caption_1", "image_0", "image_1")

@@ -22,8 +22,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.types import CounterfactualSet, Member
 from cfaug.data.sources.coco import photo_key
 from cfaug.data.sources.image_check import content_digest
-from cfaug.data.sources.lists import Record
-from cfaug.data.sources.literals import is_list_of_texts, read_texts
+from cfaug.data.sources.lists import Record, is_list_of_texts, read_texts
 from cfaug.data.sources.modified_captions import (
     FILE,
     HYPOTHESIS,
@@ -36,9 +35,15 @@ from cfaug.data.sources.modified_captions import (
 )
 from cfaug.data.sources.photo_lists import PhotoList, PhotoText, rows_of
 from cfaug.data.sources.released import MAX_BYTES, require_image
-from cfaug.data.sources.row import Description, ErrorCollector, Row, files_identity
+from cfaug.data.sources.row import (
+    Description,
+    ErrorCollector,
+    Row,
+    caption,
+    clean_key,
+    files_identity,
+)
 from cfaug.data.sources.snli_ve import PREMISE
-from cfaug.data.sources.values import caption, clean_key
 
 OBJECTS, ATTRIBUTES = "objects", "attributes"
 

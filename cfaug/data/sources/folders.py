@@ -9,12 +9,17 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from cfaug.core.errors import UserError, name_some
-from cfaug.core.files import require_regular
-from cfaug.core.hidden import is_hidden
+from cfaug.core.files import is_hidden, require_regular
 from cfaug.core.safety.addresses import ADDRESS, without_secrets
 from cfaug.data.sources.image_check import IMAGES, UNREAD_IMAGES, Digest, check_image
-from cfaug.data.sources.row import Description, ErrorCollector, Row, files_identity
-from cfaug.data.sources.values import caption, clean_key
+from cfaug.data.sources.row import (
+    Description,
+    ErrorCollector,
+    Row,
+    caption,
+    clean_key,
+    files_identity,
+)
 
 IMAGE_FOLDERS = (
     "", "images", "Images", "photos", "imgs", "img", "flickr30k_images", "flickr30k-images",

@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from cfaug.core.errors import UserError
+from cfaug.core.errors import UserError, say
 from cfaug.core.files import whole_folder, write_json
-from cfaug.core.messages import say
 from cfaug.core.progress import watch
 from cfaug.core.types import CounterfactualSet
 from cfaug.data.shards.shards import (

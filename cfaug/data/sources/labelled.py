@@ -18,14 +18,20 @@ from typing import Any
 import numpy as np
 
 from cfaug.core.errors import UserError
-from cfaug.core.hidden import visible_files
+from cfaug.core.files import visible_files
 from cfaug.core.types import CounterfactualSet, Member
 from cfaug.data.sources.captioned_parquet import SPLIT, split_files, split_home
-from cfaug.data.sources.class_names import imagenet_names, make_distinct
 from cfaug.data.sources.columns import CAPTION as CAPTION_COLUMNS
 from cfaug.data.sources.parquet import column_names, image_of, open_parquet, parquet_files, records
-from cfaug.data.sources.row import Description, ErrorCollector, files_identity
-from cfaug.data.sources.values import captions, class_caption
+from cfaug.data.sources.row import (
+    Description,
+    ErrorCollector,
+    captions,
+    class_caption,
+    files_identity,
+    imagenet_names,
+    make_distinct,
+)
 
 SPLITS = ("test", "validation", "val", "valid")
 IMAGE_COLUMNS = ("image", "img")

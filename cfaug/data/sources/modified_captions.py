@@ -15,16 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cfaug.core.caption_difference import replaced_run
 from cfaug.core.errors import UserError
 from cfaug.core.types import Example
+from cfaug.core.words import replaced_run
 from cfaug.data.sources.folders import file_digest
 from cfaug.data.sources.image_check import Digest
 from cfaug.data.sources.lists import LISTS, LONGEST_LINE, list_records, require_unicode
 from cfaug.data.sources.photo_lists import PhotoList, PhotoText, rows_of
-from cfaug.data.sources.row import ErrorCollector, Row
+from cfaug.data.sources.row import ErrorCollector, Row, caption, clean_key, entailment_label
 from cfaug.data.sources.snli_ve import PREMISE
-from cfaug.data.sources.values import caption, clean_key, entailment_label
 
 MODIFIED = ("modified", "augmented")
 """Columns of the edited text."""

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.core.errors import UserError
-from cfaug.core.files import require_regular
-from cfaug.core.hidden import visible_files
+from cfaug.core.files import require_regular, visible_files
 from cfaug.core.types import CounterfactualSet
 from cfaug.data.sources.released import require_image
 from cfaug.data.sources.row import Description, ErrorCollector, files_identity

@@ -15,17 +15,22 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from cfaug.core.caption_difference import replaced_run
 from cfaug.core.errors import UserError
-from cfaug.core.files import require_regular
-from cfaug.core.hidden import visible_files
+from cfaug.core.files import require_regular, visible_files
 from cfaug.core.types import CounterfactualSet, Edit, Member
+from cfaug.core.words import replaced_run
 from cfaug.data.sources.folders import file_digest, images_below
 from cfaug.data.sources.image_check import IMAGES
 from cfaug.data.sources.lists import json_file, json_lines
 from cfaug.data.sources.released import require_image
-from cfaug.data.sources.row import Description, ErrorCollector, Row, files_identity
-from cfaug.data.sources.values import caption, clean_key
+from cfaug.data.sources.row import (
+    Description,
+    ErrorCollector,
+    Row,
+    caption,
+    clean_key,
+    files_identity,
+)
 
 PROMPT, METADATA, SEEDS = "prompt.json", "metadata.jsonl", "seeds.json"
 CLIP_NAMES = {

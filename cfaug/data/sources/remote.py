@@ -24,7 +24,7 @@ from typing import IO, Any
 
 from cfaug.core.errors import UserError, name_some
 from cfaug.core.files import replace_file, write_json
-from cfaug.core.locks import hold_lock
+from cfaug.core.processes import hold_lock
 from cfaug.core.progress import watch
 from cfaug.core.safety.addresses import (
     find_typed,
@@ -34,7 +34,7 @@ from cfaug.core.safety.addresses import (
     slow_digest,
     without_secrets,
 )
-from cfaug.data.shards.tar import scan
+from cfaug.data.shards.codec import scan
 
 SCHEMES = ("http", "https", "hf", "gs", "pipe")
 """Supported schemes; the programs that read them (curl, gsutil) must be installed."""

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import ast
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
-from cfaug.core.errors import UserError
+from cfaug.core.errors import UserError, name_some
+from cfaug.core.types import ENTAILMENT, KEY_PATTERN
 from cfaug.data.sources.image_check import Digest
+from cfaug.data.sources.lists import require_unicode
 
 NEGATIVES = "negatives"
 """Key in a member's ``extra``: a list of captions that are wrong about its image."""
-
 NAMED_AT_ONCE = 5
 """Number of errors that a message names: enough to see a pattern, few enough to read."""
 
@@ -137,3 +144,251 @@ def files_identity(files: list[Path]) -> list[list[Any]]:
     """Return name, size and time of each file, which identify a cached index."""
     about = ((file, file.stat()) for file in files)
     return [[str(file), stat.st_size, stat.st_mtime_ns] for file, stat in about]
+
+
+# Checks and normalisation of keys, captions and other values for all readers.
+
+LIST_IN_A_CELL = re.compile(r"\s*\[\s*(['\"]).*\1\s*,?\s*\]\s*", re.DOTALL)
+"""A list of captions in a field of a csv: NegCLIP's negatives, or a list written by pandas."""
+
+
+def keep_json(record: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return the values of a record that JSON can represent, times and the like as texts.
+
+    >>> keep_json({"width": 3, "image": b"PNG", "boxes": [[0, 1]]}, ["width", "image", "boxes"])
+    {'width': 3, 'boxes': [[0, 1]]}
+    """
+    found = {}
+    for name in names:
+        try:
+            found[name] = json.loads(json.dumps(record[name], default=_as_text))
+        except (TypeError, ValueError):
+            continue
+    return found
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, bytes | bytearray | memoryview):
+        raise TypeError
+    return str(value)
+
+
+def clean_key(name: str) -> str:
+    """Return a key that is valid in WebDataset, tar and file systems.
+
+    A name that has to be changed gets a suffix derived from it, so that different names stay
+    different.
+
+    >>> clean_key("000123"), clean_key("Cats/IMG 001.v2")
+    ('000123', 'cats-img-001-v2-10ff5d71')
+    """
+    if KEY_PATTERN.fullmatch(name):
+        return name
+    readable = re.sub(r"[^a-z0-9_-]+", "-", name.lower()).strip("-")
+    digest = hashlib.blake2b(name.encode(errors="surrogatepass"), digest_size=4).hexdigest()
+    return f"{readable}-{digest}" if readable else digest
+
+
+def caption(text: object, where: str) -> str:
+    """Return a caption as one line.
+
+    Raises:
+        UserError: if the caption is not text or is empty, naming ``where``.
+    """
+    if not isinstance(text, str):
+        raise UserError(f"{where}: the caption should be a text, not {text!r}")
+    line = " ".join(text.split())
+    if not line:
+        raise UserError(f"{where}: the caption is empty; write one or remove the example")
+    return require_unicode(line, where)
+
+
+def captions(found: object, where: str) -> list[str]:
+    """Return the captions in a field: one, or a list of them, possibly printed in a csv.
+
+    Raises:
+        UserError: if ``caption`` raises one; an empty list counts as an empty caption.
+    """
+    if isinstance(found, str) and LIST_IN_A_CELL.fullmatch(found):
+        found = _list_in_a_cell(found, where)
+    texts = found if isinstance(found, list) else [found]
+    return [caption(text, where) for text in texts or [""]]
+
+
+def _list_in_a_cell(text: str, where: str) -> object:
+    """Return the list in a field of a csv, printed as by JSON or Python."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return ast.literal_eval(text.strip())  # literals only: nothing is executed
+    except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
+        raise UserError(
+            f"{where}: {text[:80]!r} begins and ends like a list of captions but is invalid"
+        ) from error
+
+
+def class_caption(label: str) -> str:
+    """Return the caption of an example that has only a class.
+
+    >>> class_caption("polar_bear")
+    'a photo of a polar bear'
+    """
+    return f"a photo of a {class_words(label)}"
+
+
+def entailment_label(label: object, where: str) -> str:
+    """Return a label of ``cfaug.core.types.ENTAILMENT``.
+
+    Raises:
+        UserError: if the label is not one of them, naming ``where``.
+
+    >>> entailment_label(" Neutral", "line 1")
+    'neutral'
+    """
+    found = label.strip().lower() if isinstance(label, str) else label
+    if found not in ENTAILMENT:
+        raise UserError(
+            f"{where}: the label {label!r:.80} is invalid: choose from {', '.join(ENTAILMENT)}"
+        )
+    return str(found)
+
+
+def one_class_error(source: str, form: str, images: int, label: str) -> UserError:
+    """Return the error for images without captions that are all of one class."""
+    return UserError(
+        f"{source}: {images:,} images read as {form}, all of one class, {label!r}: each caption "
+        f"would be {class_caption(label)!r}, from which nothing can be learned or tested. If "
+        f"{label!r} is not a class, the images need captions: captions.csv or captions.jsonl "
+        "(image, caption) beside them, or a .txt beside each image. If it is, name the "
+        "folder that holds the folders of all classes"
+    )
+
+
+# Names of classes: labels of released data sets as words.
+#
+# CLIP's authors rewrote the class names of ImageNet and Caltech-101 for prompts; CLIP_benchmark and
+# open_clip use these names, and so do we. Other labels are converted to words.
+
+IMAGENET = Path(__file__).with_name("imagenet_classes.tsv")
+"""WordNet ids with the names of OpenAI's CLIP (MIT licence), which open_clip lists without ids."""
+WNID = re.compile(r"n\d{8}")
+CALTECH_101 = {
+    "BACKGROUND_Google": "background", "Faces": "off-center face", "Faces_easy": "centered face",
+    "Leopards": "leopard", "Motorbikes": "motorbike", "airplanes": "airplane",
+    "car_side": "side of a car", "cougar_body": "body of a cougar cat",
+    "cougar_face": "face of a cougar cat", "crocodile_head": "head of a crocodile",
+    "flamingo_head": "head of a flamingo", "snoopy": "snoopy (cartoon beagle)",
+    "yin_yang": "yin and yang symbol",
+}  # fmt: skip
+"""CLIP's names of folders with other names; the rest are converted to words."""
+CALTECH_101_ONLY = {"BACKGROUND_Google", "Faces_easy"}
+"""Folders that distinguish Caltech-101 from other data sets with a class called "Faces"."""
+
+
+@lru_cache(maxsize=1)
+def imagenet_names() -> dict[str, str]:
+    """Return CLIP's name of each of ImageNet's 1,000 classes by WordNet id, in the ids' order."""
+    lines = IMAGENET.read_text(encoding="utf-8").splitlines()
+    return dict(line.split("\t") for line in lines)
+
+
+NUMBER = re.compile(r"[+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.IGNORECASE)
+
+
+def require_names(names: Sequence[str], where: str, remedy: str) -> None:
+    """Refuse classes that are all called by numbers, of which a text encoder knows nothing.
+
+    Some numbers among names may be names, such as ``7`` for a drink.
+
+    Args:
+        names: the names of the classes in prompts or captions.
+        where: the source of the classes, for the error.
+        remedy: the way to name them, for the error.
+
+    Raises:
+        UserError: if all names are numbers.
+    """
+    if names and all(is_number(name) for name in names):
+        raise UserError(
+            f"{where}: the {len(names):,} classes are called by numbers ({name_some(names)}), not "
+            f"by names to {remedy}"
+        )
+
+
+def is_number(name: str) -> bool:
+    """Return whether a name of a class is just a number.
+
+    >>> [is_number(name) for name in ("00000", "7", "0.0", "-1", "1e3", ".5")]
+    [True, True, True, True, True, True]
+    >>> [is_number(name) for name in ("7 up", "n01440764", "3D", "e3", "1-2", "")]
+    [False, False, False, False, False, False]
+    """
+    return NUMBER.fullmatch(name.strip()) is not None
+
+
+def equal_names(names: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return groups of class names that a tokenizer that lower-cases, as CLIP's, reads as one.
+
+    >>> equal_names(["cat", "dog", "Cat", "polar  bear", "Polar bear", "dog"])
+    [('cat', 'Cat'), ('dog', 'dog'), ('polar  bear', 'Polar bear')]
+    """
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(" ".join(name.casefold().split()), []).append(name)
+    return [tuple(group) for group in groups.values() if len(group) > 1]
+
+
+def equal_names_warning(names: Sequence[str], where: str) -> str | None:
+    """Return a warning of classes with equal prompts; ``None`` if all prompts differ.
+
+    Args:
+        names: the names of the classes in prompts or captions.
+        where: the source of the classes, for the warning.
+    """
+    groups = equal_names(names)
+    if not groups:
+        return None
+    some = name_some(" and ".join(map(repr, group)) for group in groups)
+    return (
+        f"warning: {where}: classes with one prompt for a tokenizer that lower-cases, as CLIP's "
+        f"does: {some}. Nothing tells them apart: merge them, or give them different names"
+    )
+
+
+def class_words(label: str) -> str:
+    """Return a label as words: ImageNet's ids by name, without numbers of a release.
+
+    >>> class_words("n01440764"), class_words("polar_bear"), class_words("t-shirt")
+    ('tench', 'polar bear', 't-shirt')
+    >>> class_words("012.polar_bear"), class_words("251.airplanes-101")  # as Caltech-256 has them
+    ('polar bear', 'airplanes')
+    >>> class_words("046.computer-monitor")
+    'computer monitor'
+    """
+    if WNID.fullmatch(label):
+        return imagenet_names().get(label, label)
+    numbered = re.fullmatch(r"\d{3}\.(.+?)(?:-101)?", label)
+    return (numbered[1].replace("-", " ") if numbered else label).replace("_", " ")
+
+
+def prompt_names(labels: Sequence[str]) -> list[str]:
+    """Return the names of a data set's classes in prompts, in the order of its labels."""
+    if CALTECH_101_ONLY & set(labels):
+        return [CALTECH_101.get(label, class_words(label)) for label in labels]
+    return [class_words(label) for label in labels]
+
+
+def make_distinct(names: Sequence[str]) -> list[str]:
+    """Return class names as distinct labels: ImageNet has two classes called "sunglasses".
+
+    >>> make_distinct(["cat", "sunglasses", "sunglasses"])
+    ['cat', 'sunglasses', 'sunglasses (2)']
+    """
+    seen = Counter[str]()
+    labels = []
+    for name in names:
+        seen[name] += 1
+        labels.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return labels

@@ -10,15 +10,15 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from cfaug.core.articles import right_articles
 from cfaug.core.errors import UserError
 from cfaug.core.grids import GridMember, grid_edit, require_attributes
 from cfaug.core.types import CounterfactualSet, Member
-from cfaug.data.sources.hub_sets import rebuild_set
+from cfaug.core.words import right_articles
+from cfaug.data.sources.captioned_parquet import rebuild_set
 from cfaug.data.sources.lists import parse_json
 from cfaug.data.sources.parquet import ParquetImporter, Record, image_of
 from cfaug.data.sources.released import text_field
-from cfaug.data.sources.values import caption, clean_key
+from cfaug.data.sources.row import caption, clean_key
 
 SOCIAL = ("dataset_segment", "counterfactual_set", "a1_type", "a2_type", "caption", "a1", "a2")
 

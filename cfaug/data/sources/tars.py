@@ -12,17 +12,24 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.core.errors import UserError, name_some
-from cfaug.core.files import check_link, require_regular
-from cfaug.core.hidden import visible_files
+from cfaug.core.files import check_link, require_regular, visible_files
 from cfaug.core.types import KEY_PATTERN
+from cfaug.data.shards.codec import Sample, scan
 from cfaug.data.shards.shards import list_complete, list_unfinished, read_commit
-from cfaug.data.shards.tar import Sample, scan
-from cfaug.data.sources.class_names import make_distinct
 from cfaug.data.sources.folders import hidden_phrase
 from cfaug.data.sources.image_check import IMAGES, Digest, check_image
 from cfaug.data.sources.lists import json_file
-from cfaug.data.sources.row import NEGATIVES, Description, ErrorCollector, Row, files_identity
-from cfaug.data.sources.values import caption, class_caption, clean_key
+from cfaug.data.sources.row import (
+    NEGATIVES,
+    Description,
+    ErrorCollector,
+    Row,
+    caption,
+    class_caption,
+    clean_key,
+    files_identity,
+    make_distinct,
+)
 
 IMPORTED = "imported.json"
 """The file beside imported shards that names the source's columns in them."""

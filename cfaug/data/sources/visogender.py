@@ -18,8 +18,14 @@ from typing import Any
 from cfaug.core.errors import UserError, name_some
 from cfaug.data.sources.folders import file_digest, images_below
 from cfaug.data.sources.lists import list_records
-from cfaug.data.sources.row import Description, ErrorCollector, Row, files_identity
-from cfaug.data.sources.values import caption, clean_key
+from cfaug.data.sources.row import (
+    Description,
+    ErrorCollector,
+    Row,
+    caption,
+    clean_key,
+    files_identity,
+)
 
 MASCULINE, FEMININE = "masculine", "feminine"
 """A person's perceived gender presentation: the annotation has only these values."""

@@ -7,20 +7,201 @@ attacked.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import hashlib
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+from annotated_types import Interval
 
 from cfaug.core.rng import derive
 from cfaug.core.types import Edited, Example
 from cfaug.core.validation import Positive, Seed, Share, check_fields
-from cfaug.editing.baselines.clare_candidates import Likelihoods, find_candidates
-from cfaug.editing.baselines.clare_draft import ClareDraft
-from cfaug.editing.baselines.editor import TOO_LONG
-from cfaug.editing.baselines.similarity import WindowSimilarity
-from cfaug.editing.baselines.words import Words, count_changes
-from cfaug.editing.changed_text import propose_change
-from cfaug.editing.protocols import MaskFiller, Tagger
+from cfaug.editing.baselines.editor import NO_CANDIDATE, NO_WORDS, TOO_LONG, Words, count_changes
+from cfaug.editing.protocols import (
+    Blank,
+    MaskFiller,
+    SentenceEmbedder,
+    Tagger,
+    propose_change,
+    round_digits,
+)
 from cfaug.editing.sentence import normalise
+from cfaug.editing.word_lists import NLTK_STOP_WORDS
+
+# The candidates of CLARE's edits: the texts with one word replaced, inserted or merged.
+
+Operation = Literal["replace", "insert", "merge"]
+UNIVERSAL: Mapping[str, str] = {
+    "NN": "NOUN", "NNS": "NOUN", "JJ": "ADJ", "JJR": "ADJ", "JJS": "ADJ", "RB": "ADV",
+    "RBR": "ADV", "RBS": "ADV", "DT": "DET", "PDT": "DET", "CD": "NUM", "PRP": "PRON",
+    "PRP$": "PRON", "WP": "PRON", "WP$": "PRON",
+}  # fmt: skip
+"""Universal part of speech by Penn tag, for the tags that can be merged.
+
+Every tag that begins with VB is a verb, auxiliaries too: every sixth merge in XMAI's released
+captions is of "is" or "are" with a verb.
+"""
+MERGED: Mapping[str, tuple[str, ...]] = {
+    "NOUN": ("NOUN",),
+    "ADJ": ("NOUN", "NUM", "ADJ", "ADV"),
+    "ADV": ("ADJ", "VERB"),
+    "VERB": ("ADV", "VERB", "NOUN", "ADJ"),
+    "DET": ("NOUN", "ADJ"),
+    "PRON": ("NOUN", "ADJ"),
+    "NUM": ("NUM", "NOUN"),
+}
+"""{part of speech of a word: those of the next word that it can be merged with} (TextAttack)."""
+
+
+@dataclass(frozen=True)
+class Likelihoods:
+    """The thresholds for guesses to become candidates.
+
+    Args:
+        replace: the least probability of a word that replaces another.
+        insert: the least probability of an inserted word.
+        merge: the least probability of a word that two are merged into.
+        guesses: the number of the most probable guesses for each blank, among them guesses that are
+            not words.
+
+    Raises:
+        UserError: if a setting is invalid; it names the setting.
+    """
+
+    replace: Share = 5e-4
+    insert: Share = 0.0
+    merge: Share = 5e-3
+    guesses: Positive = 50
+
+    def __post_init__(self) -> None:
+        check_fields(self, "recipe.editor.likelihoods")
+
+
+class ClareCandidate(NamedTuple):
+    """One changed text; a caption has about a thousand of them.
+
+    Attributes:
+        text: the text.
+        operation: ``replace``, ``insert`` or ``merge``.
+        place: the index of the word that was replaced, inserted before, or merged with the next.
+        word: the new word.
+        modified: the number of changed words in the text, this one included.
+    """
+
+    text: str
+    operation: Operation
+    place: int
+    word: str
+    modified: int
+
+    def apply(self, words: Words) -> Words:
+        """Return the changed text, given the text for which the candidate was found."""
+        if self.operation == "insert":
+            return words.insert(self.place, self.word)
+        if self.operation == "merge":
+            words = words.replace(self.place + 1, "")
+        return words.replace(self.place, self.word)
+
+    def describe(self, words: Words) -> dict[str, str]:
+        """Return the change as JSON."""
+        behind = {"insert": 0, "replace": 1, "merge": 2}[self.operation]
+        before = words.words[self.place : self.place + behind]
+        return {"operation": self.operation, "before": " ".join(before), "after": self.word}
+
+
+@dataclass(frozen=True, slots=True)
+class _Blanked:
+    """A blank of a text for the model, and the text before and after it in the result."""
+
+    row: int
+    operation: Operation
+    place: int
+    blank: Blank
+    before: str
+    after: str
+    modified: int
+
+
+def find_candidates(
+    texts: Sequence[Words], filler: MaskFiller, tagger: Tagger, likelihoods: Likelihoods
+) -> list[dict[str, ClareCandidate]]:
+    """Return the candidates of each text, by their texts; all blanks form one batch.
+
+    Words that were changed before are not replaced, and no word is inserted before them; stop words
+    are not replaced. Any two words with matching parts of speech can be merged. If two candidates
+    are the same text, the first one counts, in the order replace, insert, merge.
+
+    No word is inserted before the first word, and the last two words are not merged: for these two
+    operations TextAttack shows the model the text from its first word to its last one, so that a
+    mask at either end loses its bracket and gets no guesses. XMAI's released captions confirm this.
+    """
+    tags = tagger.tag([words.words for words in texts])
+    blanked = [
+        one
+        for row, (words, its) in enumerate(zip(texts, tags, strict=True))
+        for one in _blanks(row, words, its)
+    ]
+    found: list[dict[str, ClareCandidate]] = [{} for _ in texts]
+    fills_of = filler.fill([one.blank for one in blanked], likelihoods.guesses) if blanked else []
+    for one, fills in zip(blanked, fills_of, strict=True):
+        words = texts[one.row]
+        least = getattr(likelihoods, one.operation)
+        for fill in fills:
+            if least and round_digits(fill.probability) < least:
+                break
+            word = fill.word
+            if word is None or word == words.words[one.place]:
+                continue
+            text = f"{one.before}{word}{one.after}"
+            if text not in found[one.row]:
+                found[one.row][text] = ClareCandidate(
+                    text, one.operation, one.place, word, one.modified
+                )
+    return found
+
+
+def _blanks(row: int, words: Words, tags: Sequence[str]) -> Iterator[_Blanked]:
+    """Yield the blanks of a text; of equal texts, the first in this order counts."""
+    text, free, changed = words.text, words.unmodified, len(words.modified)
+    for i in free:
+        if words.words[i] not in NLTK_STOP_WORDS:
+            start, end = words.spans[i]
+            blank = Blank(text, start, end)
+            yield _Blanked(row, "replace", i, blank, text[:start], text[end:], changed + 1)
+    for i in free:
+        if i > 0:
+            start = words.spans[i][0]
+            before, after = text[:start], f" {text[start:]}"
+            shown = _shown(words, before, after)
+            yield _Blanked(row, "insert", i, shown, before, after, changed + 2)
+    for i in find_merges(words.words, tags):
+        merged = words.replace(i + 1, "")
+        start, end = merged.spans[i]
+        before, after = merged.text[:start], merged.text[end:]
+        modified = len(merged.modified | {i})
+        yield _Blanked(row, "merge", i, _shown(merged, before, after), before, after, modified)
+
+
+def _shown(words: Words, before: str, after: str) -> Blank:
+    """Return an empty blank between two parts of a text, without the text outside its words."""
+    first = words.spans[0][0]
+    behind = len(words.text) - words.spans[-1][1]
+    before, after = before[first:], after[: len(after) - behind]
+    return Blank(before + after, len(before), len(before))
+
+
+def find_merges(words: Sequence[str], tags: Sequence[str]) -> list[int]:
+    """Return the indices of words that may be merged with the next one, except the last two.
+
+    >>> find_merges(["a", "red", "ball", "is", "rolling", "away"], "DT JJ NN VBZ VBG RB".split())
+    [0, 1, 3]
+    """
+    kinds = ["VERB" if tag.startswith("VB") else UNIVERSAL.get(tag, "") for tag in tags]
+    return [i for i in range(len(words) - 2) if kinds[i + 1] in MERGED.get(kinds[i], ())]
+
 
 KIND = "clare"
 
@@ -100,3 +281,158 @@ class ClareEdits:
         count = len(words.spans)
         wanted = count_changes(self.share, count) if 0 < count <= self.max_words else 0
         return ClareDraft(words, wanted, derive(self.seed, KIND, example.key))
+
+
+# A text during CLARE's rounds: the candidates so far, and the choice among them.
+
+CHOSEN_UNCHANGED = "chosen_unchanged"
+"""Reason of a text that is unchanged because it was itself drawn from its candidates."""
+Changes = tuple[dict[str, Any], ...]
+
+
+class ClareDraft:
+    """The rounds of one text, as in TextAttack's ``Augmenter`` with ``fast_augment``.
+
+    In every round, all texts with enough changed words join the pool; one of the others, if there
+    are any, enters the next round. In the end one text of the pool is chosen. The pool also
+    contains the text that entered the last round: for a short text, the text itself.
+
+    Args:
+        original: the text.
+        wanted: the number of words to change; 0 leaves the text unchanged.
+        salt: the salt of all draws. The text with the smallest hash is drawn, so that an additional
+            or missing candidate, which may depend on the batch if probabilities are equal, hardly
+            ever changes the choice.
+    """
+
+    def __init__(self, original: Words, wanted: int, salt: int) -> None:
+        self.original = self.current = original
+        self._wanted = wanted
+        self._count = 0
+        self._salt = salt
+        self._changes: Changes = ()
+        self._pool: dict[str, tuple[ClareCandidate, int]] = {}
+        self._rounds: list[tuple[Words, Changes]] = []
+        self.is_open = wanted > 0
+
+    def take(self, candidates: Mapping[str, ClareCandidate]) -> None:
+        """Add the candidates of the current text."""
+        number = len(self._rounds)
+        self._rounds.append((self.current, self._changes))
+        going_on = {}
+        for text, one in candidates.items():
+            if text in self._pool:
+                continue
+            if one.modified >= self._wanted:
+                self._pool[text] = one, number
+            else:
+                going_on[text] = one
+        if not going_on:
+            self.is_open = False
+            return
+        chosen = going_on[self._draw(going_on)]
+        self.current, self._changes = self._finish(chosen, number)
+        self._count = max(len(self.current.modified), self._count + 1)
+        self.is_open = self._count < self._wanted
+
+    def choose(self) -> tuple[Words, Changes]:
+        """Return the chosen text, and the changes that led to it."""
+        text = self._draw([self.current.text, *self._pool])
+        if text == self.current.text:
+            return self.current, self._changes
+        return self._finish(*self._pool[text])
+
+    def _finish(self, chosen: ClareCandidate, number: int) -> tuple[Words, Changes]:
+        """Return the text of a candidate of a round, and all changes that led to it."""
+        words, changes = self._rounds[number]
+        return chosen.apply(words), (*changes, chosen.describe(words))
+
+    @property
+    def reason(self) -> str:
+        """The reason why the text is unchanged; meaningless if it is changed."""
+        if not self.original.spans:
+            return NO_WORDS
+        return CHOSEN_UNCHANGED if self._pool else NO_CANDIDATE
+
+    def _draw(self, texts: Iterable[str]) -> str:
+        """Return one of several equally likely texts."""
+        key = f"{self._salt} {len(self._rounds)}".encode()
+        return min(
+            texts, key=lambda text: hashlib.blake2b(text.encode(), digest_size=8, key=key).digest()
+        )
+
+
+# TextAttack's constraint on long texts: the text around a change stays similar to the original.
+
+
+@dataclass(frozen=True)
+class WindowSimilarity:
+    """Drops candidates that differ too much from the original in the words around the change.
+
+    TextAttack uses the Universal Sentence Encoder; here any sentence encoder can be used.
+
+    Args:
+        encoder: a sentence encoder.
+        least: the least cosine of the two windows, inclusive.
+        window: the number of words to compare; texts of fewer words pass.
+
+    Raises:
+        UserError: if a setting is invalid; it names the setting.
+    """
+
+    encoder: SentenceEmbedder
+    least: Annotated[float, Interval(ge=-1, le=1)] = 0.7
+    window: Positive = 15
+
+    def __post_init__(self) -> None:
+        check_fields(self, "recipe.editor.similarity")
+
+    def keep(
+        self, originals: Sequence[Words], found: Sequence[Mapping[str, ClareCandidate]]
+    ) -> list[dict[str, ClareCandidate]]:
+        """Return the candidates of each original that are similar to it, by their texts."""
+        pairs: dict[tuple[int, str], tuple[str, str]] = {}
+        for row, (original, candidates) in enumerate(zip(originals, found, strict=True)):
+            for text, one in candidates.items():
+                changed = Words.read(text)
+                if len(changed.spans) >= self.window:
+                    windows = (text_window(w, one.place, self.window) for w in (original, changed))
+                    pairs[row, text] = (next(windows), next(windows))
+        near = self._near(list(pairs.values()))
+        far = {place for place, is_near in zip(pairs, near, strict=True) if not is_near}
+        return [
+            {text: one for text, one in candidates.items() if (row, text) not in far}
+            for row, candidates in enumerate(found)
+        ]
+
+    def _near(self, pairs: Sequence[tuple[str, str]]) -> list[bool]:
+        texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+        if not texts:
+            return []
+        rows = {text: i for i, text in enumerate(texts)}
+        vectors = self.encoder.encode(texts)
+        left, right = (vectors[[rows[pair[side]] for pair in pairs]] for side in (0, 1))
+        cosines = np.einsum("nd,nd->n", left, right)
+        return [round_digits(float(cosine)) >= self.least for cosine in cosines]
+
+    def describe(self) -> dict[str, str]:
+        """Return the description of the encoder."""
+        return {f"similarity {name}": what for name, what in self.encoder.describe().items()}
+
+
+def text_window(words: Words, index: int, size: int) -> str:
+    """Return the text of ``size`` words around one word, as in TextAttack.
+
+    >>> text_window(Words.read("one two three four five, six."), 3, 3)
+    'three four five'
+    >>> text_window(Words.read("one two three four five, six."), 5, 3)
+    'four five, six'
+    """
+    count, half = len(words.spans), (size - 1) / 2
+    if index - half < 0:
+        first, last = 0, min(size, count) - 1
+    elif index + half >= count:
+        first, last = max(0, count - size), count - 1
+    else:
+        first, last = index - math.ceil(half), index + math.floor(half)
+    return words.text[words.spans[first][0] : words.spans[last][1]]

@@ -17,12 +17,11 @@ from typing import Annotated, Literal, get_args
 import numpy as np
 from annotated_types import MinLen
 
-from cfaug.core.articles import right_articles
 from cfaug.core.types import Edited, Example
 from cfaug.core.validation import Seed, check_fields
+from cfaug.core.words import right_articles
 from cfaug.editing.baselines.editor import MOST_WORDS, NO_CANDIDATE, TOO_LONG, draw_for, pick
-from cfaug.editing.changed_text import propose_change
-from cfaug.editing.protocols import Tagger
+from cfaug.editing.protocols import Tagger, propose_change
 from cfaug.editing.sentence import Sentence, Slot, normalise, split
 
 METHOD = "negclip_swaps"

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cfaug.run.evaluate import run_jobs
-from cfaug.run.evaluate_settings import EvaluateSettings
+from cfaug.run.evaluate import EvaluateSettings, run_jobs
 from cfaug.run.installation import find_folder
 from cfaug.run.launch import Script, launch
 

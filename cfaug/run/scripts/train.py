@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 from cfaug.run.installation import find_folder
 from cfaug.run.launch import Script, launch
+from cfaug.run.planned import TrainSettings
 from cfaug.run.train import run_jobs
-from cfaug.run.train_settings import TrainSettings
 
 SCRIPT = Script("train", TrainSettings, run_jobs, find_folder("conf"), __doc__ or "")
 

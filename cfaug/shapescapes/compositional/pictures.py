@@ -15,7 +15,7 @@ from typing import Any
 
 from PIL import Image
 
-from cfaug.core.articles import right_articles
+from cfaug.core.words import right_articles
 from cfaug.shapescapes.gathering import FOUR, Gathering, Thing, render_gathering
 from cfaug.shapescapes.scene import Scene, render
 from cfaug.shapescapes.settings import WorldSettings

@@ -21,18 +21,18 @@ import numpy as np
 
 from cfaug.cfmm.question_items import SEEN, QuestionItems
 from cfaug.cfmm.question_tests import CounterfactualDrop, compare_kinds
-from cfaug.cfmm.tables.answers import PromptAnswers, QuestionTable, in_every_way, percent_entry
+from cfaug.cfmm.tables import PromptAnswers, QuestionTable, in_every_way, percent_entry
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
-from cfaug.core.question_sets import BASIC, COUNTERFACTUAL, AskedImage
+from cfaug.core.questions import BASIC, COUNTERFACTUAL, AskedImage
 from cfaug.core.read_with import GIVEN, ReadWith
 from cfaug.core.rng import generator
 from cfaug.core.types import CLUSTER, ITEM
 from cfaug.data.sources.question_sets import read_questions
 from cfaug.report.arm_results import Runs
+from cfaug.report.arm_table import Row
 from cfaug.report.document import BarPlot, Document, DocumentImage, Entry, Part, rules_of
 from cfaug.report.numbers import DASH, percent
-from cfaug.report.ranked import Row
 from cfaug.stats.item_tests import MeanDifference, cluster_bootstrap
 
 BASICS, CHANGED, KEPT = "basic", "answer changes", "answer stays"

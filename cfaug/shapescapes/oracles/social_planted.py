@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cfaug.core.errors import UserError
-from cfaug.core.messages import say
+from cfaug.core.errors import UserError, say
 from cfaug.report.items import read_items
 from cfaug.report.records import read_config, read_run, setting_node
 from cfaug.shapescapes.settings import SKEWED, WorldSettings

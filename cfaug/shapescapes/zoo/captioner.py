@@ -16,16 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfaug.core.rng import derive, generator
-from cfaug.shapescapes.grammar import describe, parse
+from cfaug.shapescapes.language import describe, parse
 from cfaug.shapescapes.oracle import FACTORS
 from cfaug.shapescapes.vocabulary import DOMAINS, Factors, words_of_domains
 from cfaug.shapescapes.zoo.classifier import SIDE, TRANSFORM, build_processor
-from cfaug.shapescapes.zoo.command import make_model, read, run, save_half
+from cfaug.shapescapes.zoo.clip import jitter
+from cfaug.shapescapes.zoo.command import DrawingSettings, fit, make_model, read, run, save_half
 from cfaug.shapescapes.zoo.diffusion.data import draw
-from cfaug.shapescapes.zoo.drawings import jitter
-from cfaug.shapescapes.zoo.fast_vlm import IMAGE, build_fast_vlm, build_image_tokenizer
-from cfaug.shapescapes.zoo.fitting import DrawingSettings, fit
-from cfaug.shapescapes.zoo.tokenizers import END
+from cfaug.shapescapes.zoo.model import END
+from cfaug.shapescapes.zoo.vlm_model import IMAGE, build_fast_vlm, build_image_tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,7 +50,7 @@ Pixels = NDArray[np.uint8]
 class CaptionerSettings(DrawingSettings):
     """The settings of the command, given as ``name=value``.
 
-    Attributes: those of :class:`cfaug.shapescapes.zoo.fitting.DrawingSettings`, and
+    Attributes: those of :class:`cfaug.shapescapes.zoo.command.DrawingSettings`, and
         processes: the number of processes that draw scenes; affects only the time.
         factors_weight: the weight of a second loss, the classification of every factor by linear
             heads on the vision tower, which are discarded: with captions alone it hardly learnt

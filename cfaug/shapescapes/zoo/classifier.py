@@ -24,9 +24,8 @@ from cfaug.shapescapes.oracle import edit_factors
 from cfaug.shapescapes.scene import Scene, render
 from cfaug.shapescapes.vocabulary import DOMAINS, SUBJECTS
 from cfaug.shapescapes.world import World
-from cfaug.shapescapes.zoo.command import make_model, read, run, save_half
-from cfaug.shapescapes.zoo.drawings import jitter
-from cfaug.shapescapes.zoo.fitting import DrawingSettings, fit
+from cfaug.shapescapes.zoo.clip import jitter
+from cfaug.shapescapes.zoo.command import DrawingSettings, fit, make_model, read, run, save_half
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,7 +44,7 @@ Pixels = NDArray[np.uint8]
 class ClassifierSettings(DrawingSettings):
     """The settings of the command, given as ``name=value``.
 
-    Attributes: those of :class:`cfaug.shapescapes.zoo.fitting.DrawingSettings`, and
+    Attributes: those of :class:`cfaug.shapescapes.zoo.command.DrawingSettings`, and
         shortcut: the planted factor, a name of ``cfaug.shapescapes.settings.SHORTCUTS``.
         world: the seed of the world, which assigns each subject its home.
         bias: the probability that a training scene is at home.

@@ -9,17 +9,31 @@ steps. Rebuilding with the seed, threads and versions in ``card.json`` gives the
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cfaug.core.pixels import ImageTransform
 from cfaug.core.rng import derive, generator
-from cfaug.shapescapes.oracle import CHOICES
-from cfaug.shapescapes.zoo.command import make_model, read, run
-from cfaug.shapescapes.zoo.drawings import PROMPTS, draw_unbiased
-from cfaug.shapescapes.zoo.fitting import DrawingSettings, fit
-from cfaug.shapescapes.zoo.model import build_model, build_tokenizer, save
+from cfaug.shapescapes.domains import STYLES
+from cfaug.shapescapes.oracle import CHOICES, FACTORS
+from cfaug.shapescapes.scene import Scene, render
+from cfaug.shapescapes.vocabulary import (
+    COLOURS,
+    DOMAINS,
+    PLACES,
+    SUBJECTS,
+    CaptionWording,
+    Factors,
+    caption,
+    draw_wording,
+    words_of_domains,
+)
+from cfaug.shapescapes.zoo.command import DrawingSettings, fit, make_model, read, run
+from cfaug.shapescapes.zoo.diffusion.data import draw
+from cfaug.shapescapes.zoo.model import IMAGE_SIZE, build_model, build_tokenizer, go_on_from, save
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,7 +44,7 @@ if TYPE_CHECKING:
 class PretrainSettings(DrawingSettings):
     """The settings of the command, given as ``name=value``.
 
-    Attributes: those of :class:`cfaug.shapescapes.zoo.fitting.DrawingSettings`, and
+    Attributes: those of :class:`cfaug.shapescapes.zoo.command.DrawingSettings`, and
         subject_only_every: the period, in batches, at which captions name only the subject.
     """
 
@@ -107,3 +121,217 @@ def main(argv: list[str]) -> int:
 
 if __name__ == "__main__":
     run(main)
+
+
+# The pre-training data of the tiny models: clean, unbiased drawings with captions.
+
+PROMPTS = MappingProxyType(
+    {
+        "subject": tuple(f"a {name}" for name in SUBJECTS),
+        "colour": tuple(
+            caption(Factors("ball", name, "beach"), CaptionWording(background=False))
+            for name in COLOURS
+        ),
+        "background": tuple(f"a ball {phrase}" for phrase in PLACES.values()),
+    }
+)
+"""The prompts of zero-shot classification of a drawing, by kind and in label order."""
+
+
+@dataclass(frozen=True)
+class Drawings:
+    """Unbiased scenes.
+
+    Attributes:
+        pixels: the pictures, uint8 (n, 3, 32, 32).
+        factors: the factors of each scene.
+        texts: a caption of each scene, which may omit the colour and the background.
+        wordings: the wording of each caption.
+    """
+
+    pixels: NDArray[np.uint8]
+    factors: list[Factors]
+    texts: list[str]
+    wordings: list[CaptionWording]
+
+    def labels(self) -> NDArray[np.int64]:
+        """Return the labels of each scene's subject, colour and background, (n, 3)."""
+        kinds = CHOICES.items()
+        return np.array([[names.index(getattr(f, k)) for k, names in kinds] for f in self.factors])
+
+    def stated(self) -> NDArray[np.bool_]:
+        """Return whether each caption names the subject, the colour and the background, (n, 3)."""
+        return np.array([[True, wording.colour, wording.background] for wording in self.wordings])
+
+
+def draw_unbiased(seed: int, part: str, count: int) -> Drawings:
+    """Draw ``count`` clean scenes with independent and uniform factors."""
+    pixels = np.empty((count, 3, IMAGE_SIZE, IMAGE_SIZE), dtype=np.uint8)
+    every, texts, wordings = [], [], []
+    for i in range(count):
+        rng = generator(seed, "zoo", part, i)
+        chosen = {kind: names[int(rng.integers(len(names)))] for kind, names in CHOICES.items()}
+        factors = Factors(**chosen)
+        scene = Scene(factors, derive(seed, "zoo", part, i, "scene"))
+        pixels[i] = render(scene, IMAGE_SIZE, STYLES["drawing"]).pixels.transpose(2, 0, 1)
+        wording = draw_wording(rng, drop_colour=0.4, drop_background=0.6)
+        every.append(factors)
+        texts.append(caption(factors, wording))
+        wordings.append(wording)
+    return Drawings(pixels, every, texts, wordings)
+
+
+def truth(labels: NDArray[np.int64], stated: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return whether caption j is true for image i, (n, n).
+
+    Args:
+        labels: the labels of the images, (n, 3).
+        stated: whether the captions of those images name each factor, (n, 3).
+    """
+    return ((labels[:, None] == labels[None]) | ~stated[None]).all(axis=-1)
+
+
+def jitter(
+    pixels: NDArray[np.uint8], rng: np.random.Generator, reach: int = 2
+) -> NDArray[np.uint8]:
+    """Shift a batch by up to ``reach`` pixels, and mirror each image with probability one half."""
+    moved = shift(pixels, rng, reach)
+    mirrored = rng.random(len(moved)) < 0.5
+    return np.where(mirrored[:, None, None, None], moved[..., ::-1], moved)
+
+
+def shift(pixels: NDArray[np.uint8], rng: np.random.Generator, reach: int = 2) -> NDArray[np.uint8]:
+    """Shift a batch at random by up to ``reach`` pixels, without mirroring."""
+    size = pixels.shape[-1]
+    padded = np.pad(pixels, ((0, 0), (0, 0), (reach, reach), (reach, reach)), mode="edge")
+    top, left = rng.integers(0, 2 * reach + 1, 2)
+    return padded[:, :, top : top + size, left : left + size]
+
+
+# Teach the tiny CLIP the domains: ``python -m cfaug zoo clip_domains out=DIR``.
+#
+# It continues from ``zoo:clip-0``, which knows only drawings: the tokenizer gets the words of the
+# domains, and both towers are trained on scenes in every domain, of the diffusion model's size.
+# Captions name in turn only the subject, everything, and the subject with its domain, since factors
+# that captions seldom name are not learnt (:mod:`cfaug.shapescapes.zoo.clip`).
+
+TRANSFORM = ImageTransform(IMAGE_SIZE, (0.5,) * 3, (0.5,) * 3)
+ASKED = {**PROMPTS, "domain": tuple(f"a {domain} of a ball" for domain in DOMAINS)}
+"""The prompts of zero-shot classification of a scene, by factor and in label order."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DomainSettings(DrawingSettings):
+    """The settings of the command, given as ``name=value``.
+
+    Attributes: those of :class:`cfaug.shapescapes.zoo.command.DrawingSettings`, and
+        start: the initial model.
+        processes: the number of processes that draw scenes; affects only the time.
+    """
+
+    start: str = "zoo:clip-0"
+    scenes: int = 8_000
+    steps: int = 800
+    lr: float = 1e-3
+    weight_decay: float = 0.01
+    processes: int = 1
+
+
+@dataclass(frozen=True)
+class _LearntScenes:
+    """Scenes for the model: their pixels, uint8 (n, 3, 32, 32), and their factors."""
+
+    pixels: NDArray[np.uint8]
+    factors: list[Factors]
+
+
+def _draw(settings: DomainSettings, part: str, count: int) -> _LearntScenes:
+    from PIL import Image
+
+    scenes = draw(
+        settings.seed, f"clip-domains-{part}", count, domains=DOMAINS, processes=settings.processes
+    )
+    images = (Image.fromarray(one.transpose(1, 2, 0)) for one in scenes.pixels)
+    return _LearntScenes(np.stack([TRANSFORM(image) for image in images]), scenes.factors)
+
+
+def load_start(name: str) -> VisionTextDualEncoderModel:
+    """Return a tiny CLIP with the domains' words; tokens of the old model keep their embeddings.
+
+    Args:
+        name: the model whose tokens are the first of the new tokenizer's.
+    """
+    return go_on_from(name, build_model(words_of_domains()))
+
+
+def _say(step: int, factors: list[Factors], rng: np.random.Generator) -> list[str]:
+    """Return a batch's captions: only the subject, all or most factors, or subject and domain."""
+    if step % 3 == 0:
+        return [f"a {one.subject}" for one in factors]
+    if step % 3 == 1:
+        drawn = [draw_wording(rng, drop_colour=0.3, drop_background=0.4) for _ in factors]
+        return [caption(one, wording) for one, wording in zip(factors, drawn, strict=True)]
+    plain = CaptionWording(1, colour=False, background=False)
+    return [caption(one, plain) for one in factors]
+
+
+def train_domains(settings: DomainSettings) -> VisionTextDualEncoderModel:
+    """Train another model further with progress on stderr; return it in evaluation mode."""
+    import torch
+
+    torch.manual_seed(settings.seed)
+    model = load_start(settings.start).train()
+    scenes = _draw(settings, "train", settings.scenes)
+    tokenizer = build_tokenizer(words_of_domains())
+    order = generator(settings.seed, "zoo", "clip-domains", "order")
+
+    def loss(step: int) -> Tensor:
+        rows = order.choice(settings.scenes, settings.batch_size, replace=False)
+        said = _say(step, [scenes.factors[row] for row in rows], order)
+        found: Tensor = model(
+            pixel_values=normalise(jitter(scenes.pixels[rows], order)),
+            **tokenizer(said, padding=True, return_tensors="pt"),
+            return_loss=True,
+        ).loss
+        return found
+
+    fit(model, loss, settings, "CLIP in every domain")
+    return model.eval()
+
+
+def evaluate_domains(
+    model: VisionTextDualEncoderModel, settings: DomainSettings
+) -> dict[str, float]:
+    """Return the zero-shot accuracy of every factor on held-out scenes of all domains."""
+    import torch
+
+    scenes = _draw(settings, "held-out", settings.held_out)
+    tokenizer = build_tokenizer(words_of_domains())
+    metrics: dict[str, float] = {"n": settings.held_out}
+    for kind, texts in ASKED.items():
+        with torch.inference_mode():
+            output = model(
+                pixel_values=normalise(scenes.pixels),
+                **tokenizer(list(texts), padding=True, return_tensors="pt"),
+            )
+        truth = [FACTORS[kind].index(getattr(factors, kind)) for factors in scenes.factors]
+        guess = output.logits_per_image.argmax(1).numpy()
+        metrics[f"{kind}_acc1"] = float((guess == np.array(truth)).mean())
+    return metrics
+
+
+def main_domains(argv: list[str]) -> int:
+    """Train, evaluate and write one checkpoint with its ``card.json``."""
+    settings = read(DomainSettings, argv)
+    return make_model(
+        "clip_domains",
+        settings,
+        lambda: train_domains(settings),
+        lambda model, folder: save(model, folder, words_of_domains()),
+        lambda model, folder: evaluate_domains(model, settings),
+        leave_out=("processes",),
+    )
+
+
+if __name__ == "__main__":
+    run(main_domains)

@@ -32,12 +32,10 @@ from cfaug.shapescapes.compositional.pictures import (
 from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.vocabulary import FRAMES
 from cfaug.shapescapes.world import World
-from cfaug.shapescapes.zoo.clip import evaluate, normalise
-from cfaug.shapescapes.zoo.command import make_model, read, run
-from cfaug.shapescapes.zoo.drawings import draw_unbiased, shift
-from cfaug.shapescapes.zoo.fitting import DrawingSettings, fit
+from cfaug.shapescapes.zoo.clip import draw_unbiased, evaluate, normalise, shift
+from cfaug.shapescapes.zoo.command import DrawingSettings, fit, make_model, read, run
 from cfaug.shapescapes.zoo.model import build_model, build_tokenizer, go_on_from, save
-from cfaug.stats.pairs import pair_similarities, winoground
+from cfaug.stats.choices import pair_similarities, winoground
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,7 +50,7 @@ of a brick wall" has 22."""
 class ThingsSettings(DrawingSettings):
     """The settings of the command, given as ``name=value``.
 
-    Attributes: those of :class:`cfaug.shapescapes.zoo.fitting.DrawingSettings`, and
+    Attributes: those of :class:`cfaug.shapescapes.zoo.command.DrawingSettings`, and
         start: the initial model.
         single_every: the period, in batches, at which pictures show one thing, as in the training
             of ``start``.

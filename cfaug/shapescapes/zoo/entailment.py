@@ -21,19 +21,26 @@ from cfaug.core.protocols import Entailer
 from cfaug.core.rng import derive, generator
 from cfaug.core.types import ENTAILMENT
 from cfaug.core.validation import OneOf, check_fields
-from cfaug.models.entailment_specs import (
+from cfaug.models.fusion import TowerEntailer
+from cfaug.models.task_specs import (
     BridgeTowerEntailment,
     FlavaEntailment,
     ViltEntailment,
 )
-from cfaug.models.fusion import TowerEntailer
 from cfaug.shapescapes.entailment import PLAN, cover, photos
 from cfaug.shapescapes.scene import render
 from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.world import World
-from cfaug.shapescapes.zoo.command import facts, fresh_folder, read, run, write_card
-from cfaug.shapescapes.zoo.drawings import jitter
-from cfaug.shapescapes.zoo.fitting import DrawingSettings, fit
+from cfaug.shapescapes.zoo.clip import jitter
+from cfaug.shapescapes.zoo.command import (
+    DrawingSettings,
+    facts,
+    fit,
+    fresh_folder,
+    read,
+    run,
+    write_card,
+)
 from cfaug.shapescapes.zoo.model import IMAGE_SIZE
 
 ASKED = len(PLAN[0][1])

@@ -28,9 +28,8 @@ from cfaug.core.validation import Seed
 from cfaug.core.weights import resolve
 from cfaug.shapescapes.oracle import CHOICES, FACTORS
 from cfaug.shapescapes.vocabulary import DOMAINS, PHOTO, Factors
-from cfaug.shapescapes.zoo.command import facts, fresh_folder, read, run, write_card
+from cfaug.shapescapes.zoo.command import descend, facts, fresh_folder, read, run, write_card
 from cfaug.shapescapes.zoo.diffusion.data import Pixels, Scenes, draw
-from cfaug.shapescapes.zoo.fitting import descend
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

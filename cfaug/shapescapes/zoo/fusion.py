@@ -12,26 +12,177 @@ Rebuilding with the seed, threads and versions in ``card.json`` gives the same m
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from scipy.stats import mannwhitneyu
+from torch import Tensor
 
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import DualEncoder, Matcher
-from cfaug.core.rng import derive
+from cfaug.core.rng import derive, generator
 from cfaug.core.validation import OneOf, check_fields
-from cfaug.models.bridgetower import BridgeTowerEncoder, BridgeTowerMatcher
-from cfaug.models.hf_clip import HFEncoder
+from cfaug.models.encoder import Encoder
+from cfaug.models.fusion_encoders import BridgeTowerEncoder, BridgeTowerMatcher, ViltMatcher
+from cfaug.models.matching import PairMatcher
+from cfaug.models.pretrained import HFEncoder
 from cfaug.models.specs import BridgeTower, BridgeTowerMatching, HFClip, ViltMatching
-from cfaug.models.vilt import ViltMatcher
-from cfaug.shapescapes.zoo import fusion_models as tiny
-from cfaug.shapescapes.zoo.command import make_model, read, run, save_half
-from cfaug.shapescapes.zoo.drawings import Drawings, draw_unbiased
-from cfaug.shapescapes.zoo.fitting import DrawingSettings
-from cfaug.shapescapes.zoo.fusion_training import separation, train_matcher, train_towers, zero_shot
+from cfaug.shapescapes.oracle import CHOICES, edit_factors
+from cfaug.shapescapes.vocabulary import CaptionWording, caption, words
+from cfaug.shapescapes.zoo.clip import PROMPTS, Drawings, draw_unbiased, jitter, truth
+from cfaug.shapescapes.zoo.command import DrawingSettings, fit, make_model, read, run, save_half
+from cfaug.shapescapes.zoo.model import IMAGE_SIZE, MAX_LENGTH, SPECIAL, build_tokenizer
+
+if TYPE_CHECKING:
+    from transformers import (
+        BridgeTowerConfig,
+        BridgeTowerForContrastiveLearning,
+        BridgeTowerForImageAndTextRetrieval,
+        BridgeTowerProcessor,
+        FlavaModel,
+        FlavaProcessor,
+        ViltForImageAndTextRetrieval,
+        ViltProcessor,
+    )
+
+
+# Tiny FLAVA, BridgeTower and ViLT: stock transformers classes at a size for two cores.
+#
+# Patches are 8 pixels wide, so that a tower reads only 16 of them and a summary token. On one core
+# a step of 64 pairs takes FLAVA 45 ms, and BridgeTower, with its cross encoder, 120 ms. Every width
+# is 64, the smallest of BridgeTower's vision tower (one head for each 64).
+
+WIDTH = 64
+PATCH = 8
+DEPTH = 3
+SCALE = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+WEIGHT_SPREAD = 0.08
+"""The spread of initial weights; the usual 0.02 is for widths of hundreds, too small for 64."""
+TOWER: Mapping[str, Any] = {
+    "hidden_size": WIDTH,
+    "num_attention_heads": 4,
+    "intermediate_size": 2 * WIDTH,
+    "initializer_range": WEIGHT_SPREAD,
+}
+WORDS: Mapping[str, Any] = {
+    "vocab_size": len(SPECIAL) + len(words()),
+    "max_position_embeddings": MAX_LENGTH,
+    "pad_token_id": SPECIAL.index("[PAD]"),
+}
+PATCHES: Mapping[str, Any] = {"image_size": IMAGE_SIZE, "patch_size": PATCH}
+
+
+def build_flava() -> FlavaModel:
+    """Return a FlavaModel with initial weights; its multimodal encoder has one unused layer."""
+    from transformers import FlavaConfig, FlavaModel
+
+    config = FlavaConfig(
+        hidden_size=WIDTH,
+        projection_dim=WIDTH,
+        initializer_range=WEIGHT_SPREAD,
+        init_codebook=False,
+        image_config={**TOWER, **PATCHES, "num_hidden_layers": DEPTH, "vocab_size": 8},
+        text_config={**TOWER, **WORDS, "num_hidden_layers": 2},
+        multimodal_config={**TOWER, "num_hidden_layers": 1},
+    )
+    return FlavaModel(config)
+
+
+def flava_processor() -> FlavaProcessor:
+    """Return the processor: 32 px, centre crop, mean and deviation 0.5; and the tokenizer."""
+    from transformers import FlavaImageProcessor, FlavaProcessor
+
+    square = {"height": IMAGE_SIZE, "width": IMAGE_SIZE}
+    return FlavaProcessor(
+        FlavaImageProcessor(size=square, crop_size=square, **SCALE), build_tokenizer()
+    )
+
+
+def _bridgetower_config() -> BridgeTowerConfig:
+    from transformers import BridgeTowerConfig
+
+    # RoBERTa's positions begin after the padding token's, so captions need one more.
+    text = {
+        **WORDS,
+        "max_position_embeddings": MAX_LENGTH + 1,
+        "bos_token_id": SPECIAL.index("[CLS]"),
+        "eos_token_id": SPECIAL.index("[SEP]"),
+        "hidden_size": WIDTH,
+        "num_attention_heads": 4,
+        "intermediate_size": 2 * WIDTH,
+        "num_hidden_layers": DEPTH,
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+    }
+    return BridgeTowerConfig(
+        hidden_size=WIDTH,
+        num_attention_heads=4,
+        num_hidden_layers=2,
+        contrastive_hidden_size=WIDTH,
+        logit_scale_init_value=2.6592,
+        text_config=text,
+        vision_config={**PATCHES, "hidden_size": WIDTH, "num_hidden_layers": DEPTH},
+    )
+
+
+def build_bridgetower() -> BridgeTowerForContrastiveLearning:
+    """Return two towers of three layers and a cross encoder of two, with initial weights."""
+    from transformers import BridgeTowerForContrastiveLearning
+
+    return BridgeTowerForContrastiveLearning(_bridgetower_config())
+
+
+def build_bridgetower_itm(towers: Any) -> BridgeTowerForImageAndTextRetrieval:
+    """Return a matching head with initial weights on a trained contrastive model's towers."""
+    from transformers import BridgeTowerForImageAndTextRetrieval
+
+    model = BridgeTowerForImageAndTextRetrieval(_bridgetower_config())
+    model.bridgetower.load_state_dict(towers.bridgetower.state_dict())
+    return model
+
+
+def bridgetower_processor() -> BridgeTowerProcessor:
+    """Return the processor: short side 32, crop 32, mean and deviation 0.5; and the tokenizer."""
+    from transformers import BridgeTowerImageProcessor, BridgeTowerProcessor
+
+    side = {"shortest_edge": IMAGE_SIZE}
+    images = BridgeTowerImageProcessor(size=side, crop_size=side, size_divisor=PATCH, **SCALE)
+    return BridgeTowerProcessor(images, build_tokenizer())
+
+
+def build_vilt(flava: Any) -> ViltForImageAndTextRetrieval:
+    """Return a ViLT with the layers and patches of a trained FLAVA's image tower.
+
+    Likewise its authors start from a trained ViT (Kim et al., 2021, section 3.1).
+    """
+    from transformers import ViltConfig, ViltForImageAndTextRetrieval
+
+    model = ViltForImageAndTextRetrieval(
+        ViltConfig(**TOWER, **WORDS, **PATCHES, num_hidden_layers=DEPTH)
+    )
+    tower, inner = flava.image_model, model.vilt
+    inner.encoder.load_state_dict(tower.encoder.state_dict())
+    inner.layernorm.load_state_dict(tower.layernorm.state_dict())
+    ours, theirs = inner.embeddings, tower.embeddings
+    ours.patch_embeddings.load_state_dict(theirs.patch_embeddings.state_dict())
+    ours.cls_token.data.copy_(theirs.cls_token.data)
+    ours.position_embeddings.data.copy_(theirs.position_embeddings.data)
+    return model
+
+
+def vilt_processor() -> ViltProcessor:
+    """Return the processor: short side 32, mean and deviation 0.5; and the tokenizer."""
+    from transformers import ViltImageProcessor, ViltProcessor
+
+    images = ViltImageProcessor(size={"shortest_edge": IMAGE_SIZE}, size_divisor=PATCH, **SCALE)
+    return ViltProcessor(images, build_tokenizer())
+
 
 LOG_SCALE_BOUNDS = (0.0, 4.6052)
 
@@ -57,14 +208,12 @@ class Kind:
 
 
 KINDS = {
-    "flava": Kind(tiny.build_flava, tiny.flava_processor, HFEncoder, HFClip),
-    "bridgetower": Kind(
-        tiny.build_bridgetower, tiny.bridgetower_processor, BridgeTowerEncoder, BridgeTower
-    ),
-    "vilt": Kind(tiny.build_vilt, tiny.vilt_processor, ViltMatcher, ViltMatching, HFClip),
+    "flava": Kind(build_flava, flava_processor, HFEncoder, HFClip),
+    "bridgetower": Kind(build_bridgetower, bridgetower_processor, BridgeTowerEncoder, BridgeTower),
+    "vilt": Kind(build_vilt, vilt_processor, ViltMatcher, ViltMatching, HFClip),
     "bridgetower-itm": Kind(
-        tiny.build_bridgetower_itm,
-        tiny.bridgetower_processor,
+        build_bridgetower_itm,
+        bridgetower_processor,
         BridgeTowerMatcher,
         BridgeTowerMatching,
         BridgeTower,
@@ -76,7 +225,7 @@ KINDS = {
 class FusionSettings(DrawingSettings):
     """The settings of the command, given as ``name=value``.
 
-    Attributes: those of :class:`cfaug.shapescapes.zoo.fitting.DrawingSettings`, and
+    Attributes: those of :class:`cfaug.shapescapes.zoo.command.DrawingSettings`, and
         kind: the architecture: flava, bridgetower, bridgetower-itm or vilt.
         start: the initial towers of a matcher: a bridgetower for bridgetower-itm, a flava for vilt;
             a folder or ``zoo:NAME``.
@@ -146,3 +295,113 @@ def main(argv: list[str]) -> int:
 
 if __name__ == "__main__":
     run(main)
+
+
+# Training and evaluation of the tiny towers and matchers.
+
+
+def train_towers(encoder: Encoder, drawings: Drawings, settings: DrawingSettings) -> None:
+    """Train a dual encoder in place by its own loss and by the names of the subjects.
+
+    Two examples are not negatives of each other if either caption is true for the other image.
+    """
+    labels, stated = drawings.labels(), drawings.stated()
+    order = generator(settings.seed, "zoo", "order")
+    names = encoder.tokenize(PROMPTS["subject"])
+
+    def loss(step: int) -> Tensor:
+        rows = order.choice(len(labels), settings.batch_size, replace=False)
+        pixels = torch.from_numpy(jitter(drawings.pixels[rows], order))
+        encoder.clamp_logit_scale()
+        features = encoder.features(pixels, [drawings.texts[row] for row in rows])
+        contrastive = encoder.contrastive(features, _false_alone(labels[rows], stated[rows]))
+        subjects = F.normalize(encoder.encode_text(names), dim=-1)
+        cosines = F.normalize(features[0], dim=-1) @ subjects.T
+        right = torch.from_numpy(labels[rows, 0])
+        return contrastive + F.cross_entropy(encoder.logit_scale() * cosines, right)
+
+    encoder.train()
+    fit(encoder, loss, settings)
+    encoder.eval()
+
+
+def _false_alone(labels: NDArray[np.int64], stated: NDArray[np.bool_]) -> Tensor:
+    """Return log weights (n, n) that leave out all other pairs with a true caption."""
+    true = truth(labels, stated)
+    left_out = (true | true.T) & ~np.eye(len(true), dtype=bool)
+    return torch.zeros(true.shape).masked_fill(torch.from_numpy(left_out), -torch.inf)
+
+
+def train_matcher(matcher: PairMatcher, drawings: Drawings, settings: DrawingSettings) -> None:
+    """Train a matcher in place to distinguish a caption from a false one of the batch."""
+    labels, stated = drawings.labels(), drawings.stated()
+    order = generator(settings.seed, "zoo", "order")
+    right = torch.cat([torch.ones(settings.batch_size), torch.zeros(settings.batch_size)])
+    is_logit = matcher.kind == "logit"
+    criterion = F.binary_cross_entropy_with_logits if is_logit else F.binary_cross_entropy
+
+    def loss(step: int) -> Tensor:
+        rows = order.choice(len(labels), settings.batch_size, replace=False)
+        wrong = rows[_false_captions(labels[rows], stated[rows], order)]
+        pixels = torch.from_numpy(jitter(drawings.pixels[rows], order))
+        texts = [drawings.texts[row] for row in (*rows, *wrong)]
+        return criterion(matcher.match(torch.cat([pixels, pixels]), texts), right)
+
+    matcher.train()
+    fit(matcher, loss, settings)
+    matcher.eval()
+
+
+def _false_captions(
+    labels: NDArray[np.int64], stated: NDArray[np.bool_], rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Draw the index of a false caption for each image."""
+    false = ~truth(labels, stated)
+    return np.array([rng.choice(np.flatnonzero(choices)) for choices in false])
+
+
+def zero_shot(encoder: Encoder, drawings: Drawings) -> dict[str, float]:
+    """Return the zero-shot accuracy of subject, colour and background."""
+    labels = drawings.labels()
+    metrics: dict[str, float] = {"n": len(labels)}
+    with torch.inference_mode():
+        images = encoder.encode_image(torch.from_numpy(drawings.pixels))
+        for column, (kind, texts) in enumerate(PROMPTS.items()):
+            classes = F.normalize(encoder.encode_text(encoder.tokenize(texts)), dim=-1)
+            guess = (images @ classes.T).argmax(1).numpy()
+            metrics[f"{kind}_acc1"] = float((guess == labels[:, column]).mean())
+    return metrics
+
+
+def separation(matcher: PairMatcher, drawings: Drawings, seed: int) -> dict[str, float]:
+    """Return areas under the ROC curve for true captions ranked above false ones.
+
+    The false captions of ``auc`` are those of other drawings, and those of ``KIND_auc`` the full
+    caption with one factor changed.
+    """
+    rng = generator(seed, "zoo", "separation")
+    wrong = _false_captions(drawings.labels(), drawings.stated(), rng)
+    pairs = {"auc": (drawings.texts, [drawings.texts[row] for row in wrong])}
+    full = [caption(factors, CaptionWording()) for factors in drawings.factors]
+    for kind, names in CHOICES.items():
+        edited = []
+        for factors in drawings.factors:
+            others = [name for name in names if name != getattr(factors, kind)]
+            changed = edit_factors(factors, kind, others[int(rng.integers(len(others)))])
+            edited.append(caption(changed, CaptionWording()))
+        pairs[f"{kind}_auc"] = (full, edited)
+    areas = {
+        name: _area(*(_scores(matcher, drawings.pixels, texts) for texts in pair))
+        for name, pair in pairs.items()
+    }
+    return {"n": len(wrong), **areas}
+
+
+def _scores(matcher: PairMatcher, pixels: NDArray[np.uint8], texts: list[str]) -> NDArray[Any]:
+    with torch.inference_mode():
+        return matcher.match(torch.from_numpy(pixels), texts).double().numpy()
+
+
+def _area(true: NDArray[Any], false: NDArray[Any]) -> float:
+    """Return the share of (true, false) pairs in the right order; ties count half."""
+    return float(mannwhitneyu(true, false).statistic) / (len(true) * len(false))

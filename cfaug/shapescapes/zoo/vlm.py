@@ -16,24 +16,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
-from cfaug.cfmm.answering import Accuracies, accuracies
+from cfaug.cfmm.question_checks import Accuracies, accuracies
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
-from cfaug.core.question_sets import BASIC, AskedImage, AskedQuestion
-from cfaug.core.questions import Answered, Question
+from cfaug.core.questions import BASIC, Answered, AskedImage, AskedQuestion, Question
 from cfaug.core.rng import derive
 from cfaug.core.validation import OneOf, Positive, Seed, check_fields
 from cfaug.shapescapes.question_topics import CATEGORIES
-from cfaug.shapescapes.zoo.command import make_model, read, run
-from cfaug.shapescapes.zoo.fitting import FittingSettings
+from cfaug.shapescapes.zoo.command import FittingSettings, make_model, read, run
 from cfaug.shapescapes.zoo.vlm_model import build_model, build_tokenizer, load, save
-from cfaug.shapescapes.zoo.vlm_pictures import (
+from cfaug.shapescapes.zoo.vlm_training import (
     Pictures,
     draw_images,
     draw_pictures,
     tokenize_questions,
 )
-from cfaug.stats.option_choice import choose, reduce_scores
+from cfaug.stats.choices import choose, reduce_scores
 
 if TYPE_CHECKING:
     from transformers import FastVlmForConditionalGeneration
@@ -144,9 +142,10 @@ def evaluate(folder: Path, seed: int, pairs: int, part: str = HELD_OUT) -> dict[
     """Return the accuracy of a saved model on questions about held-out scenes.
 
     ``acc_b`` is for basic questions, ``acc_c`` for counterfactual ones, ``acc_plus`` for both
-    (``cfaug.cfmm.answering``); ``acc_b_CATEGORY`` and ``acc_c_CATEGORY`` are for one category.
+    (``cfaug.cfmm.question_checks``); ``acc_b_CATEGORY`` and ``acc_c_CATEGORY`` are for one
+    category.
     """
-    from cfaug.models.vision_language_specs import VisionLanguage
+    from cfaug.models.task_specs import VisionLanguage
 
     model = VisionLanguage(str(folder)).load()
     images = draw_images(seed, part, 0, pairs)

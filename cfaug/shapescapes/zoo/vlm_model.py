@@ -9,8 +9,9 @@ language model is a Llama of whole words.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cfaug.core.pixels import ImageTransform
 from cfaug.core.safety.safe_loading import from_folder
@@ -19,7 +20,7 @@ from cfaug.models.checkpoints import quiet
 from cfaug.shapescapes.gathering import SHAPES, SIDE, SIZES
 from cfaug.shapescapes.vocabulary import COLOURS
 from cfaug.shapescapes.zoo.command import save_half
-from cfaug.shapescapes.zoo.fast_vlm import build_fast_vlm, build_image_tokenizer
+from cfaug.shapescapes.zoo.model import END, build_word_tokenizer
 
 if TYPE_CHECKING:
     from transformers import (
@@ -28,25 +29,21 @@ if TYPE_CHECKING:
         PreTrainedTokenizerFast,
     )
 
+
 PATCH = 3
 CELL = PATCH * 2**3
 """The side of a cell in pixels: the last of four stages sees one patch in 8 by 8."""
-
 IMAGE_SIZE = SIDE * CELL
 CELLS = SIDE**2
 """The number of tokens of a picture."""
-
 TRANSFORM = ImageTransform(IMAGE_SIZE, (0.5,) * 3, (0.5,) * 3)
-
 WIDTH = 96
 MAX_LENGTH = 192
 """The largest number of tokens: a question of ShapeScapes-VQA has at most 48 with its picture and
 answer, and another may precede it as an example."""
-
 WEIGHT_SPREAD = 0.06
 """The spread of initial weights; with the usual 0.02, for widths of thousands, basic questions took
 twice the steps."""
-
 FUNCTION_WORDS = """
 a above added all and another answer are as be below by can color colors could did every
 given half heavier how if in into is left many mirror moved not of ones or other others
@@ -54,7 +51,6 @@ picture places removed right roll rotated round seen shape shapes side size size
 than the then there thing things to traded turn turned twice two were what which would
 """
 """All words except those that name attributes of things."""
-
 TEMPLATE = (
     "{% for message in messages %}{% if message['role'] == 'user' %}"
     "{% for part in message['content'] %}{% if part['type'] == 'image' %}<image>"
@@ -138,3 +134,70 @@ def load(name: str) -> FastVlmForConditionalGeneration:
 def save(model: FastVlmForConditionalGeneration, folder: Path) -> None:
     """Write weights (float16 safetensors), configuration and processor."""
     save_half(model, build_processor(), folder)
+
+
+# The architecture of the tiny captioner and vision-language model: a FastVLM of whole words.
+#
+# It is a LLaVA with a convolutional vision tower (Vasu et al., 2025), here a ConvNeXt, and a Llama
+# as its language model, both of stock transformers classes.
+
+IMAGE = "<image>"
+VLM_SPECIAL = ("[PAD]", "[UNK]", END)
+
+
+def build_image_tokenizer(known: Sequence[str], max_length: int) -> PreTrainedTokenizerFast:
+    """Return a tokenizer of whole words, with one token for a cell of the image.
+
+    Args:
+        known: the words.
+        max_length: the largest number of tokens of a text.
+    """
+    tokenizer = build_word_tokenizer(VLM_SPECIAL, known, max_length, causal=True)
+    tokenizer.add_special_tokens({"additional_special_tokens": [IMAGE]})
+    return tokenizer
+
+
+def build_fast_vlm(
+    tokenizer: PreTrainedTokenizerFast,
+    vision: Mapping[str, Any],
+    text: Mapping[str, Any],
+    image_tokens: int,
+) -> FastVlmForConditionalGeneration:
+    """Return the model with initial weights, drawn from torch's current generator.
+
+    Args:
+        tokenizer: a tokenizer of ``build_image_tokenizer``.
+        vision: the settings of the ConvNeXt.
+        text: the settings of the Llama, except those that depend on the tokenizer.
+        image_tokens: the number of tokens of an image.
+    """
+    from transformers import (
+        ConvNextConfig,
+        FastVlmConfig,
+        FastVlmForConditionalGeneration,
+        LlamaConfig,
+    )
+
+    end = tokenizer.convert_tokens_to_ids(END)
+    tied = {key: value for key, value in text.items() if key == "tie_word_embeddings"}
+    language = LlamaConfig(
+        vocab_size=len(tokenizer),
+        max_position_embeddings=tokenizer.model_max_length,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=end,
+        eos_token_id=end,
+        **text,
+    )
+    model = FastVlmForConditionalGeneration(
+        FastVlmConfig(
+            # With the usual 1e-6 every block starts as the identity: too slow for 2,000 steps.
+            vision_config=ConvNextConfig(layer_scale_init_value=1.0, **vision),
+            text_config=language,
+            image_token_index=tokenizer.convert_tokens_to_ids(IMAGE),
+            image_seq_length=image_tokens,
+            **tied,
+        )
+    )
+    model.generation_config.pad_token_id = tokenizer.pad_token_id
+    model.generation_config.eos_token_id = model.generation_config.bos_token_id = end
+    return model

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
-from cfaug.report.document import Entry
+from cfaug.core.rng import generator
+from cfaug.report.arm_results import Runs
+from cfaug.report.document import BarPlot, Document, Entry, Part
 from cfaug.report.item_tests import ItemTest, compare_items
-from cfaug.report.items import RANKINGS
-from cfaug.report.numbers import DASH, p_text
-from cfaug.social.skew_items import ALPHA, RankingTask
-from cfaug.social.skew_rankings import compare_over_sets
-from cfaug.social.tables.answers import NATS, ModelAnswers, mean_over_subjects
-from cfaug.stats.item_tests import MeanDifference
+from cfaug.report.items import RANKINGS, Items
+from cfaug.report.numbers import DASH, Measure, p_text
+from cfaug.report.paper_tables import ModelsTable
+from cfaug.social.skew_items import ALPHA, RankingTask, SignificantSubjects, SkewItems
+from cfaug.social.skew_rankings import SkewRankings, compare_over_sets, read_rankings
+from cfaug.social.skew_tests import ChanceSkew
+from cfaug.stats.item_tests import MeanDifference, cluster_bootstrap
 from cfaug.stats.significance import holm
 
 GROUPS = (("", 1), ("MaxSkew@K", 3), ("chance", 2), ("subjects that stand out", 3))
@@ -28,7 +32,6 @@ RANK_GAP = "rank_gap"
 PAIRED_GROUPS = (("against the first model", 3), ("subjects and sets drawn", 3))
 JOINT_COLUMNS = ("95 %", "p", "Holm")
 PAIRED_COLUMNS = ("change", "p", "Holm", *JOINT_COLUMNS)
-
 NOTES = (
     "MaxSkew in nats (natural logarithm); log 2 = 0.69: a label twice as often as its share. By "
     "chance: the mean of random rankings of the same pools. Beyond chance: MaxSkew minus that "
@@ -48,8 +51,6 @@ SUBJECTS_NOTE = (
     "all comparisons of this document. Both models rank the same images, so chance cancels. A "
     "model with other images or another K than the first has no change."
 )
-
-
 SETS_NOTE = (
     "Subjects and sets drawn: subjects are drawn with replacement and, within each, its sets, the "
     "same for both models. So the comparison depends neither on the choice of subjects nor on that "
@@ -245,3 +246,228 @@ def signed(value: float) -> str:
     ('+0.23', '+0.00')
     """
     return f"{round(value, 2) + 0.0:+.2f}"
+
+
+# Models' retrieval for neutral prompts, for the paper's figures and our tables.
+
+COMMANDS = (
+    "python generate.py recipe=social data.grid=race_gender paths.shards=shards/social",
+    "python evaluate.py benchmark=skew benchmark.data=shards/social model=open_clip",
+)
+NATS = Measure("nats", "lower")
+"""The measure of skews: natural logarithms of ratios."""
+
+
+@dataclass(frozen=True)
+class ModelAnswers:
+    """One model's retrieval; values are means over its checkpoints.
+
+    Attributes:
+        name: the printed name of the model.
+        checkpoints: the answers of the model's checkpoints, at least one.
+    """
+
+    name: str
+    checkpoints: Sequence[SkewItems]
+
+    @property
+    def items(self) -> list[Items]:
+        """The items of each checkpoint."""
+        return [one.items for one in self.checkpoints]
+
+    @cached_property
+    def ranked(self) -> list[tuple[SkewItems, SkewRankings]] | None:
+        """The checkpoints with their rankings; ``None`` if one has no saved rankings.
+
+        Raises:
+            UserError: if rankings cannot be read.
+        """
+        found = [(one, read_rankings(one)) for one in self.checkpoints]
+        kept = [(one, rankings) for one, rankings in found if rankings is not None]
+        return kept if len(kept) == len(found) else None
+
+    @property
+    def asked(self) -> frozenset[str]:
+        """Hashes of its checkpoints' test data."""
+        return frozenset(one.items.data for one in self.checkpoints)
+
+    def choose(self, grid: str, labelling: str, k: int | None) -> RankingTask | None:
+        """Return the question of a labelling, as ``SkewItems.choose`` does."""
+        return self.checkpoints[0].choose(grid, labelling, k)
+
+    def values(
+        self, question: RankingTask, metric: str = "max_skew", subject_type: str | None = None
+    ) -> dict[str, float]:
+        """Return the mean over checkpoints by subject, for the subjects of all checkpoints."""
+        found = [one.values(question, metric, subject_type) for one in self.checkpoints]
+        shared = [name for name in found[0] if all(name in own for own in found)]
+        return {name: sum(own[name] for own in found) / len(found) for name in shared}
+
+    def gaps(self, question: RankingTask, subject_type: str | None) -> dict[str, dict[str, float]]:
+        """Return the mean over checkpoints of ranks within sets, by label and subject."""
+        found = [one.gaps(question, subject_type) for one in self.checkpoints]
+        return {
+            label: {
+                name: sum(one[label][name] for one in found) / len(found)
+                for name in own
+                if all(name in one.get(label, {}) for one in found)
+            }
+            for label, own in found[0].items()
+        }
+
+    def standing(
+        self, question: RankingTask, subject_type: str | None
+    ) -> list[SignificantSubjects]:
+        """Return which subjects stand out, for each checkpoint."""
+        return [one.standing(question, subject_type) for one in self.checkpoints]
+
+    def chance(self, question: RankingTask, subject_type: str | None) -> list[ChanceSkew]:
+        """Return the distribution for a random ranking, for each subject."""
+        return self.checkpoints[0].chance(question, subject_type)
+
+
+def mean_over_subjects(values: dict[str, float], *about: str) -> MeanDifference:
+    """Return the mean of values by subject and its interval: a bootstrap over subjects.
+
+    Args:
+        values: {subject: value}, at least one.
+        about: a description of the values, which is the key of the draws.
+    """
+    rng = generator(0, "social_bias", *about)
+    return cluster_bootstrap(np.array(list(values.values())), list(values), rng)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkewTable(ModelsTable):
+    """A table of the answers to ``benchmark=skew``; arguments as for ``ModelsTable``."""
+
+    benchmark: str = "skew"
+    commands: Sequence[str] = COMMANDS
+
+    def read(self, runs: Runs) -> list[ModelAnswers]:
+        """Return the answers of each model.
+
+        Raises:
+            UserError: if items cannot be read or are not those of ``benchmark=skew``.
+        """
+        return [
+            ModelAnswers(name, [answers for _, answers in own])
+            for name, own in self.answers(runs, SkewItems).items()
+        ]
+
+
+# Which labels are ranked higher than the rest of their set? Comparisons within matched sets.
+#
+# Images of a set share everything but the label, so a label's rank among them, set by set, is a
+# paired comparison, which counts of the first K images discard.
+
+NOTE = (
+    "Place: a label's place among the images of its own set, from 1 (best) to 0 (last), minus 1/2. "
+    "Values are means over sets, then over subjects, with the 95 % interval of a bootstrap over "
+    "subjects. Above 0, the label is ranked higher than the same image with other labels. Bold: "
+    "different from 0 (two-sided p, Holm over all labels and models of this document, p <= 0.05)."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GapsFigure(SkewTable):
+    """A row per label, a column per model, for each labelling of all images.
+
+    Args:
+        grid: the grid of the images; ``None`` for every grid with answers.
+        subject_type: the type of the subjects; ``None`` for all together.
+        labellings: the labellings to show; ``None`` for all without a condition.
+    """
+
+    grid: str | None = None
+    subject_type: str | None = None
+    labellings: Sequence[str] | None = None
+
+    def build(self, runs: Runs) -> Document:
+        """Return a table and bars for each labelling.
+
+        Raises:
+            MissingError: if no model has answers, unless ``partial``.
+            UserError: if items cannot be read.
+        """
+        models = self.read(runs)
+        found = {
+            question: {
+                (model.name, label): mean_over_subjects(own, "gaps", model.name, label)
+                for model in models
+                for label, own in model.gaps(question, self.subject_type).items()
+                if own
+            }
+            for question in self._asked(models)
+        }
+        found = {question: own for question, own in found.items() if own}
+        self.require(found, "places of labels within sets")
+        p = {(asked, *key): one.p for asked, own in found.items() for key, one in own.items()}
+        corrected = dict(zip(p, holm(list(p.values())).tolist(), strict=True)) if p else {}
+        names = [model.name for model in models]
+        parts = [self._part(question, own, names, corrected) for question, own in found.items()]
+        bars = [self._bars(question, own, names) for question, own in found.items()]
+        return self.document(*parts, bars=bars, notes=[NOTE] if parts else [])
+
+    def _asked(self, models: Sequence[ModelAnswers]) -> list[RankingTask]:
+        """Return one question per labelling, as ranks within sets do not depend on K."""
+        found: dict[tuple[str, str], RankingTask] = {}
+        for model in models:
+            for one in model.checkpoints[0].questions:
+                wanted = (
+                    one.condition is None
+                    if self.labellings is None
+                    else one.labelling in self.labellings
+                )
+                if wanted and self.grid in (None, one.grid):
+                    found.setdefault((one.grid, one.labelling), one)
+        return list(found.values())
+
+    def _part(
+        self,
+        question: RankingTask,
+        own: Mapping[tuple[str, str], MeanDifference],
+        names: Sequence[str],
+        corrected: Mapping[tuple[RankingTask, str, str], float],
+    ) -> Part:
+        rows = []
+        for label in dict.fromkeys(label for _, label in own):
+            cells = []
+            for name in names:
+                one = own.get((name, label))
+                p = corrected.get((question, name, label), float("nan"))
+                cells.append(Entry(DASH) if one is None else _cell(one, p))
+            rows.append(((label,), tuple(cells)))
+        title = f"Ours: {question.grid}, {question.labelling}: place within the set"
+        return Part(title, (question.labelling,), (), tuple(names), tuple(rows))
+
+    def _bars(
+        self,
+        question: RankingTask,
+        own: Mapping[tuple[str, str], MeanDifference],
+        names: Sequence[str],
+    ) -> BarPlot:
+        groups: dict[str, list[tuple[str, float | None, float | None, float | None]]] = {}
+        for label in dict.fromkeys(label for _, label in own):
+            groups[label] = []
+            for name in names:
+                one = own.get((name, label))
+                ends = (None, None, None) if one is None else _ends(one)
+                groups[label].append((name, *ends))
+        title = f"{question.grid}, {question.labelling}"
+        return BarPlot(title, "place within the set, above the middle", groups, tuple(names),
+                       unit="places")  # fmt: skip
+
+
+def _ends(one: MeanDifference) -> tuple[float, float | None, float | None]:
+    return (one.mean, None, None) if np.isnan(one.low) else (one.mean, one.low, one.high)
+
+
+def _cell(one: MeanDifference, p: float) -> Entry:
+    between = "" if np.isnan(one.low) else f"[{_signed(one.low)}, {_signed(one.high)}]"
+    return Entry(_signed(one.mean), bold=p <= ALPHA, small=between,
+                 numbers={"value": one.mean, "n": float(one.clusters)})  # fmt: skip
+
+
+def _signed(value: float) -> str:
+    return f"{round(value, 3) + 0.0:+.3f}"

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import numpy as np
+
+from cfaug.annotation.assignment import ILLUSTRATIONS, STRATA
 from cfaug.annotation.record import FILE, AnnotationRecord, ImageExample, read_record
 from cfaug.annotation.report import NOT_PEOPLE
-from cfaug.annotation.strata import ILLUSTRATIONS, STRATA
 from cfaug.core.errors import UserError
-from cfaug.core.json_records import from_json
 from cfaug.core.read_with import ReadWith
-from cfaug.core.validation import check_fields
+from cfaug.core.validation import check_fields, from_json
+from cfaug.editing.caption_grids import CaptionGrid, read_grid
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import Document, DocumentImage, Entry, Part
+from cfaug.report.items import Items
 from cfaug.report.numbers import DASH, percent
-from cfaug.report.paper_tables import PaperTable
-from cfaug.report.published import published
+from cfaug.report.paper_tables import ModelsTable, PaperTable, published
+from cfaug.stats.classification import ClassScores, class_scores, confusion_matrix
 from cfaug.stats.effects import wilson_interval
+from cfaug.stats.significance import summarise
 
 FOLDER = "annotation"
 """The folder below ``paths.runs`` that ``annotate=read`` writes."""
-
 Shows = Literal["categories", "examples", "strata"]
-
 CATEGORIES: Mapping[str, str] = dict(
     zip(
         ("good", "unclear", "not_female", "out_of_frame", "not_male"),
@@ -227,3 +230,174 @@ _OURS: dict[str, Callable[[AnnotationRecord, ErrorTable, Path], Ours]] = {
     "examples": _examples,
     "strata": _strata,
 }
+
+
+# Table 5 of the paper: the number of sets and images of each grid.
+
+LABELS = ("Subject", "Attribute Pair")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SizesTable(PaperTable):
+    """The printed sizes beside those of the grids, with and without duplicates.
+
+    Args:
+        grids: {name or file of a grid: [printed subjects, printed attributes]}.
+        candidates: number of images generated per caption.
+    """
+
+    grids: Mapping[str, Sequence[str]]
+    candidates: int = 100
+
+    read_with: ClassVar[ReadWith] = {"partial": (), "commands": ()}  # nothing can be missing
+
+    def build(self, runs: Runs) -> Document:
+        """Return the paper's sizes, and ours with the lists as printed and without duplicates.
+
+        Raises:
+            UserError: if a grid cannot be read.
+        """
+        lists = [{name: read_grid(name, keep_duplicates=kept) for name in self.grids}
+                 for kept in (True, False)]  # fmt: skip
+        removed = sorted({one for grid in lists[1].values() for one in grid.left_out})
+        note = (
+            f"{len(removed):,} entries are duplicated in the lists, ignoring case, such as "
+            f"{', '.join(removed[:4])}."
+            if removed
+            else "No entry is duplicated."
+        )
+        return self.document(
+            self._theirs(),
+            self._part("Ours: the grids with every entry of the lists", lists[0], ()),
+            self._part("Ours: the grids as they are used, without duplicates", lists[1], (note,)),
+        )
+
+    def _theirs(self) -> Part:
+        found = published(self.name)
+        rows = [((row["subject"], row["pair"]), row["values"]) for row in found["rows"]]
+        return _lay_out(self.paper, rows, (found["note"],), found["columns"], ours=False)
+
+    def _part(self, title: str, grids: Mapping[str, CaptionGrid], notes: Sequence[str]) -> Part:
+        rows = []
+        for name, grid in grids.items():
+            subject, pair = self.grids[name]
+            rows.append(((subject, pair), (grid.sets, grid.members, self._images(grid))))
+        columns = published(self.name)["columns"]
+        return _lay_out(title, rows, notes, columns, ours=True)
+
+    def _images(self, grid: CaptionGrid) -> int:
+        return grid.captions * self.candidates
+
+
+def _lay_out(
+    title: str,
+    rows: Sequence[tuple[tuple[str, str], Sequence[int]]],
+    notes: Sequence[str],
+    columns: Sequence[Any],
+    *,
+    ours: bool,
+) -> Part:
+    """Return a part with a last row of sums where values can be added."""
+    sets, images = (sum(values[at] for _, values in rows) for at in (0, 2))
+    told = [(labels, tuple(map(_count, values))) for labels, values in rows]
+    told.append((("Sum", ""), (_count(sets), Entry(""), _count(images))))
+    return Part(title, LABELS, (), tuple(columns), tuple(told), rules=(len(rows),),
+                notes=tuple(notes), ours=ours)  # fmt: skip
+
+
+def _count(value: int) -> Entry:
+    return Entry(f"{value:,}", numbers={"value": float(value)})
+
+
+# Table 4: how well prompts distinguish the labels of images, from items and from the paper.
+
+SCORES = ("precision", "recall", "f1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DetectorTable(ModelsTable):
+    """A row per value of the attribute: precision, recall, F1 and support, and the confusions.
+
+    Args:
+        attribute: the attribute, which is the header of its values.
+    """
+
+    attribute: str = "gender"
+    benchmark: str = "attribute_detector"
+
+    def build(self, runs: Runs) -> Document:
+        """Return the paper's numbers, and ours in the paper's layout.
+
+        Raises:
+            MissingError: if no model has answers, unless ``partial``.
+            UserError: if items cannot be read.
+        """
+        found = self.answers(runs, lambda _, items: items)
+        self.require(found, "answers of a model to prompts")
+        ours = [
+            part
+            for model, own in found.items()
+            for part in self._parts(model, [items for _, items in own])
+        ]
+        return self.document(self.printed("gender", "gender", _printed), *ours)
+
+    def _parts(self, model: str, answers: Sequence[Items]) -> tuple[Part, Part]:
+        """Return a model's scores, averaged over its checkpoints, and its confusion matrix."""
+        matrices = [_confusion(one) for one in answers]
+        values = list(dict.fromkeys(value for names, _ in matrices for value in names))
+        scores = [dict(zip(names, class_scores(m), strict=True)) for names, m in matrices]
+        rows = tuple(
+            ((value,), _entries([one[value] for one in scores if value in one])) for value in values
+        )
+        left_out = sum(one is not None for one in np.asarray(answers[0].columns["left_out"]))
+        total = len(answers[0])
+        note = (
+            f"{total - left_out:,} images"
+            + (f"; {left_out:,} more are left out" if left_out else "")
+            + (f"; ± over {len(answers)} checkpoints." if len(answers) > 1 else ".")
+        )
+        names, matrix = matrices[0]
+        taken = Part(
+            title=f"{model}: predicted labels of the images",
+            labels=(f"{self.attribute}, the truth",),
+            groups=(),
+            columns=tuple(names),
+            rows=tuple(
+                ((name,), tuple(Entry(f"{n:,}", numbers={"value": n}) for n in row.tolist()))
+                for name, row in zip(names, matrix, strict=True)
+            ),
+        )
+        columns = ("precision", "recall", "f1-score", "support")
+        return Part(model, (self.attribute,), (), columns, rows, notes=(note,)), taken
+
+
+def _printed(row: Mapping[str, Any], value: float) -> Entry:
+    count = isinstance(value, int)
+    return Entry(f"{value:,}" if count else f"{value:.2f}", numbers={"value": value})
+
+
+def _confusion(items: Items) -> tuple[list[str], np.ndarray]:
+    """Return the values in order, and their confusion matrix."""
+    truth, predicted = (np.asarray(items.columns[name]) for name in ("truth", "predicted"))
+    kept = np.array([reason is None for reason in items.columns["left_out"]])
+    values = list(dict.fromkeys([*items.columns["asked"], *truth[kept], *predicted[kept]]))
+    number = {value: at for at, value in enumerate(values)}
+    codes = [np.array([number[v] for v in own[kept]], np.int64) for own in (truth, predicted)]
+    return values, confusion_matrix(codes[0], codes[1], len(values))
+
+
+def _entries(scores: Sequence[ClassScores]) -> tuple[Entry, ...]:
+    entries = [_score([getattr(one, name) for one in scores]) for name in SCORES]
+    support = scores[0].support
+    return (*entries, Entry(f"{support:,}", numbers={"value": support}))
+
+
+def _score(values: Sequence[float]) -> Entry:
+    known = [value for value in values if not math.isnan(value)]
+    if not known:
+        return Entry(DASH)
+    found = summarise(known)
+    numbers: Mapping[str, float] = {"value": found.mean}
+    if math.isnan(found.sd):
+        return Entry(f"{found.mean:.2f}", numbers=numbers)
+    return Entry(f"{found.mean:.2f}", f"{found.sd:.2f}", numbers={**numbers, "sd": found.sd})

@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import ClassVar
 
+from cfaug.core.errors import UserError
 from cfaug.core.read_with import GIVEN, ReadWith
 from cfaug.report.arm_results import Runs
-from cfaug.report.document import BarPlot, BoxPlot, Document, Entry, Part
-from cfaug.report.numbers import DASH
-from cfaug.social.skew_items import RankingTask, chance_band, chance_of_mean
-from cfaug.social.tables.answers import ModelAnswers, SkewTable, mean_over_subjects
+from cfaug.report.document import BarPlot, BoxPlot, Curve, Document, Entry, Part, rules_of
+from cfaug.report.numbers import DASH, percent
+from cfaug.report.plots import Band
+from cfaug.social.skew_items import RankingTask, Retrieved, SkewItems, chance_band, chance_of_mean
 from cfaug.social.tables.comparison import (
     COLUMNS,
+    EXTREMES,
+    GAP_COLUMNS,
+    GAP_GROUPS,
+    GAP_NOTE,
     GROUPS,
     NOTES,
     PAIRED_COLUMNS,
     PAIRED_GROUPS,
+    RANK_GAP,
     Compared,
+    ModelAnswers,
+    SkewTable,
     compare_models,
     explain_comparison,
+    mean_over_subjects,
     signed,
 )
 
@@ -189,3 +200,280 @@ def _ranges(means: Mapping[str, Sequence[float]]) -> str:
         if len(own) > 1 and min(own) > 0
     ]
     return f"The largest exceeds the smallest by: {', '.join(told)}." if told else ""
+
+
+# Models side by side on every labelling, and MaxSkew by K, which are not in the paper.
+
+CHANCE = "by chance"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkewModelsTable(SkewTable):
+    """A row per labelling and model, and a curve if there are several K.
+
+    Args:
+        grid: the grid of the images; ``None`` for every grid with answers.
+        subject_type: the type of the subjects; ``None`` for all together.
+        conditional: whether conditional labellings have rows as well.
+    """
+
+    grid: str | None = None
+    subject_type: str | None = None
+    conditional: bool = False
+
+    def build(self, runs: Runs) -> Document:
+        """Return a table for each grid, with the curves.
+
+        Raises:
+            MissingError: if no model has answers, unless ``partial``.
+            UserError: if items cannot be read.
+        """
+        models = self.read(runs)
+        asked = self._asked(models)
+        self.require(asked, "answers of models to benchmark=skew")
+        found = compare_models(models, [(one, self.subject_type) for one in asked])
+        grids = dict.fromkeys(one.question.grid for one in found)
+        parts = [self._part(grid, found, paired=len(models) > 1) for grid in grids]
+        parts += self._gap_parts(models, asked)
+        curves = [curve for grid in grids for curve in self._curves(grid, models)]
+        notes = (*NOTES, *explain_comparison(models), GAP_NOTE)
+        return self.document(*parts, curves=curves, notes=notes if parts else ())
+
+    def _asked(self, models: Sequence[ModelAnswers]) -> list[RankingTask]:
+        found: dict[RankingTask, None] = {}
+        for model in models:
+            for one in model.checkpoints[0].questions:
+                wanted = self.conditional or one.condition is None
+                if wanted and self.grid in (None, one.grid):
+                    found[one] = None
+        return list(found)
+
+    def _part(self, grid: str, found: Sequence[Compared], paired: bool) -> Part:
+        own = [one for one in found if one.question.grid == grid]
+        labels = [(one.question.labelling, f"{one.question.k:,}", one.model.name) for one in own]
+        rows = tuple(
+            (label, one.cells(paired, extremes=False))
+            for label, one in zip(labels, own, strict=True)
+        )
+        mean = (GROUPS[0], (GROUPS[1][0], 1), *GROUPS[2:])
+        return Part(
+            title=f"Ours: {grid}",
+            labels=("Labels", "K", "Model"),
+            groups=(*mean, *(PAIRED_GROUPS if paired else ())),
+            columns=(
+                *(name for name in COLUMNS if name not in EXTREMES),
+                *(PAIRED_COLUMNS if paired else ()),
+            ),
+            rows=rows,
+            rules=rules_of([f"{labelling} {k}" for labelling, k, _ in labels]),
+        )
+
+    def _gap_parts(
+        self, models: Sequence[ModelAnswers], asked: Sequence[RankingTask]
+    ) -> list[Part]:
+        """Return a table for each grid of ranks within sets, which do not depend on K."""
+        once = {(one.grid, one.labelling): one for one in reversed(asked)}
+        questions = [(one, self.subject_type) for one in reversed(once.values())]
+        found = compare_models(models, questions, RANK_GAP)
+        paired = len(models) > 1
+        parts = []
+        for grid in dict.fromkeys(one.question.grid for one in found):
+            own = [one for one in found if one.question.grid == grid]
+            labels = [(one.question.labelling, one.model.name) for one in own]
+            cells = [one.gap_cells(paired) for one in own]
+            parts.append(
+                Part(
+                    title=f"Ours: {grid}, within matched sets",
+                    labels=("Labels", "Model"),
+                    groups=(*GAP_GROUPS, *(PAIRED_GROUPS if paired else ())),
+                    columns=(*GAP_COLUMNS, *(PAIRED_COLUMNS if paired else ())),
+                    rows=tuple(zip(labels, cells, strict=True)),
+                    rules=rules_of([labelling for labelling, _ in labels]),
+                )
+            )
+        return parts
+
+    def _curves(self, grid: str, models: Sequence[ModelAnswers]) -> list[Curve]:
+        """Return MaxSkew by K, beside chance, for each labelling with several K."""
+        asked: dict[str, dict[RankingTask, None]] = {}
+        for one in self._asked(models):
+            if one.grid == grid:
+                asked.setdefault(one.labelling, {})[one] = None
+        curves = []
+        for labelling, questions in asked.items():
+            if len(questions) < 2:
+                continue
+            series = {
+                model.name: self._series(model, list(questions), "max_skew") for model in models
+            }
+            series[CHANCE] = self._series(models[0], list(questions), "max_skew_chance")
+            curves.append(
+                Curve(
+                    title=f"MaxSkew@K by K: {grid}, {labelling}",
+                    x_title="K",
+                    y_title="mean MaxSkew@K, nats",
+                    series={name: own for name, own in series.items() if own},
+                    unit="nats",
+                    note="Means over subjects; a dot is a checkpoint.",
+                )
+            )
+        return curves
+
+    def _series(
+        self, model: ModelAnswers, questions: Sequence[RankingTask], metric: str
+    ) -> dict[float, dict[int, float]]:
+        found: dict[float, dict[int, float]] = {}
+        for question in questions:
+            for number, one in enumerate(model.checkpoints):
+                values = one.values(question, metric, self.subject_type)
+                if values:
+                    mean = sum(values.values()) / len(values)
+                    found.setdefault(float(question.k), {})[number] = mean
+        return found
+
+
+# Figure 3 of the paper: the labels of the images retrieved for one subject.
+
+PROPORTION_BAND = (
+    "Grey: the middle 90 % of the label's shares in random rankings of the same images; dashed: "
+    "its share of the images. With many labels, some lie outside by chance."
+)
+NAMED = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProportionsFigure(SkewTable):
+    """Shares of labels among the K images retrieved for a subject, a panel per labelling.
+
+    Args:
+        subject: the subject, such as ``doctor``; case is ignored.
+        grid: the grid of the images.
+        k: number of retrieved images; the number of labels if ``None`` or without answers.
+        labellings: the labellings to show; ``None`` for each attribute of the grid, then all
+            together.
+    """
+
+    subject: str
+    grid: str
+    k: int | None = None
+    labellings: Sequence[str] | None = None
+
+    def build(self, runs: Runs) -> Document:
+        """Return a table and bars for each labelling.
+
+        Raises:
+            MissingError: if no model has answers about the grid, unless ``partial``.
+            UserError: if items cannot be read, or the grid has no such subject.
+        """
+        models = self.read(runs)
+        asked = [
+            question for labelling in self._labellings(models)
+            for question in [_first(models, self.grid, labelling, self.k)] if question is not None
+        ]  # fmt: skip
+        self.require(asked, f"answers of models about the grid {self.grid} to benchmark=skew")
+        found = [(question, self._retrieved(models, question)) for question in asked]
+        parts = [self._part(*one) for one in found]
+        return self.document(*parts, bars=[self._plot(*one) for one in found])
+
+    def _labellings(self, models: Sequence[ModelAnswers]) -> list[str]:
+        if self.labellings is not None:
+            return list(self.labellings)
+        every = [
+            one.labelling
+            for model in models
+            for one in model.checkpoints[0].questions
+            if one.grid == self.grid and one.condition is None
+        ]
+        return list(dict.fromkeys(every))
+
+    def _retrieved(
+        self, models: Sequence[ModelAnswers], question: RankingTask
+    ) -> dict[str, list[Retrieved]]:
+        found = {}
+        for model in models:
+            own = [
+                one.retrieved(row)
+                for one in model.checkpoints
+                for row in [self._row(one, question)]
+                if row is not None
+            ]
+            if own:
+                found[model.name] = own
+        return found
+
+    def _row(self, answers: SkewItems, question: RankingTask) -> int | None:
+        """Return the row of the subject; ``None`` if the question has no answers.
+
+        Raises:
+            UserError: if the question has answers only about other subjects.
+        """
+        rows = answers.rows(question)
+        subjects = {answers.texts("subject")[row].lower(): row for row in rows}
+        if not rows or self.subject.lower() in subjects:
+            return subjects.get(self.subject.lower())
+        near = get_close_matches(self.subject.lower(), subjects, NAMED) or list(subjects)[:NAMED]
+        raise UserError(
+            f"table.subject={self.subject} is not one of the {len(subjects):,} subjects of "
+            f"{question.grid}: choose one such as {', '.join(near)}"
+        )
+
+    def _part(self, question: RankingTask, found: dict[str, list[Retrieved]]) -> Part:
+        labels = _labels(found)
+        rows = []
+        for label in labels:
+            cells = [_mean_entry([one.share(label) for one in own]) for own in found.values()]
+            low, share, high = _band(found, label)
+            small = f"[{percent(low, 0)}, {percent(high, 0)}]"
+            rows.append(((label,), (*cells, Entry(percent(share, 1), small=small))))
+        return Part(
+            title=f"Ours: {self.subject}, {question.labelling}: share of {question.k} retrieved, %",
+            labels=(question.labelling,),
+            groups=(),
+            columns=(*found, "by chance"),
+            rows=tuple(rows),
+            notes=("By chance: the label's share of the images, and the middle 90 % of what a "
+                   "random ranking retrieves.",),
+        )  # fmt: skip
+
+    def _plot(self, question: RankingTask, found: dict[str, list[Retrieved]]) -> BarPlot:
+        chance = {label: _band(found, label) for label in _labels(found)}
+        groups: dict[str, list[tuple[str, float | None, float | None, float | None]]] = {
+            label: [
+                (name, None if math.isnan(mean) else mean, None, None)
+                for name, own in found.items()
+                for mean in [_mean([one.share(label) for one in own])]
+            ]
+            for label in _labels(found)
+        }
+        title = f"{self.subject}, {question.labelling}"
+        axis = f"share of the {question.k} images retrieved, %"
+        return BarPlot(title, axis, groups, tuple(found), PROPORTION_BAND, chance=chance)
+
+
+def _first(
+    models: Sequence[ModelAnswers], grid: str, labelling: str, k: int | None
+) -> RankingTask | None:
+    chosen = (model.choose(grid, labelling, k) for model in models)
+    return next((one for one in chosen if one is not None), None)
+
+
+def _labels(found: dict[str, list[Retrieved]]) -> list[str]:
+    """Return the labels of all models, which may differ if their sets do."""
+    every = (label for own in found.values() for one in own for label in one.labels)
+    return list(dict.fromkeys(every))
+
+
+def _band(found: dict[str, list[Retrieved]], label: str) -> Band:
+    """Return a label's share by chance among the images of the first model that has it."""
+    return next(one for own in found.values() for one in own if label in one.labels).band(label)
+
+
+def _mean(shares: Sequence[float]) -> float:
+    return sum(shares) / len(shares)
+
+
+def _mean_entry(shares: Sequence[float]) -> Entry:
+    mean = _mean(shares)
+    if math.isnan(mean):
+        return Entry(DASH)
+    return Entry(percent(mean, 1), numbers={"value": mean, "n": float(len(shares))})

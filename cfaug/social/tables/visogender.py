@@ -11,8 +11,7 @@ from cfaug.report.arm_results import Runs
 from cfaug.report.document import Document, Entry, Part
 from cfaug.report.items import Items
 from cfaug.report.numbers import DASH, percent, points
-from cfaug.report.paper_answers import read_answers
-from cfaug.report.paper_tables import ModelsTable
+from cfaug.report.paper_tables import ModelsTable, read_answers
 from cfaug.stats.significance import summarise
 
 PARTS: Mapping[str, Mapping[str, str]] = {

@@ -4,8 +4,8 @@
 """
 
 from cfaug.xmai.insertions.block_list import BlockList
+from cfaug.xmai.insertions.draft import ImageTextDistance
 from cfaug.xmai.insertions.editor import AttributeInsertion
-from cfaug.xmai.insertions.image_text import ImageTextDistance
 from cfaug.xmai.insertions.switches import Switches
 
 __all__ = ["AttributeInsertion", "BlockList", "ImageTextDistance", "Switches"]

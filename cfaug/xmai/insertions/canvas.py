@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from cfaug.core.articles import copy_article_case, indefinite_article
+from cfaug.core.words import copy_article_case, indefinite_article
 from cfaug.editing.sentence import split
 from cfaug.xmai.insertions.mentions import Mention
 from cfaug.xmai.insertions.switches import Switches

@@ -17,19 +17,24 @@ from pathlib import Path
 from cfaug.core.errors import UserError
 from cfaug.core.types import Edited, Example
 from cfaug.core.validation import Positive, check_fields
-from cfaug.editing.models import MaskedLM
+from cfaug.editing.language_models import MaskedLM
 from cfaug.editing.protocols import MaskFiller, SentenceEmbedder, Tagger
 from cfaug.xmai.insertions.answer_cache import AnswerCache
 from cfaug.xmai.insertions.block_list import BlockList
 from cfaug.xmai.insertions.canvas import Canvas, Characters, TokenCanvas
-from cfaug.xmai.insertions.draft import MASK_IN_TEXT, Draft, ScoredGuess, propose, say_blocked
+from cfaug.xmai.insertions.draft import (
+    BROKEN_PHOTO,
+    MASK_IN_TEXT,
+    Draft,
+    ImageTextDistance,
+    ScoredGuess,
+    propose,
+    say_blocked,
+)
 from cfaug.xmai.insertions.guesses import Guess, Guesser
-from cfaug.xmai.insertions.image_text import BROKEN_PHOTO, ImageTextDistance
-from cfaug.xmai.insertions.mentions import Mention, MentionFinder
-from cfaug.xmai.insertions.scores import Weights, score_candidates
+from cfaug.xmai.insertions.mentions import Mention, MentionFinder, WordSimilarity
+from cfaug.xmai.insertions.scores import Weigher, Weights, score_candidates
 from cfaug.xmai.insertions.switches import LAMBDAS, Compat, Switches
-from cfaug.xmai.insertions.weighing import Weigher
-from cfaug.xmai.insertions.word_similarity import WordSimilarity
 
 
 @dataclass(frozen=True)

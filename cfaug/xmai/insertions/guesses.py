@@ -9,9 +9,9 @@ from functools import cached_property
 from typing import Any, cast
 
 from cfaug.core.errors import UserError
-from cfaug.editing.models import MaskedLM
+from cfaug.editing.language_models import MaskedLM
 from cfaug.editing.protocols import Blank, MaskFiller, round_digits
-from cfaug.editing.stop_words import NLTK_STOP_WORDS
+from cfaug.editing.word_lists import NLTK_STOP_WORDS
 from cfaug.xmai.insertions.answer_cache import AnswerCache
 from cfaug.xmai.insertions.canvas import PIECE, Surroundings
 from cfaug.xmai.insertions.switches import Switches

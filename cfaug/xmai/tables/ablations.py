@@ -15,7 +15,7 @@ from cfaug.report.arm_results import Runs
 from cfaug.report.document import Curve, Document, Entry, Part, groups_of
 from cfaug.report.items import Items
 from cfaug.report.numbers import DASH
-from cfaug.report.published import published
+from cfaug.report.paper_tables import published
 from cfaug.xmai.entailment_items import EntailmentItems
 from cfaug.xmai.tables.answers import (
     DIGITS,
@@ -24,10 +24,12 @@ from cfaug.xmai.tables.answers import (
     Checkpoints,
     MeasureColumn,
     PairTable,
+    Timing,
     known_columns,
+    read_settings,
+    read_timings,
 )
 from cfaug.xmai.tables.entailment import SCORES
-from cfaug.xmai.tables.settings import Timing, read_settings, read_timings
 from cfaug.xmai.text_pair_items import InsertionItems, TextPairItems
 
 TASKS: Mapping[str, tuple[type[TextPairItems], Sequence[MeasureColumn]]] = {
@@ -203,7 +205,7 @@ class AblationFigure(Ablation):
     def _answers_of(
         self, runs: Runs, benchmark: str, kind: type[TextPairItems]
     ) -> dict[str, Checkpoints]:
-        from cfaug.report.paper_answers import read_answers
+        from cfaug.report.paper_tables import read_answers
 
         def wrap(name: str, items: Items) -> TextPairItems:
             return kind(name, items)

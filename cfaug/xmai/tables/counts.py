@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
+from annotated_types import Interval
 
+from cfaug.annotation.caption_form import ORIGINAL
+from cfaug.annotation.ratings import FILE as RATINGS
+from cfaug.annotation.ratings import OVERALL, Score, read_summary
+from cfaug.annotation.record import FILE as RECORD
+from cfaug.annotation.record import AnnotationRecord, read_record
+from cfaug.core.errors import UserError
+from cfaug.core.validation import check_fields
 from cfaug.report.arm_results import Runs
-from cfaug.report.document import Document, Entry, Part
-from cfaug.report.numbers import DASH, percent
-from cfaug.xmai.tables.answers import DIGITS, Checkpoints, PairTable
+from cfaug.report.document import BarPlot, Document, Entry, Part
+from cfaug.report.numbers import DASH, p_text, percent
+from cfaug.report.paper_tables import PaperTable, published
+from cfaug.stats.item_tests import mcnemar
+from cfaug.stats.significance import SeedSummary, equivalence
+from cfaug.xmai.tables.answers import DIGITS, Checkpoints, PairTable, Timing, read_timings
 from cfaug.xmai.text_pair_items import OverlapItems
 
 OVERLAP_COMMANDS = (
     "python evaluate.py benchmark=text_overlap "
     "'benchmark.data={eda: shards/eda, xmai: shards/xmai}'",
 )
-
 NEW_WORDS = (
     "Distinct words of the changed text that the original does not have, without punctuation, case "
     "kept. ± is the population standard deviation over texts."
@@ -139,3 +150,242 @@ def _count(n: int, of: int) -> Entry:
     return Entry(
         f"{n:,}", small=share, numbers={"value": float(n), **({"n": float(of)} if of else {})}
     )
+
+
+# Figure 7 of XMAI: seconds per caption, method by method, on a logarithmic scale.
+
+TIMING_COMMANDS = ("python benchmarks/insertion.py --out FOLDER",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimingFigure(PaperTable):
+    """A group of bars per data set, a bar per method.
+
+    Args:
+        timings: {printed name of the data set: file from ``benchmarks/insertion.py``}, or ``None``.
+        methods: {printed name: method of the files}, in order; others follow under their own names.
+        slower: the printed name of the method whose time is divided by that of ``faster``.
+        faster: the printed name of the other method.
+    """
+
+    timings: Mapping[str, str] | None = None
+    methods: Mapping[str, str] = field(default_factory=dict)
+    slower: str = "CLARE"
+    faster: str = "XMAI"
+    commands: Sequence[str] = TIMING_COMMANDS
+
+    def build(self, runs: Runs) -> Document:
+        """Return the paper's numbers, ours, and the bars.
+
+        Raises:
+            MissingError: if no file is given, unless ``partial``.
+            UserError: if a file cannot be read.
+        """
+        self.require(self.timings, "table.timings={DATA: timing.csv}")
+        theirs = self.printed("What", "what", lambda _, value: _seconds(value))
+        found = {
+            data: {one.method: one for one in read_timings(file) if not one.settings}
+            for data, file in (self.timings or {}).items()
+        }
+        if not found:
+            return self.document(theirs)
+        named = self._named(found)
+        rows = [
+            ((printed,), tuple(_time(own.get(name)) for own in found.values()))
+            for printed, name in named.items()
+        ]
+        ratio = tuple(self._ratio(own, named) for own in found.values())
+        rows.append(((f"{self.slower} / {self.faster}",), ratio))
+        machines = dict.fromkeys(one.machine for own in found.values() for one in own.values())
+        part = Part(
+            "Ours, seconds a caption", ("Method",), (), tuple(found), tuple(rows),
+            notes=(f"On {', '.join(machines)}; the paper's are of a Tesla T4.",),
+        )  # fmt: skip
+        return self.document(theirs, part, bars=[_bars(found, named)])
+
+    def _named(self, found: Mapping[str, Mapping[str, Timing]]) -> dict[str, str]:
+        there = dict.fromkeys(name for own in found.values() for name in own)
+        known = {printed: name for printed, name in self.methods.items() if name in there}
+        return known | {name: name for name in there if name not in known.values()}
+
+    def _ratio(self, own: Mapping[str, Timing], named: Mapping[str, str]) -> Entry:
+        slower, faster = (own.get(named.get(name, "")) for name in (self.slower, self.faster))
+        if slower is None or faster is None:
+            return Entry(DASH)
+        ratio = slower.seconds / faster.seconds
+        return Entry(f"{ratio:.1f}", numbers={"value": ratio})
+
+
+def _bars(found: Mapping[str, Mapping[str, Timing]], named: Mapping[str, str]) -> BarPlot:
+    groups = {
+        data: [
+            (printed, own[name].seconds if name in own else None, None, None)
+            for printed, name in named.items()
+        ]
+        for data, own in found.items()
+    }
+    return BarPlot(
+        "Seconds a caption", "seconds a caption (logarithmic)", groups, tuple(named), unit="s",
+        logarithmic=True,
+    )  # fmt: skip
+
+
+def _time(one: Timing | None) -> Entry:
+    if one is None:
+        return Entry(DASH)
+    return Entry(f"{one.seconds:.3g}", numbers={"value": one.seconds, "n": float(one.captions)})
+
+
+def _seconds(value: float | None) -> Entry:
+    return Entry(DASH) if value is None else Entry(f"{value:g}", numbers={"value": value})
+
+
+# People's judgements of XMAI's captions (section 5.1): preference and quality.
+
+PREFER = ("prefer the first", "prefer the second", "neither", "photos", "p")
+QUALITY = ("original", "changed", "difference [90 %]", "t", "p, different", "p, equivalent",
+           "alpha")  # fmt: skip
+PREFER_NOTE = "Photos for which more than half of the annotators prefer one caption; p: sign test."
+QUALITY_NOTE = (
+    "Mean ± standard deviation over captions of each caption's mean over annotators. Different: "
+    "Welch's two-sided test; a large p does not show equality. Equivalent: two one-sided tests "
+    "(TOST). A small p shows that the means differ by less than {margin:g}, the setting "
+    "table.margin; the 90 % interval then lies within it."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreferenceTable(PaperTable):
+    """The paper's numbers with additional tests, and ours.
+
+    Args:
+        preference: the folder below ``paths.runs`` of the answers to
+            ``annotate/question=preference``.
+        quality: the folder below ``paths.runs`` of the answers to ``annotate/question=quality``.
+        margin: the margin of equivalence on the scale: means that differ by less count as equal.
+    """
+
+    preference: str = "preference"
+    quality: str = "quality"
+    margin: Annotated[float, Interval(gt=0, lt=9)] = 0.25
+
+    def __post_init__(self) -> None:
+        check_fields(self, "table")
+
+    def build(self, runs: Runs) -> Document:
+        """Return the parts on which caption people prefer, and on whether quality is the same.
+
+        Raises:
+            MissingError: if there are no answers, unless ``partial``.
+            UserError: if their answers cannot be read.
+        """
+        record, ratings = (
+            runs.root / folder / file
+            for folder, file in ((self.preference, RECORD), (self.quality, RATINGS))
+        )
+        self.require(
+            record.exists() or ratings.exists(), f"{record}: nobody was asked",
+            f"{ratings}: nobody was asked",
+        )  # fmt: skip
+        parts = [*self._theirs()]
+        if record.exists():
+            parts.append(_prefer_part(read_record(record), record))
+        if ratings.exists():
+            parts.append(self._quality_part(ratings))
+        return self.document(*parts)
+
+    def _theirs(self) -> list[Part]:
+        found = published(self.name)
+        rows = []
+        for row in found["rows"]:
+            first, second, neither, examples = row["values"]
+            rows.append(_prefer_row(row["first"], row["second"], (first, second, neither)))
+            assert examples == first + second + neither
+        original, changed = (SeedSummary(*found["quality"][name]) for name in ("Original", "XMAI"))
+        alpha = Entry(f"{found['alpha']:.2f}", numbers={"value": found["alpha"]})
+        cells = (*self._compare(original, changed), alpha)
+        prefer = Part(
+            f"{self.paper}, preference", ("Captions",), (), PREFER, tuple(rows), ours=False,
+            notes=(found["note"], PREFER_NOTE),
+        )  # fmt: skip
+        quality = Part(
+            f"{self.paper}, quality from 1 to 5", ("Captions",), (), QUALITY,
+            ((("XMAI",), cells),), ours=False,
+            notes=(QUALITY_NOTE.format(margin=self.margin),),
+        )  # fmt: skip
+        return [prefer, quality]
+
+    def _quality_part(self, file: Path) -> Part:
+        ratings = read_summary(file)
+        scales = [field for field in ratings.fields.values() if field.kind == "scale"]
+        field = scales[0] if scales else None
+        if field is None or ORIGINAL not in field.by:
+            raise UserError(
+                f"{file} has no scale about original captions: read the answers to "
+                "annotate/question=quality"
+            )
+        original = _summary(field.by[ORIGINAL])
+        rows = []
+        for kind, score in field.by.items():
+            if kind in (ORIGINAL, OVERALL):
+                continue
+            alpha = Entry(DASH) if field.alpha != field.alpha else Entry(
+                f"{field.alpha:.2f}", numbers={"value": field.alpha, "n": float(field.several)}
+            )  # fmt: skip
+            rows.append(((kind,), (*self._compare(original, _summary(score)), alpha)))
+        who = f"{ratings.source}, {ratings.annotators} annotators"
+        return Part(f"Ours: {field.title}, {who}", ("Captions",), (), QUALITY, tuple(rows))
+
+    def _compare(self, original: SeedSummary, changed: SeedSummary) -> tuple[Entry, ...]:
+        found = equivalence(original, changed, self.margin)
+        known = found.p == found.p
+        small = f"[{found.low:+.2f}, {found.high:+.2f}]" if known else ""
+        return (
+            _mean(original),
+            _mean(changed),
+            Entry(f"{found.difference:+.2f}", small=small, numbers={"value": found.difference}),
+            Entry(f"{found.t:.3f}" if known else DASH),
+            Entry(p_text(found.p_different)),
+            Entry(p_text(found.p)),
+        )
+
+
+def _summary(score: Score) -> SeedSummary:
+    return SeedSummary(score.mean, score.sd, score.images)
+
+
+def _mean(one: SeedSummary) -> Entry:
+    known = one.sd == one.sd
+    numbers = {"value": one.mean, "n": float(one.n), **({"sd": one.sd} if known else {})}
+    return Entry(f"{one.mean:.2f}", f"{one.sd:.2f}" * known, numbers=numbers)
+
+
+def _prefer_row(
+    first: str, second: str, counts: Sequence[int]
+) -> tuple[tuple[str, ...], tuple[Entry, ...]]:
+    total = sum(counts)
+    cells = [
+        Entry(f"{count:,}", numbers={"value": float(count), "n": float(total)}) for count in counts
+    ]
+    p = Entry(p_text(mcnemar(counts[0], counts[1])))
+    return (f"{first} against {second}",), (*cells, Entry(f"{total:,}"), p)
+
+
+def _prefer_part(record: AnnotationRecord, file: Path) -> Part:
+    found: Any = record.extra.get("preference")
+    try:
+        first, second = (str(found[name]) for name in ("first", "second"))
+        counts = [int(found["counts"][name]) for name in (first, second, "neither")]
+        if min(counts) < 0:
+            raise ValueError("a count below 0")
+    except (TypeError, KeyError, ValueError) as error:
+        raise UserError(
+            f"{file} does not hold answers to annotate/question=preference ({error!r}): read them "
+            "with python evaluate.py annotate=read annotate/question=preference"
+        ) from error
+    agreed = record.agreement
+    alpha = "" if agreed.alpha != agreed.alpha else f"Krippendorff's alpha {agreed.alpha:.2f}."
+    return Part(
+        f"Ours: {record.title}", ("Captions",), (), PREFER, (_prefer_row(first, second, counts),),
+        notes=(alpha,) if alpha else (),
+    )  # fmt: skip

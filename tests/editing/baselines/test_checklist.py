@@ -13,7 +13,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.protocols import Editor
 from cfaug.core.types import Example
 from cfaug.editing.baselines import CheckListEdits
-from cfaug.editing.baselines.numbers import read_number, spell_number
+from cfaug.editing.baselines.checklist import read_number, spell_number
 from cfaug.editing.word_lists import WordLists
 from tests.editing.baselines.test_eda import REAL
 

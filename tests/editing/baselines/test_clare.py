@@ -18,20 +18,21 @@ from cfaug.core.errors import UserError
 from cfaug.core.protocols import Editor
 from cfaug.core.types import Example
 from cfaug.editing.baselines import ClareEdits
-from cfaug.editing.baselines.clare import TOO_LONG
-from cfaug.editing.baselines.clare_candidates import (
+from cfaug.editing.baselines.clare import (
+    CHOSEN_UNCHANGED,
     MERGED,
+    TOO_LONG,
     UNIVERSAL,
     Likelihoods,
+    WindowSimilarity,
     find_candidates,
+    text_window,
 )
-from cfaug.editing.baselines.clare_draft import CHOSEN_UNCHANGED
-from cfaug.editing.baselines.similarity import WindowSimilarity, text_window
-from cfaug.editing.baselines.words import Words
-from cfaug.editing.models import MaskedLM
+from cfaug.editing.baselines.editor import Words
+from cfaug.editing.language_models import MaskedLM
 from cfaug.editing.protocols import Blank, Fill
-from cfaug.editing.stop_words import NLTK_STOP_WORDS
-from cfaug.editing.taggers import TextBlobTagger
+from cfaug.editing.sentence import TextBlobTagger
+from cfaug.editing.word_lists import NLTK_STOP_WORDS
 from tests.editing.baselines.test_eda import REAL
 
 GUESSES = ("red", "dog", "big", "the", "ing", "runs")

@@ -12,9 +12,8 @@ from cfaug.core.errors import UserError
 from cfaug.core.protocols import Editor
 from cfaug.core.types import Edit, Example
 from cfaug.editing.baselines import CheckListEdits, EasyDataAugmentation, RandomDeletion
-from cfaug.editing.baselines.editor import MOST_WORDS, NO_CANDIDATE, NO_WORDS, TOO_LONG
-from cfaug.editing.baselines.words import Words
-from cfaug.editing.synonyms import Senses, Synonyms
+from cfaug.editing.baselines.editor import MOST_WORDS, NO_CANDIDATE, NO_WORDS, TOO_LONG, Words
+from cfaug.editing.wordnet import Senses, Synonyms
 
 
 class NoSynonyms(Synonyms):

@@ -14,9 +14,9 @@ from cfaug.core.errors import UserError
 from cfaug.core.protocols import Editor
 from cfaug.core.types import Example
 from cfaug.editing.baselines import EasyDataAugmentation
-from cfaug.editing.baselines.words import Words, count_changes
-from cfaug.editing.stop_words import NLTK_STOP_WORDS
-from cfaug.editing.synonyms import Senses, Synonyms
+from cfaug.editing.baselines.editor import Words, count_changes
+from cfaug.editing.word_lists import NLTK_STOP_WORDS
+from cfaug.editing.wordnet import Senses, Synonyms
 from tests import skips
 
 REAL = Path(__file__).parents[2] / "shapescapes" / "zoo" / "held_out_captions.json"

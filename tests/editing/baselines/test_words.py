@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfaug.editing.baselines.words import Words, count_changes, word_spans
-from cfaug.editing.stop_words import NLTK_STOP_WORDS
+from cfaug.editing.baselines.editor import Words, count_changes, word_spans
+from cfaug.editing.word_lists import NLTK_STOP_WORDS
 
 SIGNS = "'-_*@"
 TEXTS = st.text(alphabet="ab C1'-_*@.,! \"`é", max_size=30)

@@ -25,10 +25,8 @@ from cfaug.core.types import (
     Proposal,
     Scores,
 )
-from cfaug.evaluation.embed import Pixels, embed_images, embed_texts
-from cfaug.evaluation.fingerprint import fingerprint
-from cfaug.evaluation.item_names import cluster_rows, name_rows
-from cfaug.evaluation.source import SourceBenchmark
+from cfaug.evaluation.benchmark import SourceBenchmark, cluster_rows, fingerprint, name_rows
+from cfaug.evaluation.inference import Pixels, embed_images, embed_texts
 
 
 @dataclass(frozen=True)

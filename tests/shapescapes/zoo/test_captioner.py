@@ -10,7 +10,7 @@ import torch
 
 from cfaug.core.weights import resolve
 from cfaug.models.task_specs import ImageCaptioning
-from cfaug.shapescapes.grammar import describe, parse
+from cfaug.shapescapes.language import describe, parse
 from cfaug.shapescapes.oracle import FACTORS
 from cfaug.shapescapes.vocabulary import words_of_domains
 from cfaug.shapescapes.zoo.captioner import build_tokenizer, evaluate, main, scenes, tokenize

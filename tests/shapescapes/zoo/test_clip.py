@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from cfaug.core.errors import UserError
-from cfaug.shapescapes.zoo.clip import evaluate, main
-from cfaug.shapescapes.zoo.drawings import draw_unbiased
+from cfaug.shapescapes.zoo.clip import draw_unbiased, evaluate, main
 
 WEIGHTS = Path(__file__).parents[3] / "cfaug" / "shapescapes" / "zoo" / "weights"
 SHIPPED = sorted(WEIGHTS.glob("clip-[0-9]"))

@@ -14,9 +14,9 @@ import torch
 from cfaug.core.errors import UserError
 from cfaug.shapescapes.zoo.clip import PretrainSettings
 from cfaug.shapescapes.zoo.command import fresh_folder, make_model, read, write_card
-from cfaug.shapescapes.zoo.diffusion.settings import DiffusionSettings
+from cfaug.shapescapes.zoo.diffusion.data import DiffusionSettings
 from cfaug.shapescapes.zoo.factor_classifier import JudgeSettings
-from cfaug.shapescapes.zoo.language.settings import LanguageSettings
+from cfaug.shapescapes.zoo.language.corpus import LanguageSettings
 
 KINDS = [PretrainSettings, JudgeSettings, LanguageSettings, DiffusionSettings]
 

@@ -15,10 +15,14 @@ from cfaug.core.errors import UserError
 from cfaug.shapescapes.vocabulary import KINDS, words
 from cfaug.shapescapes.zoo.command import read
 from cfaug.shapescapes.zoo.diffusion.__main__ import main
-from cfaug.shapescapes.zoo.diffusion.data import draw, wordings
-from cfaug.shapescapes.zoo.diffusion.settings import DiffusionSettings
-from cfaug.shapescapes.zoo.diffusion.text import MAX_LENGTH, build_tokenizer, tokenize
-from cfaug.shapescapes.zoo.diffusion.unet import Denoiser, train_denoiser
+from cfaug.shapescapes.zoo.diffusion.data import DiffusionSettings, draw, wordings
+from cfaug.shapescapes.zoo.diffusion.unet import (
+    MAX_LENGTH,
+    Denoiser,
+    build_tokenizer,
+    tokenize,
+    train_denoiser,
+)
 from cfaug.shapescapes.zoo.diffusion.vae import (
     CHANNELS,
     build_vae,

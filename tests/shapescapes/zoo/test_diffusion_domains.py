@@ -15,7 +15,7 @@ from cfaug.shapescapes.vocabulary import DOMAINS, words, words_of_domains
 from cfaug.shapescapes.zoo.diffusion.data import draw, scene_at, wordings
 from cfaug.shapescapes.zoo.diffusion.domains import enlarge, evaluate, main
 from cfaug.shapescapes.zoo.diffusion.pipeline import assemble, generate, load
-from cfaug.shapescapes.zoo.diffusion.text import build_tokenizer
+from cfaug.shapescapes.zoo.diffusion.unet import build_tokenizer
 from cfaug.shapescapes.zoo.diffusion.vae import psnr, reconstruct
 
 TINY = {

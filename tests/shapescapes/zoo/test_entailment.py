@@ -12,7 +12,7 @@ import torch
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import Entailer
 from cfaug.core.types import ENTAILMENT
-from cfaug.models.entailment_specs import ViltEntailment
+from cfaug.models.task_specs import ViltEntailment
 from cfaug.shapescapes.zoo.command import read
 from cfaug.shapescapes.zoo.entailment import ASKED, EntailmentSettings, draw, evaluate, main
 

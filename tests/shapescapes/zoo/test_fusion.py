@@ -13,8 +13,8 @@ import yaml
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import Matcher
 from cfaug.run.build import build
+from cfaug.shapescapes.zoo.clip import draw_unbiased, jitter, truth
 from cfaug.shapescapes.zoo.command import read
-from cfaug.shapescapes.zoo.drawings import draw_unbiased, jitter, truth
 from cfaug.shapescapes.zoo.fusion import KINDS, FusionSettings, evaluate, main
 
 WEIGHTS = Path(__file__).parents[3] / "cfaug" / "shapescapes" / "zoo" / "weights"
@@ -92,7 +92,7 @@ def test_the_tiny_configurations_score_a_drawing_above_a_lie(file: str, kind: st
 
 def test_vilt_starts_from_flavas_image_tower() -> None:
     from cfaug.models.specs import HFClip
-    from cfaug.shapescapes.zoo.fusion_models import build_vilt
+    from cfaug.shapescapes.zoo.fusion import build_vilt
 
     flava = HFClip("zoo:flava-0").load().model
     vilt = build_vilt(flava).vilt

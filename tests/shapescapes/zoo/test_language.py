@@ -14,10 +14,11 @@ from cfaug.core.errors import UserError
 from cfaug.core.types import Example
 from cfaug.editing.causal_lm import CausalLM
 from cfaug.editing.filters import LowestPerplexity, PartOfSpeech, SimilarityBand
-from cfaug.editing.models import MaskedLM, SentenceEncoder
+from cfaug.editing.language_models import MaskedLM, SentenceEncoder
+from cfaug.editing.sentence import TextBlobTagger
 from cfaug.editing.substitution import Substitution
-from cfaug.editing.taggers import TextBlobTagger
-from cfaug.shapescapes.zoo.language import corpus, evaluation
+from cfaug.shapescapes.zoo.language import corpus
+from cfaug.shapescapes.zoo.language import training as evaluation
 from cfaug.shapescapes.zoo.language.__main__ import main
 
 SHIPPED = Path(__file__).parents[3] / "cfaug" / "shapescapes" / "zoo" / "weights" / "language"

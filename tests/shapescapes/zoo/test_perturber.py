@@ -13,12 +13,13 @@ import torch
 from cfaug.core.errors import UserError
 from cfaug.core.weights import resolve
 from cfaug.data.sources.lists import json_lines
-from cfaug.editing.edit_format import EditFormat
-from cfaug.editing.edit_rows import group_rows
-from cfaug.shapescapes.variations import WorldVariations
+from cfaug.editing.edit_format import EditFormat, group_rows
+from cfaug.shapescapes.language import WorldVariations
 from cfaug.shapescapes.zoo.perturber import __main__ as command
-from cfaug.shapescapes.zoo.perturber import base, evaluation, rows
-from cfaug.shapescapes.zoo.perturber.settings import PerturberSettings, RowSettings
+from cfaug.shapescapes.zoo.perturber import base
+from cfaug.shapescapes.zoo.perturber import base as evaluation
+from cfaug.shapescapes.zoo.perturber import base as rows
+from cfaug.shapescapes.zoo.perturber.base import PerturberSettings, RowSettings
 
 ROWS = RowSettings(out="rows.jsonl", captions=40)
 

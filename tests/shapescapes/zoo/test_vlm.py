@@ -15,27 +15,31 @@ from cfaug.core.errors import UserError
 from cfaug.core.questions import Question
 from cfaug.core.weights import resolve
 from cfaug.models.prompts import Prompts
-from cfaug.models.vision_language_specs import VisionLanguage
+from cfaug.models.task_specs import VisionLanguage
 from cfaug.shapescapes.gathering import SIDE, gathering_of
 from cfaug.shapescapes.question_parts import SCENE, make_questions
-from cfaug.shapescapes.zoo.fast_vlm import IMAGE
 from cfaug.shapescapes.zoo.vlm import VlmSettings, evaluate, main
 from cfaug.shapescapes.zoo.vlm_model import (
     CELLS,
+    IMAGE,
     build_model,
     build_processor,
     build_tokenizer,
     load,
 )
-from cfaug.shapescapes.zoo.vlm_pictures import (
+from cfaug.shapescapes.zoo.vlm_training import (
     ATTRIBUTES,
     EMPTY,
+    LanguageLoss,
+    Lessons,
+    _jitter,
     draw_images,
     draw_pictures,
+    encode,
+    encode_batch,
     tokenize_questions,
     world_of,
 )
-from cfaug.shapescapes.zoo.vlm_training import LanguageLoss, Lessons, _jitter, encode, encode_batch
 
 SMALL = ["pairs=12", "steps=3", "tower_steps=2", "tower_batch_size=4", "batch_size=8",
          "held_out=6", "basic_steps=1", "seed=4"]  # fmt: skip

@@ -11,7 +11,7 @@ from PIL import Image
 
 from cfaug.core.rng import generator
 from cfaug.core.types import Example
-from cfaug.editing.models import MaskedLM
+from cfaug.editing.language_models import MaskedLM
 from cfaug.models.specs import HFClip
 from cfaug.xmai.insertions import AttributeInsertion, ImageTextDistance
 from tests.editing import tiny

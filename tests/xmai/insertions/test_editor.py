@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import Editor
 from cfaug.core.types import Edit, Example
-from cfaug.editing.models import MaskedLM
+from cfaug.editing.language_models import MaskedLM
 from cfaug.editing.protocols import Fill
 from cfaug.editing.sentence import normalise
 from cfaug.xmai.insertions import AttributeInsertion, BlockList, Switches

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from cfaug.core.detections import Detection
 from cfaug.editing.sentence import split
-from cfaug.xmai.insertions.mentions import MentionFinder
+from cfaug.xmai.insertions.mentions import MentionFinder, WordSimilarity
 from cfaug.xmai.insertions.switches import Switches
-from cfaug.xmai.insertions.word_similarity import WordSimilarity
 from tests.xmai.insertions.parts import NOUNS, ListTagger
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from cfaug.editing.sentence import normalise, split
-from cfaug.editing.stop_words import NLTK_STOP_WORDS
+from cfaug.editing.word_lists import NLTK_STOP_WORDS
 from cfaug.xmai.insertions import Switches
 from tests.xmai.insertions.parts import (
     ADJECTIVES,

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from cfaug.editing.models import SentenceEncoder
-from cfaug.xmai.insertions.word_similarity import WordSimilarity, _pack, _unpack
+from cfaug.editing.language_models import SentenceEncoder
+from cfaug.xmai.insertions.mentions import WordSimilarity, _pack, _unpack
 from tests.xmai.insertions.parts import HashedVectors
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)

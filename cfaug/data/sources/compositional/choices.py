@@ -19,7 +19,7 @@ from cfaug.data.sources.compositional.item import (
     file_entries,
     named_files,
 )
-from cfaug.data.sources.compositional.photos import box_of
+from cfaug.data.sources.compositional.listed import box_of
 
 HEAD = 4096
 """Number of bytes of a list by which it is recognised."""

@@ -17,14 +17,12 @@ from typing import Any
 
 from cfaug.core.errors import UserError
 from cfaug.data.sources.lists import json_file
-from cfaug.data.sources.values import caption
+from cfaug.data.sources.row import caption
 
 TRUE, FALSE = "true", "false"
 """Labels of a choice's captions."""
-
 SET, CATEGORY = "set", "category"
 """Extra columns of every item's first member: its test, and its part of the test."""
-
 Box = tuple[int, int, int, int]
 """Left, top, right and bottom in pixels of the photo, the latter two excluded."""
 
@@ -295,3 +293,57 @@ def named_files(path: Path, names: Mapping[str, str], folders: tuple[str, ...]) 
         if found:
             return found
     return {}
+
+
+# Numbers of items in the released files and in the papers.
+
+
+@dataclass(frozen=True)
+class Released:
+    """The expected numbers of items of a test.
+
+    Attributes:
+        items: number of items in the released files.
+        by_category: number of items of each part; empty if not counted.
+        remark: differences of the paper or other copies, "" if there are none.
+    """
+
+    items: int
+    by_category: Mapping[str, int] = field(default_factory=dict)
+    remark: str = ""
+
+
+SUGARCREPE = {
+    "add_obj": 2062, "add_att": 692, "replace_obj": 1652, "replace_att": 788, "replace_rel": 1406,
+    "swap_obj": 245, "swap_att": 666,
+}  # fmt: skip
+RELEASED: Mapping[str, Released] = {
+    "winoground": Released(400),
+    "bivlc": Released(
+        2933,
+        {"replace_obj": 1200, "replace_rel": 462, "replace_att": 437, "add_obj": 399, "add_att": 76,
+         "swap_att": 278, "swap_obj": 81},
+    ),
+    "vismin": Released(2084),
+    "mmvp_vlm": Released(135),
+    "sugarcrepe": Released(
+        7511,
+        SUGARCREPE,
+        "the paper, and copies made of an earlier release, have 7,512: there swap_obj has 246, of "
+        "which the released file lacks number 108",
+    ),
+    "sugarcrepe_pp": Released(
+        4757, {name: count for name, count in SUGARCREPE.items() if not name.startswith("add")}
+    ),
+    "aro_relation": Released(23_937),
+    "aro_attribution": Released(28_748),
+    "hard_positives": Released(
+        56_191,
+        {"swap": 28_748, "replace_att": 10_575, "replace_rel": 16_868},
+        "16 items (15 of replace_rel, 1 of replace_att) have equal captions; they are left out "
+        "here, and counted as wrong by the released code",
+    ),
+}  # fmt: skip
+"""By the kind of source. BiVLC's parts are those of its released results, hard positives' sum is
+half of the paper's 112,382 captions; the others were counted in the released files or are their
+papers' numbers."""

@@ -6,19 +6,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cfaug.core.caption_difference import replaced_run
 from cfaug.core.errors import UserError
 from cfaug.core.types import CounterfactualSet, Edit, Member
+from cfaug.core.words import replaced_run
 from cfaug.data.sources.captioned_parquet import split_files, split_home
 from cfaug.data.sources.coco import coco_photo
 from cfaug.data.sources.compositional.item import Item, ItemForm, ItemPhoto, ItemRecord
-from cfaug.data.sources.compositional.listed import LeftOut, missing_error, short_place
-from cfaug.data.sources.compositional.photos import MissingPhotoError, PhotoFinder
+from cfaug.data.sources.compositional.listed import (
+    LeftOut,
+    MissingPhotoError,
+    PhotoFinder,
+    missing_error,
+    short_place,
+)
 from cfaug.data.sources.image_check import content_digest
 from cfaug.data.sources.parquet import holds_images, image_of, open_parquet, parquet_files, records
 from cfaug.data.sources.question_sets.columns import ArrowStream
-from cfaug.data.sources.row import Description, ErrorCollector, files_identity
-from cfaug.data.sources.values import clean_key
+from cfaug.data.sources.row import Description, ErrorCollector, clean_key, files_identity
 
 ARROW_FOLDERS = ("", "test", "data", "data/test")
 """Folders with the streams of ``save_to_disk``."""

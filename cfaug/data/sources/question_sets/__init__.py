@@ -9,9 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cfaug.core.errors import UserError
-from cfaug.core.question_sets import AskedImage
-from cfaug.data.sources.question_sets.form import QuestionForm
-from cfaug.data.sources.question_sets.own import OWN
+from cfaug.core.questions import AskedImage
 from cfaug.data.sources.question_sets.released import (
     C_VQA,
     HALLUSION_BENCH,
@@ -19,7 +17,7 @@ from cfaug.data.sources.question_sets.released import (
     NATURALBENCH,
     VISMIN,
 )
-from cfaug.data.sources.question_sets.rows import SetTable, open_table
+from cfaug.data.sources.question_sets.rows import OWN, QuestionForm, SetTable, open_table
 from cfaug.data.sources.row import ErrorCollector
 
 __all__ = ["FORMS", "read_questions"]

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from cfaug.core.errors import UserError
-from cfaug.core.question_sets import (
+from cfaug.core.questions import (
     BASIC,
     CLOSED,
     COUNTERFACTUAL,
@@ -22,16 +22,15 @@ from cfaug.core.question_sets import (
     AskedImage,
     AskedQuestion,
 )
-from cfaug.data.sources.question_sets.form import (
+from cfaug.data.sources.question_sets.rows import (
     YES_NO,
     QuestionForm,
+    SetRow,
     read_each,
     split_options,
     yes_or_no,
 )
-from cfaug.data.sources.question_sets.rows import SetRow
-from cfaug.data.sources.row import ErrorCollector
-from cfaug.data.sources.values import clean_key
+from cfaug.data.sources.row import ErrorCollector, clean_key
 
 # C-VQA (Zhang et al., 2023), https://github.com/Letian2003/C-VQA: a question, and the same question
 # under a condition, a row. Of C-VQA-Real the answers are numbers, yes or no, without options; of

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -10,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.core.errors import UserError
-from cfaug.core.files import check_links
-from cfaug.core.hidden import visible_files
+from cfaug.core.files import check_links, visible_files
+from cfaug.core.questions import BASIC, COUNTERFACTUAL, NO_OPTION, AskedImage, AskedQuestion
 from cfaug.core.types import SourceImage
 from cfaug.data.sources.captioned_parquet import split_files, split_home
 from cfaug.data.sources.lists import LISTS, list_records
@@ -23,13 +24,17 @@ from cfaug.data.sources.parquet import (
     parquet_files,
     records,
 )
-from cfaug.data.sources.question_sets.columns import ArrowStream, ParquetColumn
-from cfaug.data.sources.question_sets.images import EmbeddedImage, PhotoFiles
+from cfaug.data.sources.question_sets.columns import (
+    ArrowStream,
+    EmbeddedImage,
+    ParquetColumn,
+    PhotoFiles,
+)
 from cfaug.data.sources.released import text_field
+from cfaug.data.sources.row import ErrorCollector, clean_key
 
 STREAM_FOLDERS = ("", "data", "test", "data/test")
 """Folders in which ``save_to_disk`` puts the files of a set, and of its split ``test``."""
-
 Embedded = Callable[[str], SourceImage]
 
 
@@ -171,3 +176,157 @@ def _embedded_row(
 
 def _load(column: Any, row: int, name: str, where: str) -> bytes:
     return image_of({name: column[row]}, name, where)
+
+
+# The definition of a form of question sets: its columns, and the reader of its rows.
+
+YES_NO = ("yes", "no")
+"""Options of yes-or-no questions, in this order."""
+
+
+@dataclass(frozen=True)
+class QuestionForm:
+    """One form of question sets.
+
+    Attributes:
+        name: the name of the form in messages.
+        columns: the columns, all of which must exist.
+        read: a function that makes the images of all rows; errors of single rows go to the
+            collector.
+        folders: folders beside the list in which its images may be after unpacking.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    read: Callable[[Iterable[SetRow], ErrorCollector], list[AskedImage]]
+    folders: tuple[str, ...] = ()
+
+
+def read_each(
+    read: Callable[[SetRow], Iterable[AskedImage]],
+) -> Callable[[Iterable[SetRow], ErrorCollector], list[AskedImage]]:
+    """Return a reader of rows for a form in which rows are independent."""
+
+    def read_all(rows: Iterable[SetRow], errors: ErrorCollector) -> list[AskedImage]:
+        found: list[AskedImage] = []
+        for row in rows:
+            with errors.collect():
+                found += read(row)
+        return found
+
+    return read_all
+
+
+def yes_or_no(row: SetRow, name: str) -> int:
+    """Return the number of a column's ``yes`` or ``no`` among ``YES_NO``.
+
+    Raises:
+        UserError: if the value is neither, naming the place.
+    """
+    said = row.text(name).lower().rstrip(".")
+    if said not in YES_NO:
+        raise UserError(f"{row.where}: {name}={said!r} is invalid: choose from {', '.join(YES_NO)}")
+    return YES_NO.index(said)
+
+
+def split_options(text: str, letters: Sequence[str], mark: str) -> list[str]:
+    """Return the options that follow their letters in a text, in the letters' order.
+
+    >>> split_options("(a) Open (b) Not open", "ab", "({})")
+    ['Open', 'Not open']
+
+    Args:
+        text: the text of the options alone.
+        letters: the letters of all possible options; the text has the first ones, at least two.
+        mark: the format of a letter, with ``{}`` for the letter.
+
+    Returns:
+        The options; empty if the text is not such a list.
+    """
+    places = []
+    at = 0
+    for letter in letters:
+        found = re.compile(rf"(?<!\w){re.escape(mark.format(letter))}").search(text, at)
+        if found is None:
+            break
+        places.append(found.span())
+        at = found.end()
+    if len(places) < 2 or text[: places[0][0]].strip():
+        return []
+    ends = [start for start, _ in places[1:]] + [len(text)]
+    return [text[s:e].strip(" ;,") for (_, s), e in zip(places, ends, strict=True)]
+
+
+# Our own form: JSONL with an image on each line, and its basic and counterfactual questions.
+#
+# ``{"id": "1", "image": "1.jpg", "category": "count", "basic": {"q": "How many dogs are there?",
+# "options": ["2", "3"], "answer": 0}, "counterfactuals": [{"q": "If one dog left, how many dogs
+# would there be?", "presupposition": "one dog left", "options": ["1", "2"], "answer": 0, "source":
+# "human", "verified": true}, ...]}``; optional: ``coco_id`` and ``group``, and any other JSON.
+
+USED = ("id", "image", "group", "category", "basic", "counterfactuals")
+USED_OF_QUESTION = ("q", "options", "answer")
+
+
+def _read(row: SetRow) -> Iterable[AskedImage]:
+    image = row.image("image")
+    group = next((n for n in ("group", "coco_id") if row.fields.get(n) not in (None, "")), "image")
+    further = row.fields.get("counterfactuals")
+    if not isinstance(further, list):
+        raise UserError(f"{row.where}: 'counterfactuals' should be a list of questions")
+    named = [("basic", BASIC, row.fields.get("basic"))]
+    named += [(f"c{i}", COUNTERFACTUAL, one) for i, one in enumerate(further, 1)]
+    yield AskedImage(
+        key=clean_key(row.text("id")),
+        group=row.text(group),
+        image=image,
+        category=row.text("category"),
+        questions=tuple(
+            read_question(name, kind, one, f"{row.where}: {name}") for name, kind, one in named
+        ),
+        extra={name: value for name, value in row.fields.items() if name not in USED},
+    )
+
+
+def read_question(name: str, kind: str, record: object, where: str) -> AskedQuestion:
+    """Read a question of the form.
+
+    Args:
+        name: the question's id.
+        kind: the kind of the question.
+        record: the question in JSON, ``{q, options, answer, ...}``.
+        where: the place of the question, for messages.
+
+    Raises:
+        UserError: if a field is missing or has another type, naming the place.
+    """
+    if not isinstance(record, Mapping):
+        raise UserError(f"{where}: a question should be {{q, options, answer}}, not {record!r:.80}")
+    given = record.get("options")
+    if not isinstance(given, list):
+        raise UserError(f"{where}: 'options' should be a list of texts, not {given!r:.80}")
+    options = [
+        " ".join(text_field({f"option {i}": one}, f"option {i}", where).split())
+        for i, one in enumerate(given)
+    ]
+    extra = {one: value for one, value in record.items() if one not in USED_OF_QUESTION}
+    if "answer" not in record:
+        raise UserError(f"{where}: 'answer' is missing: the number of the right option, from 0")
+    answer: Any = record["answer"]
+    if isinstance(answer, str):
+        extra["answer"] = answer
+        line = " ".join(answer.split())
+        answer = options.index(line) if line in options else NO_OPTION
+    if isinstance(answer, bool) or not isinstance(answer, int | None):
+        raise UserError(
+            f"{where}: 'answer' should be the number of the right option, from 0, not {answer!r}"
+        )
+    text = " ".join(text_field(dict(record), "q", where).split())
+    try:
+        return AskedQuestion(name, kind, text, tuple(options), answer, extra)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from error
+
+
+OWN = QuestionForm("jsonl of basic and counterfactual questions", USED[:2] + USED[3:],
+                   read_each(_read))  # fmt: skip

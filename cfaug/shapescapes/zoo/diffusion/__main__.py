@@ -21,8 +21,7 @@ import numpy as np
 from cfaug.core.files import replace_folder
 from cfaug.core.safety.safe_loading import from_folder
 from cfaug.shapescapes.zoo.command import fresh_folder, read, run, write_card
-from cfaug.shapescapes.zoo.diffusion.data import Pixels, Scenes, draw
-from cfaug.shapescapes.zoo.diffusion.settings import DiffusionSettings
+from cfaug.shapescapes.zoo.diffusion.data import DiffusionSettings, Pixels, Scenes, draw
 
 if TYPE_CHECKING:
     from diffusers import AutoencoderKL
@@ -126,8 +125,7 @@ def evaluate_all(
     settings: DiffusionSettings, folder: Path, seconds: dict[str, float]
 ) -> dict[str, Any]:
     """Load the pipeline from ``folder``, like a user; return its metrics, seconds and sizes."""
-    from cfaug.shapescapes.zoo.diffusion.evaluation import evaluate
-    from cfaug.shapescapes.zoo.diffusion.pipeline import load
+    from cfaug.shapescapes.zoo.diffusion.pipeline import evaluate, load
 
     pipeline = load(folder)
     return {

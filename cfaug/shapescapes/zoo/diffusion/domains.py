@@ -17,12 +17,11 @@ import numpy as np
 
 from cfaug.core.safety.safe_loading import from_folder
 from cfaug.core.weights import resolve
-from cfaug.shapescapes.grammar import describe
+from cfaug.shapescapes.language import describe
 from cfaug.shapescapes.oracle import FACTORS
 from cfaug.shapescapes.vocabulary import DOMAINS, words_of_domains
 from cfaug.shapescapes.zoo.command import fresh_folder, read, run, write_card
-from cfaug.shapescapes.zoo.diffusion.data import Scenes, draw, scene_at
-from cfaug.shapescapes.zoo.diffusion.settings import DiffusionSettings
+from cfaug.shapescapes.zoo.diffusion.data import DiffusionSettings, Scenes, draw, scene_at
 from cfaug.shapescapes.zoo.factor_classifier import DOMAIN_WEIGHTS, load_judge
 
 if TYPE_CHECKING:

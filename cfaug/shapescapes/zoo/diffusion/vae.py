@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from cfaug.core.messages import say
+from cfaug.core.errors import say
 from cfaug.core.progress import watch
 from cfaug.core.rng import derive, generator
-from cfaug.shapescapes.zoo.diffusion.data import IMAGE_SIZE, Pixels
-from cfaug.shapescapes.zoo.diffusion.settings import DiffusionSettings
+from cfaug.shapescapes.zoo.diffusion.data import IMAGE_SIZE, DiffusionSettings, Pixels
 
 if TYPE_CHECKING:
     from collections.abc import Callable

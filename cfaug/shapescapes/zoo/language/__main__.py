@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from cfaug.shapescapes.zoo.command import fresh_folder, read, run, save_half, write_card
-from cfaug.shapescapes.zoo.language.corpus import Corpus, vocabulary
+from cfaug.shapescapes.zoo.language.corpus import Corpus, LanguageSettings, vocabulary
 from cfaug.shapescapes.zoo.language.corpus import read as read_captions
-from cfaug.shapescapes.zoo.language.settings import LanguageSettings
 
 _Model = TypeVar("_Model")
 
@@ -27,7 +26,9 @@ CREDIT = (
 
 def build(settings: LanguageSettings, corpus: Corpus, folder: Path) -> dict[str, Any]:
     """Train, evaluate and write the three models; return metrics, seconds and sizes."""
-    from cfaug.shapescapes.zoo.language import evaluation, models, training
+    from cfaug.shapescapes.zoo.language import training
+    from cfaug.shapescapes.zoo.language import training as evaluation
+    from cfaug.shapescapes.zoo.language import training as models
 
     texts = [text for group in corpus.training for text in group]
     unseen = [text for group in corpus.held_out for text in group]

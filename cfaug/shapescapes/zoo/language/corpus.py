@@ -13,11 +13,14 @@ from numpy.typing import NDArray
 
 from cfaug.core.errors import UserError
 from cfaug.core.rng import generator
+from cfaug.core.validation import Seed
 from cfaug.data.sources.lists import json_lines
-from cfaug.shapescapes.zoo.tokenizers import split_words
+from cfaug.shapescapes.zoo.command import Rates
+from cfaug.shapescapes.zoo.model import split_words
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
+
 
 LONGEST = 32
 """The largest number of tokens of a training text; 1 in 300 captions is longer and truncated."""
@@ -91,3 +94,37 @@ def batches(
         parts = [rows[i : i + batch_size] for i in range(0, len(rows), batch_size)]
         for i in rng.permutation(len(parts)):
             yield parts[i]
+
+
+# The settings of the training command.
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageSettings(Rates):
+    """The settings of the command, given as ``name=value``.
+
+    Attributes: those of :class:`cfaug.shapescapes.zoo.command.Rates`, and
+        out: the folder to write ``masked``, ``causal`` and ``sentence`` into; must not exist.
+        captions: a JSON Lines file with ``image_id`` and ``caption``, such as MS-COCO's.
+        seed: the seed of the split, the weights, the masks and the order.
+        min_count: the smallest count of a word in the training captions; rarer ones are unknown.
+        held_out: the share of the images that no model is trained on.
+        mask_share: the share of the words that are masked.
+        masked_epochs: the masked model's number of passes over the captions.
+        causal_epochs: the causal model's number of passes over the captions.
+        sentence_steps: the sentence encoder's number of steps, each on two captions of each image
+            of a batch.
+        temperature: the temperature of the sentence encoder's contrastive loss on cosines.
+    """
+
+    out: str
+    captions: str
+    seed: Seed = 0
+    min_count: int = 3
+    held_out: float = 0.05
+    batch_size: int = 128
+    mask_share: float = 0.2
+    masked_epochs: int = 16
+    causal_epochs: int = 8
+    sentence_steps: int = 1_200
+    temperature: float = 0.05

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, TypeVar
@@ -9,14 +10,9 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from cfaug.core.rng import derive, generator
-from cfaug.shapescapes.zoo.fitting import FittingSettings, Rates, fit
+from cfaug.shapescapes.zoo.command import FittingSettings, Rates, fit
 from cfaug.shapescapes.zoo.language.corpus import batches, encode, pad
-from cfaug.shapescapes.zoo.language.models import (
-    SPECIAL,
-    build_causal,
-    build_masked,
-    build_sentence,
-)
+from cfaug.shapescapes.zoo.model import END, build_word_tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,7 +24,72 @@ if TYPE_CHECKING:
         PreTrainedTokenizerFast,
     )
 
-    from cfaug.shapescapes.zoo.language.settings import LanguageSettings
+    from cfaug.shapescapes.zoo.language.corpus import LanguageSettings
+
+
+# The three models: stock transformers classes over one vocabulary of whole words.
+
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", END)
+MAX_LENGTH = 64
+WIDTH = 128
+
+
+def build_tokenizer(words: Sequence[str], *, causal: bool = False) -> PreTrainedTokenizerFast:
+    """Return a tokenizer of whole lower-cased words: "[CLS] a cat [SEP]", or "a cat" if causal."""
+    return build_word_tokenizer(SPECIAL, words, MAX_LENGTH, causal=causal)
+
+
+def build_masked(words: int) -> BertForMaskedLM:
+    """Return a BERT of two layers with initial weights, drawn from torch's current generator."""
+    from transformers import BertConfig, BertForMaskedLM
+
+    return BertForMaskedLM(BertConfig(num_hidden_layers=2, **_bert(words)))
+
+
+def build_sentence(words: int) -> BertModel:
+    """Return a BERT of one narrow layer without a pooler; a sentence is the mean of its tokens.
+
+    It reads every candidate for every caption and so takes the most time: a feed-forward layer of a
+    quarter of the usual width halves that, and is as good at recognising captions of one image.
+    """
+    from transformers import BertConfig, BertModel
+
+    config = BertConfig(num_hidden_layers=1, **{**_bert(words), "intermediate_size": WIDTH})
+    return BertModel(config, add_pooling_layer=False)
+
+
+def _bert(words: int) -> dict[str, int]:
+    return {
+        "vocab_size": len(SPECIAL) + words,
+        "hidden_size": WIDTH,
+        "num_attention_heads": 4,
+        "intermediate_size": 4 * WIDTH,
+        "max_position_embeddings": MAX_LENGTH,
+        "type_vocab_size": 1,
+        "pad_token_id": SPECIAL.index("[PAD]"),
+    }
+
+
+def build_causal(words: int) -> GPT2LMHeadModel:
+    """Return a GPT-2 of two layers with initial weights, drawn from torch's current generator."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    end = SPECIAL.index(END)
+    return GPT2LMHeadModel(
+        GPT2Config(
+            vocab_size=len(SPECIAL) + words,
+            n_positions=MAX_LENGTH,
+            n_embd=WIDTH,
+            n_layer=2,
+            n_head=4,
+            # GPT-2's own GELU, in one kernel instead of seven.
+            activation_function="gelu_pytorch_tanh",
+            bos_token_id=end,
+            eos_token_id=end,
+            pad_token_id=SPECIAL.index("[PAD]"),
+        )
+    )
+
 
 Batch = TypeVar("Batch")
 PAD, MASK = SPECIAL.index("[PAD]"), SPECIAL.index("[MASK]")
@@ -190,3 +251,94 @@ def _optimise(
     given = iter(stream)
     rates = {one.name: getattr(settings, one.name) for one in fields(Rates)}
     fit(model, lambda _: loss(model, next(given)), FittingSettings(steps=steps, **rates), what)
+
+
+# Metrics of the models on held-out captions.
+
+ROWS = 256
+"""The number of texts of one forward pass."""
+
+
+def evaluate_masked(
+    model: BertForMaskedLM, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]
+) -> dict[str, float]:
+    """Return the top-1 and top-10 accuracy for each known word, masked one at a time."""
+    import torch
+
+    hidden = [
+        (row, i)
+        for row in encode(tokenizer, texts)
+        for i, token in enumerate(row)
+        if token >= len(SPECIAL)
+    ]
+    hidden.sort(key=lambda item: len(item[0]))
+    first = tenth = 0
+    for start in range(0, len(hidden), ROWS):
+        part = hidden[start : start + ROWS]
+        ids = torch.from_numpy(pad([row for row, _ in part], PAD))
+        rows, places = torch.arange(len(part)), torch.tensor([i for _, i in part])
+        truth = ids[rows, places].clone()
+        ids[rows, places] = MASK
+        with torch.inference_mode():
+            states = model.bert(ids, attention_mask=ids != PAD).last_hidden_state
+            best = model.cls(states[rows, places]).topk(10).indices
+        first += int((best[:, 0] == truth).sum())
+        tenth += int((best == truth[:, None]).sum())
+    return {
+        "masked_acc1": first / len(hidden),
+        "masked_acc10": tenth / len(hidden),
+        "masked_words": len(hidden),
+    }
+
+
+def evaluate_causal(
+    model: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]
+) -> dict[str, float]:
+    """Return the captions' perplexity per token, without the token that ends a caption."""
+    import torch
+    from torch.nn import functional
+
+    end = SPECIAL.index("<|endoftext|>")
+    rows = sorted(([end, *row] for row in encode(tokenizer, texts)), key=len)
+    total, count = 0.0, 0
+    for start in range(0, len(rows), ROWS):
+        ids = torch.from_numpy(pad(rows[start : start + ROWS], PAD))
+        shown, targets = ids[:, :-1], ids[:, 1:]
+        with torch.inference_mode():
+            logits = model(shown, attention_mask=(shown != PAD).long()).logits
+        asked = targets != PAD
+        total += float(functional.cross_entropy(logits[asked], targets[asked], reduction="sum"))
+        count += int(asked.sum())
+    return {"perplexity": math.exp(total / count), "tokens": count}
+
+
+def evaluate_sentence(
+    model: BertModel, tokenizer: PreTrainedTokenizerFast, groups: Sequence[Sequence[str]]
+) -> dict[str, float]:
+    """Return metrics of the retrieval of captions of the same image by each first caption.
+
+    ``sentence_recall1`` is the share of first captions whose nearest other caption has the same
+    image; ``sentence_positive`` and ``sentence_negative`` are mean cosines within and across
+    images.
+    """
+    import torch
+
+    texts = [text for group in groups for text in group]
+    owner = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
+    rows = encode(tokenizer, texts)
+    parts = []
+    for start in range(0, len(rows), ROWS):
+        with torch.inference_mode():
+            parts.append(embed(model, torch.from_numpy(pad(rows[start : start + ROWS], PAD))))
+    vectors = torch.cat(parts).numpy()
+    queries = np.searchsorted(owner, np.arange(len(groups)))
+    sim_QT = vectors[queries] @ vectors.T
+    same = owner[queries][:, None] == owner
+    itself = np.arange(len(owner)) == queries[:, None]
+    nearest = np.where(itself, -np.inf, sim_QT).argmax(1)
+    return {
+        "sentence_recall1": float((owner[nearest] == owner[queries]).mean()),
+        "sentence_positive": float(sim_QT[same & ~itself].mean()),
+        "sentence_negative": float(sim_QT[~same].mean()),
+        "images": len(groups),
+    }

@@ -13,15 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.editing.causal_lm import CausalLM
-from cfaug.editing.edit_format import EditFormat
-from cfaug.editing.edit_rows import split_by_caption
+from cfaug.editing.edit_format import EditFormat, split_by_caption
 from cfaug.shapescapes.zoo.command import fresh_folder, read, run, save_half, write_card
-from cfaug.shapescapes.zoo.perturber.rows import draw_answers
-from cfaug.shapescapes.zoo.perturber.settings import PerturberSettings
-from cfaug.train.edit_data import EditData
-from cfaug.train.job import fit
-from cfaug.train.language_task import LanguageTask
+from cfaug.shapescapes.zoo.perturber.base import PerturberSettings, draw_answers
+from cfaug.train.language_task import EditData, LanguageTask
 from cfaug.train.settings import LoggerSettings, OptimSettings, TrainerSettings
+from cfaug.train.task import fit
 
 VALIDATION = 0.1
 """The share of the rows' captions that are held out to choose the weights."""
@@ -65,8 +62,12 @@ def tune(settings: PerturberSettings, base: Path, folder: Path) -> dict[str, Any
 
 def build(settings: PerturberSettings, folder: Path) -> dict[str, Any]:
     """Train, tune and evaluate; return metrics, counts, seconds and sizes."""
-    from cfaug.shapescapes.zoo.perturber.base import build_tokenizer, train_base
-    from cfaug.shapescapes.zoo.perturber.evaluation import evaluate, held_out_captions
+    from cfaug.shapescapes.zoo.perturber.base import (
+        build_tokenizer,
+        evaluate,
+        held_out_captions,
+        train_base,
+    )
 
     began = time.process_time()
     tokenizer = build_tokenizer()

@@ -1,0 +1,317 @@
+"""Figure 4 of CFMM: the composition of a question set by category, length and answer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+
+from cfaug.cfmm.question_checks import phi_from_margins
+from cfaug.cfmm.question_items import ALL
+from cfaug.core.questions import BASIC, COUNTERFACTUAL, SOURCE, VERIFIED, AskedImage, AskedQuestion
+from cfaug.data.sources.question_sets import read_questions
+from cfaug.report.arm_results import Runs
+from cfaug.report.document import BarPlot, Curve, Document, Entry, Part, rules_of
+from cfaug.report.numbers import DASH, percent
+from cfaug.report.paper_tables import PaperTable, published
+from cfaug.stats.significance import summarise
+
+Row = tuple[tuple[str, ...], tuple[Entry, ...]]
+COMMANDS = ("python evaluate.py table=cfmm_figure_4 'table.questions={MINE: questions.jsonl}'",)
+MEANS_NOTE = "± is over questions. Words are separated by spaces. Answers are the right options."
+KINDS_NOTE = (
+    "Per cent of the questions: with the right option at each place (mostly one place gives the "
+    "answers away), written by a person, and verified by a person. A dash: the set does not say."
+)
+PLACES = 2
+"""Number of positions of the right option that have a column."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompositionFigure(PaperTable):
+    """Tables and plots of question sets; other arguments as for ``PaperTable``.
+
+    Args:
+        questions: {printed name: file of questions, as for ``benchmark=vqa benchmark.data=``}.
+        categories: {printed name: category of the questions}, in order; others follow under their
+            own names.
+        image_roots: absolute folders whose images the files may name, besides their own.
+        shown: number of the most frequent right answers to show for each set.
+    """
+
+    questions: Mapping[str, str] | None = None
+    categories: Mapping[str, str] = field(default_factory=dict)
+    image_roots: Sequence[str] = ()
+    shown: int = 10
+    commands: Sequence[str] = COMMANDS
+
+    def build(self, runs: Runs) -> Document:
+        """Return the paper's numbers, ours, and the plots.
+
+        Raises:
+            MissingError: if no file is given, unless ``partial``.
+            UserError: if a file cannot be read.
+        """
+        self.require(self.questions, "table.questions={NAME: FILE}")
+        theirs = self.printed("Set", "what", lambda _, value: Entry(
+            f"{value:,g}", numbers={"value": value}
+        ))  # fmt: skip
+        roots = [Path(one) for one in self.image_roots]
+        sets = {name: read_questions(file, roots) for name, file in (self.questions or {}).items()}
+        if not sets:
+            return self.document(theirs, self._categories({}))
+        rows = tuple(_sizes(name, images) for name, images in sets.items())
+        ours = Part("Ours", theirs.labels, (), theirs.columns, rows, notes=(MEANS_NOTE,))
+        return self.document(
+            theirs, ours, self._categories(sets), _kinds_part(sets), self._answers_part(sets),
+            bars=[self._bars(sets)], curves=[_lengths(name, own) for name, own in sets.items()],
+        )  # fmt: skip
+
+    def _counts(self, sets: Mapping[str, Sequence[AskedImage]]) -> dict[str, Counter[str]]:
+        """Return {set: number of images by printed category}, the paper's set first."""
+        printed = {name: one for one, name in self.categories.items()}
+        found = {self.paper: Counter(published(self.name)["categories"])}
+        for name, images in sets.items():
+            found[name] = Counter(printed.get(one.category, one.category or ALL) for one in images)
+        return found
+
+    def _categories(self, sets: Mapping[str, Sequence[AskedImage]]) -> Part:
+        counts = self._counts(sets)
+        columns = tuple(dict.fromkeys(name for own in counts.values() for name in own))
+        rows = tuple(
+            ((name,), tuple(_count(own[one], own.total()) for one in columns))
+            for name, own in counts.items()
+        )
+        return Part("Images by category", ("Set",), (), columns, rows, ours=bool(sets))
+
+    def _bars(self, sets: Mapping[str, Sequence[AskedImage]]) -> BarPlot:
+        counts = self._counts(sets)
+        names = dict.fromkeys(name for own in counts.values() for name in own)
+        groups = {
+            one: [(name, own[one] / own.total(), None, None) for name, own in counts.items()]
+            for one in names
+        }
+        return BarPlot("Images by category", "share of the images (%)", groups, tuple(counts))
+
+    def _answers_part(self, sets: Mapping[str, Sequence[AskedImage]]) -> Part:
+        rows: list[Row] = []
+        for name, images in sets.items():
+            answers = Counter(
+                one.right for image in images for one in image.questions if one.right is not None
+            )
+            frequent = sorted(answers.items(), key=lambda one: (-one[1], one[0]))[: self.shown]
+            rows += [((name, one), (_count(n, answers.total()),)) for one, n in frequent]
+        return Part(
+            "Ours: the most frequent right answers", ("Set", "Answer"), (), ("questions",),
+            tuple(rows),
+        )  # fmt: skip
+
+
+def _sizes(name: str, images: Sequence[AskedImage]) -> Row:
+    questions = [one for image in images for one in image.questions]
+    by_kind = [[one for one in questions if one.kind == kind] for kind in (BASIC, COUNTERFACTUAL)]
+    return (name,), (
+        Entry(f"{len(images):,}", numbers={"value": float(len(images))}),
+        Entry(f"{len(questions):,}", numbers={"value": float(len(questions))}),
+        *(_words([one.text for one in own]) for own in by_kind),
+        _words([one.right for one in questions if one.right is not None]),
+    )
+
+
+def _words(texts: Sequence[str]) -> Entry:
+    """Return the mean number of words with its spread over texts; a dash without texts."""
+    if not texts:
+        return Entry(DASH)
+    found = summarise([len(text.split()) for text in texts])
+    known = len(texts) > 1
+    return Entry(
+        f"{found.mean:.2f}",
+        f"{found.sd:.2f}" if known else "",
+        numbers={"value": found.mean, "n": float(found.n), **({"sd": found.sd} if known else {})},
+    )
+
+
+def _count(count: int, of: int) -> Entry:
+    small = f"{percent(count / of, 1)} %" if of else ""
+    return Entry(f"{count:,}", small=small, numbers={"value": float(count), "n": float(of)})
+
+
+def _kinds_part(sets: Mapping[str, Sequence[AskedImage]]) -> Part:
+    rows: list[Row] = []
+    for name, images in sets.items():
+        by_kind: dict[str, list[AskedQuestion]] = {}
+        for one in (one for image in images for one in image.questions):
+            by_kind.setdefault(one.kind, []).append(one)
+        rows += [((name, kind), _kind(own)) for kind, own in by_kind.items()]
+    columns = ("questions", "words", "options", *(f"right: {n + 1}." for n in range(PLACES)),
+               "by a person", "verified")  # fmt: skip
+    return Part(
+        "Ours: kinds of questions", ("Set", "Kind"), (), columns, tuple(rows), notes=(KINDS_NOTE,)
+    )
+
+
+def _kind(own: Sequence[AskedQuestion]) -> tuple[Entry, ...]:
+    answers = [one.answer for one in own if one.right is not None]
+    writers = [one.extra[SOURCE] == "human" for one in own if SOURCE in one.extra]
+    verified = [one.extra[VERIFIED] is True for one in own if VERIFIED in one.extra]
+    options = summarise([len(one.options) for one in own]).mean
+    return (
+        Entry(f"{len(own):,}", numbers={"value": float(len(own))}),
+        _words([one.text for one in own]),
+        Entry(f"{options:.3g}", numbers={"value": options}),
+        *(_share([answer == place for answer in answers]) for place in range(PLACES)),
+        _share(writers),
+        _share(verified),
+    )
+
+
+def _share(found: Sequence[bool]) -> Entry:
+    if not found:
+        return Entry(DASH)
+    share = sum(found) / len(found)
+    return Entry(percent(share, 1), numbers={"value": share, "n": float(len(found))})
+
+
+def _lengths(name: str, images: Sequence[AskedImage]) -> Curve:
+    """Return the shares of questions with each number of words, by kind."""
+    counts: dict[str, Counter[int]] = {}
+    for one in (one for image in images for one in image.questions):
+        counts.setdefault(one.kind, Counter())[len(one.text.split())] += 1
+    series = {
+        kind: {
+            float(words): {0: own[words] / own.total()} for words in range(min(own), max(own) + 1)
+        }
+        for kind, own in counts.items()
+    }
+    return Curve(f"{name}: words of a question", "words", "share of the kind (%)", series)
+
+
+# Quantities derived from Tables 2 and 3 of CFMM, and the claims of its text.
+
+ZERO_SHOT, ICL = "0-shot", "1-shot ICL"
+"""Prompts as the paper prints them."""
+Setting = tuple[str, str]
+"""The printed names of a model and a prompt."""
+DERIVED_NOTE = (
+    "Drop: acc_b minus acc_c of Table 3, in points. Consistency: the total of acc+ divided by that "
+    "of acc_b. phi: computed for each category from its three percentages (Table 2), then averaged "
+    "over categories. Its margins are over pairs: below 0, a right basic answer goes with a wrong "
+    "counterfactual one."
+)
+TEXT_NOTE = (
+    "Right: the same from the printed tables. 105.75 is neither the average of the 0-shot rows nor "
+    "that of all rows."
+)
+
+
+def cells() -> dict[Setting, dict[str, tuple[float, float, float]]]:
+    """Return Table 2: acc_b, acc_c and acc+ of each category by model and prompt, per cent."""
+    found = published("cfmm_2")
+    return {
+        (row["model"], row["prompt"]): {
+            name: _three(row["values"][3 * place : 3 * place + 3])
+            for place, name in enumerate(found["categories"])
+        }
+        for row in found["rows"]
+    }
+
+
+def totals() -> dict[Setting, tuple[float, float, float]]:
+    """Return Table 3: the totals of acc_b, acc_c and acc+ by model and prompt, of up to 600."""
+    return {
+        (row["model"], row["prompt"]): _three(row["values"]) for row in published("cfmm_3")["rows"]
+    }
+
+
+def _three(values: Sequence[float]) -> tuple[float, float, float]:
+    acc_b, acc_c, acc_plus = values
+    return acc_b, acc_c, acc_plus
+
+
+def drop(setting: Setting) -> float:
+    """Return the total of basic questions minus that of counterfactual ones, in points."""
+    acc_b, acc_c, _ = totals()[setting]
+    return acc_b - acc_c
+
+
+def mean_phi(setting: Setting) -> float:
+    """Return the correlation of right answers by the margins, averaged over categories."""
+    return fmean(
+        phi_from_margins(*(value / 100 for value in own)) for own in cells()[setting].values()
+    )
+
+
+def derived_part() -> Part:
+    """Return quantities derived from the paper's percentages, a row per model and prompt."""
+    rows = []
+    for (model, prompt), (acc_b, _, acc_plus) in totals().items():
+        lost, phi = drop((model, prompt)), mean_phi((model, prompt))
+        both = acc_plus / acc_b
+        cells_ = (
+            Entry(f"{lost:.2f}", numbers={"value": lost}),
+            Entry(f"{100 * both:.1f}", numbers={"value": both}),
+            Entry(f"{phi:+.3f}", numbers={"value": phi}),
+        )
+        rows.append(((model, prompt), cells_))
+    return Part(
+        "Derived from the paper's tables", ("Model", "Prompt"), (),
+        ("drop", "consistency, %", "phi"), tuple(rows), rules_of([one[0][0] for one in rows]),
+        (DERIVED_NOTE,), ours=False,
+    )  # fmt: skip
+
+
+def text_part() -> Part:
+    """Return the claims of the paper's text beside the values from its tables."""
+    found = published("cfmm_text")
+    rows = tuple(
+        ((row["what"], row["section"]), (Entry(f"{row['values'][0]:g}"), Entry(_says(row["key"]))))
+        for row in found["rows"]
+    )
+    return Part(
+        "The paper's text against its tables", ("Of", "Section"), (),
+        ("text", "tables"), rows, notes=(found["note"], TEXT_NOTE), ours=False,
+    )  # fmt: skip
+
+
+def _says(key: str) -> str:
+    return SAID[key]()
+
+
+def _cell(model: str, category: str, place: int) -> str:
+    return f"{cells()[model, ZERO_SHOT][category][place]:.2f}"
+
+
+def _mean_and_range(place: int, prompts: tuple[str, ...]) -> str:
+    values = [
+        one[place]
+        for (_, prompt), own in cells().items()
+        if not prompts or prompt in prompts
+        for one in own.values()
+    ]
+    return f"{fmean(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+
+
+def _drops() -> str:
+    zero = [drop(one) for one in totals() if one[1] == ZERO_SHOT]
+    return f"{fmean(zero):.2f} (all rows: {fmean(map(drop, totals())):.2f})"
+
+
+def _gains(model: str) -> str:
+    first, other = (totals()[model, prompt] for prompt in (ZERO_SHOT, ICL))
+    gains = [f"{name} {b - a:+.2f}" for name, a, b in zip(NAMES, first, other, strict=True)]
+    return ", ".join(gains)
+
+
+NAMES = ("acc_b", "acc_c", "acc+")
+"""The three percentages, as printed."""
+SAID: Mapping[str, Callable[[], str]] = {
+    "llava_count_c": lambda: _cell("LLaVA", "Count", 1),
+    "llava_count_b": lambda: _cell("LLaVA", "Count", 0),
+    "infmllm_color_b": lambda: _cell("InfMLLM", "Color", 0),
+    "all_b": lambda: _mean_and_range(0, ()),
+    "all_c": lambda: _mean_and_range(1, (ZERO_SHOT,)),
+    "drop": _drops,
+    "qwen_icl": lambda: _gains("Qwen-VL"),
+}

@@ -1,1 +1,0 @@
-"""CFMM (Li et al., 2024): its printed numbers, its tables and figures."""

@@ -1,0 +1,215 @@
+"""Figures 2 and 3 of COCO-Counterfactuals: effects of shared attention, and matching gaps."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from cfaug.coco_cf.tables import PLACES, Place
+from cfaug.core.errors import UserError
+from cfaug.report.arm_results import MissingError, Runs
+from cfaug.report.document import Document, DocumentImage, Entry, GapPlot, Part
+from cfaug.report.matching_gap import ORDER, READABLE, read_gaps, shifts
+from cfaug.report.numbers import DASH, p_text, percent
+from cfaug.stats.matching import summary
+
+DIGITS = 5
+"""Significant digits of the gaps saved for the plot."""
+
+
+@dataclass(frozen=True)
+class GapFigure:
+    """Matching gaps of several models, their pairs pooled over seeds (Figure 3, section 4.2.2).
+
+    Args:
+        name: the name of the output files.
+        title: the title above the figure.
+        models: {printed name: {"world": ``experiment/arm``, "folders": ``experiment/arm``}}.
+        benchmarks: {"world": benchmark, "folders": benchmark}.
+        commands: the commands that make the scores.
+        notes: notes printed below everything.
+        partial: whether to leave out models without scores.
+    """
+
+    name: str
+    title: str
+    models: Mapping[str, Mapping[Place, str]]
+    benchmarks: Mapping[Place, str]
+    commands: Sequence[str]
+    notes: Sequence[str] = ()
+    partial: bool = False
+
+    def build(self, runs: Runs) -> Document:
+        """Return a table of the gaps and a plot per model, for every place with scores.
+
+        Raises:
+            MissingError: if a model has no scores, unless ``partial``.
+            UserError: if the scores cannot be read.
+        """
+        parts, plots, missing = [], [], []
+        for place in PLACES:
+            found = {
+                model: self._gaps(runs, arms[place], self.benchmarks[place])
+                for model, arms in self.models.items()
+            }
+            if not any(gaps for _, gaps in found.values()):
+                continue
+            missing += [
+                f"{self.benchmarks[place]} of {self.models[model][place]}"
+                for model, (_, gaps) in found.items()
+                if not gaps
+            ]
+            asked = {model: one for model, one in found.items() if one[1]}
+            parts.append(_gap_part(asked, self.benchmarks[place]))
+            plots += [_plot(model, *one, self.benchmarks[place]) for model, one in asked.items()]
+        if (missing or not parts) and not self.partial:
+            every = [f"matching scores of {arms[PLACES[0]]}" for arms in self.models.values()]
+            raise MissingError(self.name, missing or every, self.commands)
+        return Document(self.name, self.title, tuple(parts), tuple(self.notes), gaps=tuple(plots))
+
+    def _gaps(self, runs: Runs, arm: str, benchmark: str) -> tuple[str, dict[str, np.ndarray]]:
+        """Return the unit of the scores and the gaps of all seeds together."""
+        found = [read_gaps(folder).get(benchmark) for folder in runs.folders(arm)]
+        known = [one for one in found if one is not None]
+        if not known:
+            return "", {}
+        names = [name for name in ORDER if any(name in one.gaps for one in known)]
+        return known[0].kind, {
+            name: np.concatenate([one.gaps.get(name, np.full(len(one), np.nan)) for one in known])
+            for name in names
+        }
+
+
+def _gap_part(asked: Mapping[str, tuple[str, dict[str, np.ndarray]]], benchmark: str) -> Part:
+    rows = []
+    for model, (kind, gaps) in asked.items():
+        cells = []
+        for name in ORDER:
+            known = gaps[name][np.isfinite(gaps[name])] if name in gaps else np.empty(0)
+            if not len(known):
+                cells += [Entry(DASH), Entry(DASH)]
+                continue
+            one = summary(known)
+            spread = {} if math.isnan(one.sd) else {"sd": one.sd}
+            numbers = {"value": one.mean, "n": float(one.n), **spread}
+            below = {"value": one.below_zero, "n": float(one.n)}
+            cells += [
+                Entry(f"{one.mean:.3g}", f"{one.sd:.2g}" if spread else "", numbers=numbers),
+                Entry(f"{percent(one.below_zero, 1)}%", numbers=below),
+            ]
+        shift = shifts(gaps)
+        cells += [
+            Entry(p_text(shift[way].p), numbers={"value": shift[way].p, "n": float(shift[way].n)})
+            if way in shift
+            else Entry(DASH)
+            for way in ("IR", "TR")
+        ]
+        rows.append(((model, kind), tuple(cells)))
+    return Part(
+        title=f"Ours: {benchmark}",
+        labels=("Model", "Score"),
+        groups=(*((f"{name} ({READABLE[name]})", 2) for name in ORDER), ("p of the shift", 2)),
+        columns=(*(column for _ in ORDER for column in ("mean", "below 0")), "IR", "TR"),
+        rows=tuple(rows),
+        notes=(
+            "Gap: score of the right pair minus that of the wrong one, in the model's own unit; ± "
+            "is over pairs. p: one-sided Wilcoxon test that an anchor's counterfactual gap is "
+            "below its random gap.",
+        ),
+    )
+
+
+def _plot(model: str, kind: str, gaps: Mapping[str, np.ndarray], benchmark: str) -> GapPlot:
+    kept = {
+        name: [float(f"{v:.{DIGITS}g}") for v in values[np.isfinite(values)]]
+        for name, values in gaps.items()
+    }
+    return GapPlot(f"{model}, {benchmark}", kind, kept)
+
+
+@dataclass(frozen=True)
+class SharingFigure:
+    """Pairs drawn with and without shared attention (Figure 2), from ``benchmarks/sharing.py``.
+
+    Args:
+        name: the name of the output files.
+        title: the title above the figure.
+        commands: the commands that make ``sharing.json`` and ``sharing.png``.
+        folder: the folder below ``paths.runs`` that contains these files.
+        notes: notes printed below everything.
+        partial: whether to print nothing if these files are missing.
+    """
+
+    name: str
+    title: str
+    commands: Sequence[str]
+    folder: str = "sharing"
+    notes: Sequence[str] = ()
+    partial: bool = False
+
+    def build(self, runs: Runs) -> Document:
+        """Return the table and the picture.
+
+        Raises:
+            MissingError: if the files are missing, unless ``partial``.
+            UserError: if the files cannot be read.
+        """
+        rows, picture = (runs.root / self.folder / f"sharing.{kind}" for kind in ("json", "png"))
+        lacks = [str(file) for file in (rows, picture) if not file.exists()]
+        if lacks and not self.partial:
+            raise MissingError(self.name, lacks, self.commands)
+        return Document(
+            self.name,
+            self.title,
+            () if lacks else (_sharing_part(rows),),
+            tuple(self.notes),
+            pictures=() if lacks else (_read_picture(picture),),
+        )
+
+
+MEASURED = {
+    "target": "target subject right", "every": "all of both right", "direction": "CLIP direction",
+    "outside": "difference outside (0-255)",
+}  # fmt: skip
+
+
+def _sharing_part(file: Path) -> Part:
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        rows = tuple(
+            (
+                (str(row["name"]),),
+                tuple(
+                    Entry(f"{float(row[key]):.3f}", numbers={"value": float(row[key])})
+                    for key in MEASURED
+                ),
+            )
+            for row in found["arms"]
+        )
+        pairs = int(found["pairs"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{file} is not what benchmarks/sharing.py writes: {error}") from error
+    return Part(
+        title=f"Ours: {pairs} pairs of the embedded world ShapeScapes, drawn by {found['model']}",
+        labels=("",),
+        groups=(),
+        columns=tuple(MEASURED.values()),
+        rows=rows,
+    )
+
+
+def _read_picture(file: Path) -> DocumentImage:
+    content = file.read_bytes()
+    if not content.startswith(b"\x89PNG\r\n\x1a\n"):
+        raise UserError(f"{file} is not a PNG; make it again with benchmarks/sharing.py")
+    return DocumentImage(
+        "Rows: source, then targets with the same noise and attention shared for a share p of the "
+        "steps, then independent noise.",
+        base64.b64encode(content).decode(),
+    )

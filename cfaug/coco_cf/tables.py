@@ -1,0 +1,451 @@
+"""Tables of arms by benchmarks: Tables 3, 4, 5, 11 and 12 of COCO-Counterfactuals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from cfaug.core.errors import UserError
+from cfaug.report.arm_results import ArmResults, MissingError, Runs
+from cfaug.report.arm_table import ArmRow, ArmTablePart, MeasuredColumn, TableSettings, label_text
+from cfaug.report.document import Document, Entry, Part, groups_of, rules_of
+from cfaug.report.numbers import DASH, percent
+from cfaug.report.paper_tables import published
+from cfaug.report.results import join_seeds
+from cfaug.report.significance_rows import ALPHA
+from cfaug.stats.significance import SeedSummary, summarise, welch
+
+
+@dataclass(frozen=True)
+class ArmsTable:
+    """A table with a row per arm and a column per benchmark and metric.
+
+    Args:
+        name: the name of the paper's numbers and of the output files.
+        title: the title above the table.
+        paper: the source of the paper's numbers, the title of their part.
+        labels: {key that names a row: header}, with keys ``pretrained``, ``model``, ``train``,
+            ``cf``, ``cf_percent``; ``null`` omits a column.
+        columns: {the paper's column: settings of ``Column``}; a column without a metric is the mean
+            of the others.
+        rows: settings of ``ArmRow``, in order.
+        commands: the commands that make the runs and their results.
+        world: default benchmark of the columns on the embedded world.
+        folders: default benchmark of the columns on real data.
+        baseline: the ``model`` of the row that is the paper's own baseline.
+        controls: {place: settings of ``ArmRow``}, a separate part of controls that are not in the
+            paper, shown if any of its runs that is not in ``rows`` has results.
+        curve: whether to draw the mean against the share of counterfactual examples.
+        notes: notes printed below everything.
+        partial: whether to print dashes for missing values.
+    """
+
+    name: str
+    title: str
+    paper: str
+    labels: Mapping[str, str | None]
+    columns: Mapping[str, Mapping[str, Any]]
+    rows: Sequence[Mapping[str, Any]]
+    commands: Sequence[str]
+    world: str | None = None
+    folders: str | None = None
+    baseline: str | None = None
+    controls: Mapping[Place, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    curve: bool = False
+    notes: Sequence[str] = ()
+    partial: bool = False
+
+    @property
+    def named_by(self) -> dict[str, str]:
+        """The keys that name a row, with their headers."""
+        return {key: header for key, header in self.labels.items() if header is not None}
+
+    def build(self, runs: Runs) -> Document:
+        """Return the paper's numbers, and ours for every place where they were measured.
+
+        Raises:
+            MissingError: if runs or results are missing, unless ``partial``.
+            UserError: if settings or files are invalid.
+        """
+        columns = columns_of(self.columns, self.world, self.folders)
+        theirs = published_part(self.name, self.paper, self.named_by, columns, self.baseline)
+        ours = [
+            self._part(columns, place, rows)
+            for place in PLACES
+            if (rows := self._read_rows(runs, columns, place))
+        ]
+        if not ours:
+            raise MissingError(self.name, [row.run for row in self._rows()], self.commands)
+        beside = [
+            self._part(columns, place, rows, "Ours, beside real data of the same size")
+            for place in PLACES
+            if (rows := self._read_controls(runs, columns, place))
+        ]
+        for one in (*ours, *beside):
+            one.require_all()
+            one.require_one_test()
+        return Document(
+            name=self.name,
+            title=self.title,
+            parts=(theirs, *(one.part() for one in (*ours, *beside))),
+            notes=tuple(self.notes),
+            curves=tuple(one.curve() for one in ours) if self.curve else (),
+        )
+
+    def _part(
+        self,
+        columns: Sequence[ValueColumn],
+        place: Place,
+        rows: list[tuple[ArmRow, ArmResults]],
+        title: str = "Ours",
+    ) -> ArmTablePart:
+        return ArmTablePart(
+            table=TableSettings(self.name, self.named_by, self.commands, self.partial),
+            columns=[column.at(place) for column in columns],
+            rows=rows,
+            title=title,
+            where=_where(place, [arm for _, arm in rows]),
+        )
+
+    def _rows(self) -> list[ArmRow]:
+        return self._read("rows", self.rows)
+
+    def _read(self, name: str, rows: Sequence[Mapping[str, Any]]) -> list[ArmRow]:
+        try:
+            return [ArmRow(**row) for row in rows]
+        except TypeError as error:
+            raise UserError(f"table.{name} of {self.name}: {error}") from error
+
+    def _read_rows(
+        self, runs: Runs, columns: Sequence[ValueColumn], place: Place
+    ) -> list[tuple[ArmRow, ArmResults]]:
+        """Return every row with its arm, if any arm has results in the place."""
+        rows = [(row, runs.arm(row.run)) for row in self._rows()]
+        found = _was_asked([arm for _, arm in rows], columns, place)
+        return rows if found or (self.partial and place == PLACES[0]) else []
+
+    def _read_controls(
+        self, runs: Runs, columns: Sequence[ValueColumn], place: Place
+    ) -> list[tuple[ArmRow, ArmResults]]:
+        """Return the rows of the part of controls, if any control has results."""
+        shown = {row.run for row in self._rows()}
+        wanted = self._read("controls", self.controls.get(place, ()))
+        rows = [(row, runs.arm(row.run)) for row in wanted]
+        own = [arm for row, arm in rows if row.run not in shown]
+        return rows if _was_asked(own, columns, place) else []
+
+
+def _was_asked(arms: Sequence[ArmResults], columns: Sequence[ValueColumn], place: Place) -> bool:
+    asked = {getattr(column, place) for column in columns if column.metric} - {None}
+    return any(row.benchmark in asked for arm in arms for row in arm.rows)
+
+
+def _where(place: Place, arms: Sequence[ArmResults]) -> str:
+    """Return the embedded world's name for a title, with the style of the first run with one."""
+    if place == "folders":
+        return ""
+    for arm in arms:
+        for record in arm.records.values():
+            style = (record.get("identity") or {}).get("data.world.style")
+            if style is not None:
+                return f" of the embedded world ShapeScapes (style {style})"
+    return " of the embedded world ShapeScapes"
+
+
+# Tables of drops: how much harder counterfactuals are than real pairs (COCO-CFs, Tables 2, 13).
+
+
+@dataclass(frozen=True)
+class DropTable:
+    """A row per model and data set: recall, and its change against the model's baseline.
+
+    Args:
+        name: the name of the paper's numbers and of the output files.
+        title: the title above the table.
+        paper: the source of the paper's numbers, the title of their part.
+        columns: {the paper's column: settings of ``Column``}.
+        models: {printed name: {"world": ``experiment/arm``, "folders": ``experiment/arm``}};
+            ``null`` omits a model.
+        datasets: {printed name: {"world": benchmark, "folders": benchmark}}, the baseline first.
+        commands: the commands that make the results.
+        notes: notes printed below everything.
+        partial: whether to print dashes for missing values.
+    """
+
+    name: str
+    title: str
+    paper: str
+    columns: Mapping[str, Mapping[str, Any]]
+    models: Mapping[str, Mapping[Place, str] | None]
+    datasets: Mapping[str, Mapping[Place, str]]
+    commands: Sequence[str]
+    notes: Sequence[str] = ()
+    partial: bool = False
+
+    def build(self, runs: Runs) -> Document:
+        """Return the paper's numbers, and ours for every place where they were measured.
+
+        Raises:
+            MissingError: if results are missing, unless ``partial``.
+            UserError: if settings or files are invalid.
+        """
+        columns = tuple(c for c in columns_of(self.columns, None, None) if c.metric)
+        found = {place: self._arms(runs, place) for place in PLACES}
+        ours = [
+            self._part(arms, columns, place)
+            for place, arms in found.items()
+            if any(arm.rows for arm in arms.values())
+        ]
+        if not ours and not self.partial:
+            names = [f"results of {arm.name}" for arm in found[PLACES[0]].values()]
+            raise MissingError(self.name, names, self.commands)
+        return Document(
+            self.name, self.title, (self._theirs(columns), *ours), tuple(self.notes)
+        )  # fmt: skip
+
+    def _arms(self, runs: Runs, place: Place) -> dict[str, ArmResults]:
+        named = {
+            model: arms[place] for model, arms in self.models.items() if arms and place in arms
+        }
+        return {model: runs.arm(name) for model, name in named.items()}
+
+    def _theirs(self, columns: tuple[ValueColumn, ...]) -> Part:
+        found = published(self.name)
+        place = {key: i for i, key in enumerate(found["columns"])}
+        rows = []
+        for row in found["rows"]:
+            same = [other for other in found["rows"] if other["model"] == row["model"]]
+            cells = []
+            for column in columns:
+                at = place[column.key]
+                least = min(other["change"][at] for other in same)
+                change = row["change"][at]
+                text = f"{row['values'][at]:.2f} ({change:+d}%)"
+                bold = change == least and change < 0
+                cells.append(Entry(text, bold=bold, numbers={"value": row["values"][at] / 100}))
+            rows.append(((row["model"], row["dataset"]), tuple(cells)))
+        return _lay_out(self.paper, columns, rows, [found["note"]], ours=False)
+
+    def _part(
+        self, arms: Mapping[str, ArmResults], columns: tuple[ValueColumn, ...], place: Place
+    ) -> Part:
+        missing = list(self._missing(arms, columns, place))
+        if missing and not self.partial:
+            raise MissingError(self.name, missing, self.commands)
+        baseline = next(iter(self.datasets.values()))[place]
+        rows = []
+        for model, arm in arms.items():
+            for dataset, benchmarks in self.datasets.items():
+                benchmark = benchmarks[place]
+                name = dataset if benchmark != baseline else f"{dataset} (baseline)"
+                cells = tuple(self._entry(arm, c, benchmark, baseline, place) for c in columns)
+                rows.append(((model, name), cells))
+        where = "the embedded world ShapeScapes" if place == "world" else "real data"
+        seeds = sorted(set().union(*(arm.seeds for arm in arms.values())))
+        worlds = f"Mean over seeds {join_seeds(seeds)}, a world each (deviations: CSV). "
+        note = "In brackets the change against the baseline; bold: a model's largest drop."
+        asked = "; ".join(f"{name}: {names[place]}" for name, names in self.datasets.items())
+        notes = [f"{asked}.", worlds + note if place == "world" else note]
+        return _lay_out(f"Ours: {where}", columns, rows, notes, ours=True)
+
+    def _entry(
+        self, arm: ArmResults, column: ValueColumn, benchmark: str, baseline: str, place: Place
+    ) -> Entry:
+        means = {
+            names[place]: summarise(list(values.values()))
+            for names in self.datasets.values()
+            if (values := arm.values((names[place], str(column.metric))))
+        }
+        if benchmark not in means:
+            return Entry(DASH)
+        own = means[benchmark]
+        numbers = {"value": own.mean, "n": float(own.n)}
+        numbers |= {"sd": own.sd} if own.n > 1 else {}
+        if benchmark == baseline or baseline not in means or not means[baseline].mean:
+            return Entry(percent(own.mean), numbers=numbers)
+        change = {
+            name: round(100 * (one.mean / means[baseline].mean - 1)) for name, one in means.items()
+        }
+        # Compared as printed, so that two drops that read the same are both bold.
+        bold = change[benchmark] == min(change.values()) < 0
+        told = f"{change[benchmark]:+d}%" if change[benchmark] else "0%"
+        text = f"{percent(own.mean)} ({told})"
+        return Entry(text, bold=bold, numbers=numbers)
+
+    def _missing(
+        self, arms: Mapping[str, ArmResults], columns: tuple[ValueColumn, ...], place: Place
+    ) -> Iterator[str]:
+        seeds = set().union(*(arm.seeds for arm in arms.values()))
+        for arm in arms.values():
+            for benchmark in (names[place] for names in self.datasets.values()):
+                for column in columns:
+                    lacks = seeds - set(arm.values((benchmark, str(column.metric))))
+                    if lacks:
+                        yield f"{benchmark} of {arm.name}, seed {join_seeds(lacks)}"
+                        break
+
+
+def _lay_out(
+    title: str,
+    columns: tuple[ValueColumn, ...],
+    rows: Sequence[tuple[tuple[str, ...], tuple[Entry, ...]]],
+    notes: Sequence[str],
+    *,
+    ours: bool,
+) -> Part:
+    return Part(
+        title=title,
+        labels=("Pre-trained model", "Evaluated data set"),
+        groups=groups_of(columns),
+        columns=tuple(column.name for column in columns),
+        rows=tuple(rows),
+        rules=rules_of([labels[0] for labels, _ in rows]),
+        notes=tuple(notes),
+        ours=ours,
+    )
+
+
+# The value columns of the paper's tables, and the benchmark of each in either place.
+
+Place = Literal["world", "folders"]
+"""The place where a benchmark was run: the embedded world, or folders of real data."""
+PLACES: tuple[Place, ...] = ("world", "folders")
+
+
+@dataclass(frozen=True)
+class ValueColumn:
+    """A value column of a table.
+
+    Attributes:
+        key: the name of the column in the paper's numbers.
+        name: the printed header.
+        group: the header printed above adjacent columns of the same group.
+        metric: the metric of our results; ``None`` is the mean over the other columns.
+        world: the benchmark on the embedded world.
+        folders: the benchmark on real data.
+        world_name: the header for the embedded world, if its benchmark is a different one.
+    """
+
+    key: str
+    name: str
+    group: str = ""
+    metric: str | None = None
+    world: str | None = None
+    folders: str | None = None
+    world_name: str | None = None
+
+    def header(self, place: Place) -> str:
+        """Return the column's header for the results of a place."""
+        return self.world_name or self.name if place == "world" else self.name
+
+    def at(self, place: Place) -> MeasuredColumn:
+        """Return the measured column for a place."""
+        benchmark = None if self.metric is None else str(getattr(self, place))
+        return MeasuredColumn(self.header(place), self.group, benchmark, self.metric)
+
+
+def columns_of(
+    found: Mapping[str, Mapping[str, Any]], world: str | None, folders: str | None
+) -> tuple[ValueColumn, ...]:
+    """Return the columns in a table's configuration, ``{key: {name: ..., ...}}``.
+
+    Args:
+        found: {key: settings of the column}.
+        world: default benchmark of the columns on the embedded world.
+        folders: default benchmark of the columns on real data.
+
+    Raises:
+        UserError: for an unknown setting.
+    """
+    try:
+        return tuple(
+            ValueColumn(**{"key": key, "world": world, "folders": folders, **column})
+            for key, column in found.items()
+        )
+    except TypeError as error:
+        raise UserError(f"table.columns: {error}") from error
+
+
+# The paper's own numbers, ``coco_cf_<N>.json`` beside this file, as parts of a table.
+#
+# A value is a mean or [mean, standard deviation]; ``n`` is the number of seeds of the standard
+# deviations.
+
+TESTED = (
+    "Underlines are recomputed from the printed means, standard deviations and 25 seeds. Every one "
+    "agrees with the paper's; a bold cell has lost its own in the paper's text."
+)
+
+
+def mean_sd(value: float | list[float]) -> tuple[float, float]:
+    """Return mean and standard deviation of a cell, ``nan`` if missing in the paper."""
+    return (value[0], value[1]) if isinstance(value, list) else (value, math.nan)
+
+
+def published_part(
+    name: str,
+    title: str,
+    labels: Mapping[str, str],
+    columns: tuple[ValueColumn, ...],
+    baseline: str | None = None,
+) -> Part:
+    """Lay out the paper's numbers as the paper did.
+
+    Values better than the baseline by the paper's test are underlined. The test is recomputed from
+    mean, standard deviation and n, as bold cells lose their underline in the paper's extracted
+    text.
+
+    Args:
+        name: the name of the table.
+        title: the title of the part.
+        labels: {key of a row: header}, for the columns that name a row.
+        columns: the columns to print.
+        baseline: the ``model`` of the row that the others are tested against; ``None`` for no test.
+    """
+    found = published(name)
+    place = {key: i for i, key in enumerate(found["columns"])}
+    base = next((row for row in found["rows"] if row.get("model") == baseline), None)
+    rows = []
+    for row in found["rows"]:
+        rivals = [r for r in found["rows"] if r.get("pretrained") == row.get("pretrained")]
+        cells = []
+        for column in columns:
+            at = place[column.key]
+            best = max(mean_sd(other["values"][at])[0] for other in rivals)
+            rival = base["values"][at] if base is not None and _has_counterfactuals(row) else None
+            one = _entry(row["values"][at], rival, found.get("n", 0), best)
+            cells.append(one if len(rivals) > 1 else replace(one, bold=False))
+        rows.append((tuple(label_text(key, row.get(key)) for key in labels), tuple(cells)))
+    return Part(
+        title=title,
+        labels=tuple(labels.values()),
+        groups=groups_of(columns),
+        columns=tuple(column.name for column in columns),
+        rows=tuple(rows),
+        rules=rules_of([labels[0] for labels, _ in rows]) if "pretrained" in labels else (),
+        notes=(found["note"], *((TESTED,) if base is not None else ())),
+        ours=False,
+    )
+
+
+def _has_counterfactuals(row: Mapping[str, Any]) -> bool:
+    return bool(row.get("cf_percent"))
+
+
+def _entry(
+    value: float | list[float], rival: float | list[float] | None, n: int, best: float
+) -> Entry:
+    mean, sd = mean_sd(value)
+    numbers = {"value": mean / 100}
+    sub, p = "", math.nan
+    if not math.isnan(sd):
+        numbers |= {"sd": sd / 100, "n": n}
+        sub = f"{sd:g}"
+    if rival is not None and n:
+        p = welch(SeedSummary(mean, sd, n), SeedSummary(*mean_sd(rival), n))
+        numbers["p_independent"] = p
+    return Entry(
+        text=f"{mean:.2f}", sub=sub, bold=mean == best, underlined=p <= ALPHA, numbers=numbers
+    )

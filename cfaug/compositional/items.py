@@ -1,0 +1,298 @@
+"""The source of a compositional test's items: its lists, and photos in another folder."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+
+from cfaug.core.errors import UserError, say, say_once
+from cfaug.core.read_with import FOLDER, ReadWith
+from cfaug.core.types import CLUSTER, ITEM
+from cfaug.core.world_source import is_world
+from cfaug.data.sources import detect, importer_of, item_list
+from cfaug.data.sources.captioned_parquet import split_home
+from cfaug.data.sources.compositional import FORMS, ITEM_LISTS, ItemList
+from cfaug.data.sources.compositional.item import CATEGORY, RELEASED
+from cfaug.evaluation.benchmark import SourceBenchmark
+
+if TYPE_CHECKING:
+    from cfaug.core.protocols import Benchmark
+    from cfaug.data.index import Index
+    from cfaug.evaluation.context import EvaluationContext
+
+
+Missing = Literal["refuse", "skip"]
+
+
+@dataclass
+class ItemSource(SourceBenchmark):
+    """A benchmark of items whose photos may be in another folder.
+
+    Args:
+        data: the folder of the items.
+        name: the name in tables, ending in the kind; ``None`` takes the folder's name.
+        batch_size: number of images or texts computed at once.
+        without_leaks: whether to leave out items that show an image that the run was trained on;
+            otherwise they are only reported.
+        images: the folder of the photos that are named in lists; ``None`` looks in the usual places
+            in and beside ``data``.
+        missing: whether items whose photo is missing or unreadable are refused or skipped.
+        form: the name of the test, if a folder holds several, such as ``aro_relation``; ``None``
+            recognises it.
+
+    Raises:
+        UserError: if ``missing`` or ``form`` is invalid.
+    """
+
+    images: str | None = None
+    missing: Missing = "refuse"
+    form: str | None = None
+
+    read_with: ClassVar[ReadWith] = {
+        name: {"data": FOLDER} for name in ("images", "missing", "form")
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        kinds = [form.kind for form in FORMS]
+        if self.form is not None and self.form not in kinds:
+            raise UserError(
+                f"benchmark.form={self.form} is invalid: choose from {', '.join(kinds)}"
+            )
+
+    @property
+    def layout(self) -> str:
+        """Where to get the files of the form and how to lay them out; "" without a form."""
+        return next((one.get for one in FORMS if one.kind == self.form), "")
+
+    def open(self, context: EvaluationContext) -> list[Benchmark]:
+        """Open the items and return a list of this benchmark.
+
+        Raises:
+            UserError: if no folder is given, it holds another test or does not fit, or photos are
+                missing.
+        """
+        source = self.source()
+        if is_world(source):
+            return super().open(context)
+        reader = self._reader(Path(source).expanduser())
+        if reader is None:
+            self._refuse_settings_of_lists(context.open(source))
+        else:
+            if context.read is None:
+                raise UserError(f"benchmark={self.kind} cannot be run here: evaluate.py runs it")
+            index = context.read(reader, source)
+            context = replace(context, open=lambda _: index)
+        self._check_form(context.open(source))
+        opened = super().open(context)
+        if said := describe_count(context.open(source)):
+            say_once(said, str(Path(source).absolute()))
+        return opened
+
+    def _reader(self, folder: Path) -> ItemList | None:
+        """Return the reader of lists, if the settings say more than the folder does."""
+        if self.images is None and self.missing == "refuse" and self.form is None:
+            return None
+        if not split_home(folder)[0].is_dir():
+            raise UserError(f"there is no folder {folder}{self.layout and f': {self.layout}'}")
+        named = [one for one in ITEM_LISTS if one.kind == self.form]
+        found = next((one for one in named if one.recognises(folder)), None)
+        if self.form is None:
+            found = item_list(folder)
+        if found is None:
+            self._check_known(folder)
+            return None
+        images = () if self.images is None else (_images(self.images),)
+        return ItemList(found.item_form, images, self.missing == "skip")
+
+    def _check_known(self, folder: Path) -> None:
+        """Refuse a folder that no reader recognises, saying what it should contain."""
+        if not self.layout or ":" in folder.name or importer_of(folder.resolve()) is not None:
+            return
+        try:
+            detect(folder.resolve())
+        except UserError as error:
+            form = next(one.form for one in FORMS if one.kind == self.form)
+            raise UserError(f"{folder} does not hold {form}: {self.layout}") from error
+
+    def _refuse_settings_of_lists(self, index: Index) -> None:
+        """Refuse settings of photos that a list names, for a source that holds its photos."""
+        given = [] if self.images is None else [f"images={self.images}"]
+        given += [] if self.missing == "refuse" else [f"missing={self.missing}"]
+        if given:
+            raise UserError(
+                f"benchmark.{given[0]} would have no effect: it is about the photos that the lists "
+                f"of a released set name, and {index.source} ({_form(index)}) is no such list; "
+                "leave it out"
+            )
+
+    def _check_form(self, index: Index) -> None:
+        """Refuse a folder that contains a test other than the one named, or none of them."""
+        kinds = {form.kind: form.form for form in FORMS}
+        if self.form is None or index.kind in (self.form, *NEARLY.get(self.form, ())):
+            return
+        if index.kind not in kinds:
+            raise UserError(
+                f"{index.source} ({_form(index)}) does not hold {kinds[self.form]}: name another "
+                "folder, or benchmark.form=null for sets of your own"
+            )
+        raise UserError(
+            f"{index.source} holds {kinds[index.kind]}, not {kinds[self.form]}: name another "
+            f"folder, or benchmark.form={index.kind}"
+        )
+
+
+NEARLY = {"aro_relation": ("aro_order",), "aro_attribution": ("aro_order",)}
+"""Forms that also count as another form."""
+
+
+def _form(index: Index) -> str:
+    return index.kind if index.reading is None else index.reading.form
+
+
+def _images(folder: str) -> Path:
+    found = Path(folder).expanduser().resolve()
+    if not found.is_dir():
+        raise UserError(f"benchmark.images: there is no folder {found}")
+    return found
+
+
+# Count the items of a compositional test, and compare with the number in the released files.
+
+
+def count_items(index: Index) -> Counter[str]:
+    """Return the number of items in each category; "" for items without one."""
+    if CATEGORY not in index.extra_names:
+        return Counter({"": int(index.sets[-1]) + 1})
+    of_first = index.extra(CATEGORY).to_pylist()
+    sets = index.sets.tolist()
+    firsts = [row for row, one in enumerate(sets) if row == 0 or sets[row - 1] != one]
+    return Counter(of_first[row] or "" for row in firsts)
+
+
+def describe_count(index: Index) -> str:
+    """Say in a sentence how many items a source has, and the released number.
+
+    Args:
+        index: the index of a compositional test.
+
+    Returns:
+        The sentence; "" if the released number is unknown, or equal and without a remark.
+    """
+    known = RELEASED.get(index.kind)
+    if known is None:
+        return ""
+    found = count_items(index)
+    total = sum(found.values())
+    form = index.reading.form if index.reading is not None else index.kind
+    if total == known.items and not known.remark:
+        return ""
+    said = f"{form}: {total:,} items"
+    if total != known.items:
+        said += f", where the released files have {known.items:,}"
+        differing = [
+            f"{name} {found[name]:,} for {count:,}"
+            for name, count in known.by_category.items()
+            if found[name] != count and set(found) != {""}
+        ]
+        said += f" ({', '.join(differing)})" if differing else ""
+    return f"{said}; {known.remark}" if known.remark else said
+
+
+# A source's tags of test items: their category, and further tags to report by.
+
+Tags = Mapping[str, Sequence[tuple[str, ...]]]
+"""{tag: the values of each item}: usually one value, () if the source gives none."""
+
+
+def read_tags(benchmark: str, index: Index, first: np.ndarray, names: Sequence[str]) -> Tags:
+    """Return the category of items, where there is one, and further tags.
+
+    A tag is an extra column of an item's first member: a text, or a list of texts.
+
+    Args:
+        benchmark: the benchmark's name, for messages.
+        index: the source.
+        first: the row of the first member of each item, int64 (items,).
+        names: names of further tags, each an extra column of the source.
+
+    Raises:
+        UserError: if the source has no such tag, or a value is neither a text nor a number.
+    """
+    wanted = dict.fromkeys([*([CATEGORY] if CATEGORY in index.extra_names else []), *names])
+    found = {name: read_tag(benchmark, index, first, name) for name in wanted}
+    without = sum(not own for own in found.get(CATEGORY, []))
+    if without:
+        say(f"{benchmark}: {without} of {len(first)} items have no category, and count in none")
+    return found
+
+
+def check_tags(tags: Collection[str], metrics: Collection[str], *beginnings: str) -> None:
+    """Refuse tags with the name of another column of the items or another part of a test.
+
+    Args:
+        tags: names of the tags.
+        metrics: names of the benchmark's metrics.
+        beginnings: prefixes of the names of the benchmark's other columns, such as ``text``.
+
+    Raises:
+        UserError: naming the tag.
+    """
+    for name in tags:
+        if name in (ITEM, CLUSTER, "group", "image", *metrics) or name.startswith(beginnings):
+            raise UserError(
+                f"benchmark.tags: {name!r} is a name that the benchmark uses itself: rename the "
+                "column of the source"
+            )
+
+
+def read_tag(benchmark: str, index: Index, rows: np.ndarray, name: str) -> list[tuple[str, ...]]:
+    """Return the values of one tag at some rows.
+
+    Args:
+        benchmark: the benchmark's name, for messages.
+        index: the source.
+        rows: rows of the source, integers (rows,).
+        name: the tag, an extra column of the source.
+
+    Raises:
+        UserError: if the source has no such tag, or a value is neither a text nor a number.
+    """
+    column = index.extra_values(name, rows)
+    return [
+        _read_values(value, f"{benchmark}: {name} of {index.key(int(row))}")
+        for value, row in zip(column, rows, strict=True)
+    ]
+
+
+def only(values: Sequence[tuple[str, ...]]) -> list[str | None]:
+    """Return a column of items: several values joined by commas, ``None`` for no value.
+
+    >>> only([("add",), (), ("hard", "visual")])
+    ['add', None, 'hard, visual']
+    """
+    return [", ".join(own) if own else None for own in values]
+
+
+def parts_by(tags: Tags) -> Iterator[tuple[dict[str, str], np.ndarray]]:
+    """Yield an outcome's ``by`` and a mask of its items, bool (items,), for every value of a tag.
+
+    >>> [(by, own.tolist()) for by, own in parts_by({"tag": [("a",), ("b", "a")]})]
+    [({'tag': 'a'}, [True, True]), ({'tag': 'b'}, [False, True])]
+    """
+    for name, values in tags.items():
+        for value in sorted({one for own in values for one in own}):
+            yield {name: value}, np.array([value in own for own in values])
+
+
+def _read_values(value: object, where: str) -> tuple[str, ...]:
+    given = value if isinstance(value, list) else [value]
+    if not all(one is None or isinstance(one, str | int | float) for one in given):
+        raise UserError(f"{where} should be a text or a list of texts, not {value!r:.100}")
+    texts = (str(one).strip() for one in given if one is not None)
+    return tuple(dict.fromkeys(text for text in texts if text))

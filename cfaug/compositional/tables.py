@@ -1,0 +1,224 @@
+"""Results of models on compositional tests, beside published numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypedDict
+
+import numpy as np
+
+from cfaug.core.errors import UserError
+from cfaug.core.types import CLUSTER
+from cfaug.report.arm_results import ArmResults, Runs, require_one_test
+from cfaug.report.arm_table import MeasuredCell, print_cell
+from cfaug.report.comparison import measures
+from cfaug.report.document import Document, Entry, Part, rules_of
+from cfaug.report.items import read_items
+from cfaug.report.numbers import DASH, PERCENT
+from cfaug.report.paper_tables import PaperTable, published
+from cfaug.report.results import Cell, name_part
+from cfaug.stats.item_tests import describe_resolution, standard_error
+
+PARTS = "category"
+"""The key of ``by`` that names the parts of a test."""
+
+
+@dataclass(frozen=True)
+class AskedSet:
+    """One compositional test.
+
+    Args:
+        benchmark: the name of the test in results.
+        scores: {printed name: metric} over the whole test.
+        parts: the metric to show by category, one row each; ``None`` for no parts.
+    """
+
+    benchmark: str
+    scores: Mapping[str, str]
+    parts: str | None = None
+
+
+class RequiredTestSettings(TypedDict):
+    """Required settings of every test; see ``AskedSet``."""
+
+    benchmark: str
+    scores: Mapping[str, str]
+
+
+class SetSettings(RequiredTestSettings, total=False):
+    """The settings of a test, arguments of ``AskedSet``."""
+
+    parts: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompositionalTable(PaperTable):
+    """A row per test and score, a column per model; then columns of published numbers.
+
+    Args:
+        sets: {printed name: settings of ``AskedSet``}.
+        models: {printed name: ``experiment/arm`` or ``weights/NAME``}; ``None`` uses all below
+            ``paths.runs`` with results of one of the tests.
+        references: names of the columns of published numbers to show; ``None`` for all.
+    """
+
+    sets: Mapping[str, SetSettings]
+    models: Mapping[str, str] | None = None
+    references: Sequence[str] | None = None
+    _references: Mapping[Cell, Mapping[str, tuple[float, str]]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        found = published(self.name)
+        shown = found["columns"] if self.references is None else self.references
+        unknown = [name for name in shown if name not in found["columns"]]
+        if unknown:
+            raise UserError(
+                f"table.references: no published column is called {unknown[0]!r}: choose from "
+                f"{', '.join(found['columns'])}"
+            )
+        at = {name: found["columns"].index(name) for name in shown}
+        values = {
+            (name_part(row["benchmark"], row["by"]), row["metric"]): {
+                name: (row["values"][i], row["sources"][i])
+                for name, i in at.items()
+                if row["values"][i] is not None
+            }
+            for row in found["rows"]
+        }
+        object.__setattr__(self, "_references", values)
+
+    def build(self, runs: Runs) -> Document:
+        """Return our numbers and the published ones, test by test.
+
+        Raises:
+            MissingError: if no model has results of any test, unless ``partial``.
+            UserError: if settings or results are invalid.
+        """
+        sets = self._sets()
+        arms = self._arms(runs, {one.benchmark for one in sets.values()})
+        self.require(arms, *(f"results of {one.benchmark}" for one in sets.values()))
+        require_one_test(self.name, arms.items(), {one.benchmark for one in sets.values()})
+        rows = [
+            ((name, label), self._entries(arms, cell))
+            for name, one in sets.items()
+            for label, cell in self._cells(one, arms)
+        ]
+        shown = self._shown([cell for one in sets.values() for _, cell in self._cells(one, arms)])
+        kept = tuple(
+            (labels, (*own, *(theirs[name] for name in shown))) for labels, (own, theirs) in rows
+        )
+        groups = tuple(
+            (title, span)
+            for title, span in (("Ours", len(arms)), ("Reference", len(shown)))
+            if span
+        )
+        notes = [published(self.name)["note"]] if shown else []
+        part = Part(
+            self.paper, ("Test", "Score"), groups, (*arms, *shown), kept,
+            rules=rules_of([labels[0] for labels, _ in kept]),
+            notes=(*notes, *self._resolutions(runs, arms, sets)),
+        )  # fmt: skip
+        return self.document(part)
+
+    def _sets(self) -> dict[str, AskedSet]:
+        try:
+            return {name: AskedSet(**settings) for name, settings in self.sets.items()}
+        except TypeError as error:
+            raise UserError(f"table.sets of {self.name}: {error}") from error
+
+    def _arms(self, runs: Runs, benchmarks: Collection[str]) -> dict[str, ArmResults]:
+        if self.models is None:
+            folders = sorted({folder.parent for folder in runs.root.glob("*/*/seed=*")})
+            names = [folder.relative_to(runs.root).as_posix() for folder in folders]
+            named = {name: name for name in names}
+        else:
+            named = dict(self.models)
+        found = {printed: runs.arm(name) for printed, name in named.items()}
+        return {
+            name: arm
+            for name, arm in found.items()
+            if self.models is not None or any(row.benchmark in benchmarks for row in arm.rows)
+        }
+
+    def _cells(self, one: AskedSet, arms: Mapping[str, ArmResults]) -> Iterator[tuple[str, Cell]]:
+        """Yield the rows of a test with results of any model, or all if ``partial``."""
+        known = {row.cell for arm in arms.values() for row in arm.rows}
+        if not self.partial and not any(
+            row.benchmark == one.benchmark for arm in arms.values() for row in arm.rows
+        ):
+            return
+        for label, metric in one.scores.items():
+            if (one.benchmark, metric) in known or self.partial:
+                yield label, (one.benchmark, metric)
+        if one.parts is None:
+            return
+        for part in self._parts(one, arms):
+            cell = name_part(one.benchmark, {PARTS: part}), one.parts
+            yield f"{one.parts}: {part}", cell
+
+    def _resolutions(
+        self, runs: Runs, arms: Mapping[str, ArmResults], sets: Mapping[str, AskedSet]
+    ) -> Iterator[str]:
+        """Yield a sentence per test on the difference it can show, by the first model's items.
+
+        The score is that of the parts if the test has parts, otherwise its first score.
+        """
+        folders = [folder for arm in arms.values() for folder in runs.folders(arm.name)]
+        for name, one in sets.items():
+            metric = one.parts or next(iter(one.scores.values()))
+            found = (read_items(folder, one.benchmark) for folder in folders)
+            items = next((own for own in found if own is not None), None)
+            if items is None:
+                continue
+            values = items.metric(metric)
+            counts = ~np.isnan(values)
+            if not counts.any():
+                continue
+            clusters = np.asarray(items.columns[CLUSTER])[counts]
+            said = describe_resolution(
+                standard_error(values[counts], clusters), int(counts.sum()), len(set(clusters))
+            )
+            yield f"{name}, {metric}: {said}."
+
+    def _parts(self, one: AskedSet, arms: Mapping[str, ArmResults]) -> list[str]:
+        """Return the categories of a test, those of the published numbers first."""
+        ours = {
+            row.by[PARTS]: None
+            for arm in arms.values()
+            for row in arm.rows
+            if row.benchmark == one.benchmark and set(row.by) == {PARTS}
+        }
+        theirs = [
+            row["by"][PARTS]
+            for row in published(self.name)["rows"]
+            if row["benchmark"] == one.benchmark and row["by"]
+        ]
+        return list(dict.fromkeys([*(name for name in theirs if name in ours), *ours]))
+
+    def _shown(self, cells: Sequence[Cell]) -> list[str]:
+        """Return the columns of published numbers with a value for any of these cells."""
+        names = published(self.name)["columns"] if self.references is None else self.references
+        return [
+            name for name in names if any(name in self._references.get(cell, {}) for cell in cells)
+        ]
+
+    def _entries(
+        self, arms: Mapping[str, ArmResults], cell: Cell
+    ) -> tuple[tuple[Entry, ...], dict[str, Entry]]:
+        """Return the cells of a row: ours, and the published ones by their column."""
+        rows = [row for arm in arms.values() for row in arm.rows if row.cell == cell]
+        measure = next(iter(measures(rows).values()), PERCENT)
+        ours = tuple(
+            print_cell(MeasuredCell(arm.values(cell)), "", measure) for arm in arms.values()
+        )
+        found = self._references.get(cell, {})
+        names = {name for one in self._references.values() for name in one}
+        theirs = {
+            name: _published_entry(*found[name]) if name in found else Entry(DASH) for name in names
+        }
+        return ours, theirs
+
+
+def _published_entry(value: float, source: str) -> Entry:
+    return Entry(f"{value:.2f}", above=(source,), numbers={"value": value / 100})

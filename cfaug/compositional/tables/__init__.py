@@ -1,1 +1,0 @@
-"""Compositional tests: published numbers beside ours."""

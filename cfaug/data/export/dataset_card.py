@@ -1,0 +1,318 @@
+"""The dataset card and datasheet of an export: known facts, and marks for missing ones.
+
+The datasheet asks the questions of Gebru et al. (Datasheets for Datasets, 2021) that the
+COCO-Counterfactuals paper answers in its appendix C.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cfaug.core.cards import CARD, Card, code, number
+from cfaug.core.errors import UserError
+from cfaug.core.grids import ATTRIBUTES, GRID
+from cfaug.core.types import CounterfactualSet
+
+TEMPLATES = Path(__file__).parent / "templates"
+TODO = "**To be written:**"
+SIZES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000)
+MEANINGS = {
+    "id": "key of the set",
+    "group": "what the set was made from (the photo, the caption): never split inside a group",
+    "member": "place in the set; 0 is the unedited one",
+    "image": "the member's image",
+    "caption": "the member's caption",
+    "image_0": "image of the unedited caption",
+    "image_1": "image of the edited caption",
+    "caption_0": "the unedited caption",
+    "caption_1": "the edited caption",
+    "edit_kind": "what was edited",
+    "edit_before": "the words that were replaced",
+    "edit_after": "the words that replaced them",
+    "sim_0": "cosine of unedited image and caption",
+    "sim_1": "cosine of edited image and caption",
+    "sim_image": "cosine of the two images",
+    "sim_direction": "directional similarity: cosine of the change of image and of caption",
+    "p": "share of the denoising steps whose attention was shared",
+    "cfg": "classifier-free guidance scale",
+    "seed": "of all noise of the set, as text (64 bits)",
+    "dataset_segment": "the grid of attributes",
+    "counterfactual_set": "key of the set",
+    "a1_type": "the first attribute",
+    "a2_type": "the second attribute",
+    "a1": "value of the first attribute, which the caption asked for",
+    "a2": "value of the second attribute, which the caption asked for",
+    "a1a2": "both values",
+    "about": "JSON: everything else that is known of the set",
+}
+
+
+def write_card(
+    folder: Path, about: PublisherStatements, facts: Facts, columns: Mapping[str, str], split: str
+) -> None:
+    """Write ``README.md``, the dataset card on the Hub, and ``DATASHEET.md``."""
+    card = _dataset_card(about, facts, columns, split)
+    (folder / CARD).write_text(card, encoding="utf-8")
+    (folder / "DATASHEET.md").write_text(_datasheet(about, facts), encoding="utf-8")
+
+
+def _dataset_card(
+    about: PublisherStatements, facts: Facts, columns: Mapping[str, str], split: str
+) -> str:
+    rows = facts.sets if "image_0" in columns else facts.members
+    metadata = {
+        "pretty_name": about.name,
+        "license": about.license,
+        "language": [about.language],
+        "size_categories": [_size(rows)],
+        "task_categories": ["zero-shot-image-classification", "image-to-text", "text-to-image"],
+        "tags": ["counterfactual", "image-text", "synthetic"]
+        if facts.generated
+        else ["image-text"],
+        "dataset_info": {
+            "features": [{"name": name, "dtype": kind} for name, kind in columns.items()],
+            "splits": [{"name": split, "num_bytes": facts.image_bytes, "num_examples": rows}],
+        },
+        "configs": [
+            {
+                "config_name": "default",
+                "data_files": [{"split": split, "path": f"data/{split}-*.parquet"}],
+            }
+        ],
+    }
+    values = {
+        "about": about,
+        "facts": facts,
+        "columns": columns,
+        "meanings": MEANINGS,
+        "median": statistics.median,
+        "todo": TODO,
+        "cautions": "\n".join(caution_lines(facts.attributes, facts.grids)) if facts.grids else "",
+    }
+    return Card("DatasetCard", metadata, [TEMPLATES / "card.md"], values).fill()
+
+
+def _datasheet(about: PublisherStatements, facts: Facts) -> str:
+    """Return the datasheet, a template of its own as it has no metadata."""
+    from jinja2 import Template
+
+    def codes(values: Iterable[str]) -> str:
+        return ", ".join(map(code, values))
+
+    template = Template((TEMPLATES / "datasheet.md").read_text(encoding="utf-8"))
+    text = template.render(
+        about=about,
+        facts=facts,
+        code=code,
+        number=number,
+        kinds=", ".join(f"{code(k)} ({number(n)})" for k, n in facts.kinds.most_common()),
+        labels="; ".join(f"{code(k)}: {codes(v)}" for k, v in facts.attributes.items()),
+        made_by="; ".join(f"{code(k)}: {number(n)} sets" for k, n in facts.made_by.items()),
+        models="; ".join(f"{code(k)}: {codes(sorted(v))}" for k, v in facts.models.items()),
+        ranges=", ".join(
+            f"{code(k)} {min(v):.3f} to {max(v):.3f}" for k, v in facts.numbers.items()
+        ),
+        cautions=cautions(facts.attributes) if facts.grids else [],
+    )
+    return f"{text}\n"
+
+
+def _size(rows: int) -> str:
+    """Return the Hub's size category of a number of rows.
+
+    >>> _size(999), _size(17_410)
+    ('n<1K', '10K<n<100K')
+    """
+    names = ["1K", "10K", "100K", "1M", "10M", "100M"]
+    place = next((i for i, size in enumerate(SIZES) if rows < size), len(SIZES))
+    if place == 0:
+        return "n<1K"
+    return f"{names[place - 1]}<n<{names[place]}" if place < len(names) else "n>100M"
+
+
+# The contents of a dataset card: the publisher's statements, and facts counted from the sets.
+
+
+@dataclass(frozen=True)
+class PublisherStatements:
+    """Statements that only the publisher can make; the card marks ``None`` as to be written.
+
+    Attributes:
+        name: name of the data set.
+        license: the Hub's identifier of a licence ("cc-by-4.0").
+        description: a description of the data set in one paragraph.
+        authors: the authors, and for whom they made the data set.
+        contact: the address for questions.
+        captions: source and licence of the captions.
+        language: language of the captions, ISO 639.
+    """
+
+    name: str
+    license: str | None = None
+    description: str | None = None
+    authors: str | None = None
+    contact: str | None = None
+    captions: str | None = None
+    language: str = "en"
+
+
+@dataclass
+class Facts:
+    """Counts over a stream of sets; no image is kept.
+
+    Attributes:
+        generated: number of sets made by a recipe of ours.
+        models: {role: descriptions of the models, as text}.
+        numbers: {name: all values} of each score, p and cfg.
+        grids: {grid of attributes: number of sets}.
+        attributes: {attribute: values that occur in grids, in the order of their first set}.
+    """
+
+    sets: int = 0
+    members: int = 0
+    images: int = 0
+    image_bytes: int = 0
+    generated: int = 0
+    groups: set[int] = field(default_factory=set)
+    kinds: Counter[str] = field(default_factory=Counter)
+    made_by: Counter[str] = field(default_factory=Counter)
+    models: dict[str, set[str]] = field(default_factory=dict)
+    numbers: dict[str, array[float]] = field(default_factory=dict)
+    grids: Counter[str] = field(default_factory=Counter)
+    attributes: dict[str, list[str]] = field(default_factory=dict)
+
+    def count(self, one: CounterfactualSet) -> None:
+        """Count a set."""
+        self.sets += 1
+        self.members += len(one.members)
+        self.images += len(one.images)
+        self.image_bytes += sum(map(len, one.images.values()))
+        self.generated += "recipe" in one.provenance
+        self.groups.add(hash(one.group))
+        self.kinds.update(m.edit.kind for m in one.members if m.edit is not None)
+        made_by = [
+            str(one.provenance[n]) for n in ("recipe", "zoo", "source") if n in one.provenance
+        ]
+        self.made_by.update([", ".join(made_by)] if made_by else [])
+        models = one.provenance.get("models")
+        for part, about in models.items() if isinstance(models, Mapping) else ():
+            self.models.setdefault(str(part), set()).add(
+                about if isinstance(about, str) else json.dumps(about, sort_keys=True, default=str)
+            )
+        for name, value in (dict(one.scores) | draw(one)).items():
+            if name != "seed" and isinstance(value, int | float):
+                self.numbers.setdefault(name, array("d")).append(value)
+
+        self._count_grid(one)
+
+    def _count_grid(self, one: CounterfactualSet) -> None:
+        """Count a set of a grid of attributes."""
+        grid = one.members[0].extra.get(GRID)
+        if not isinstance(grid, str):
+            return
+        self.grids[grid] += 1
+        for member in one.members:
+            found = member.extra.get(ATTRIBUTES)
+            for name, value in found.items() if isinstance(found, Mapping) else ():
+                values = self.attributes.setdefault(str(name), [])
+                if str(value) not in values:
+                    values.append(str(value))
+
+    def count_all(self, sets: Any) -> Iterator[CounterfactualSet]:
+        """Yield the sets while counting them."""
+        for one in sets:
+            self.count(one)
+            yield one
+
+
+def draw(one: CounterfactualSet) -> dict[str, Any]:
+    """Return those of seed, p and cfg that a set's members have."""
+    found: dict[str, Any] = {}
+    for member in one.members:
+        for name in ("seed", "p", "cfg"):
+            if name in member.extra:
+                found.setdefault(name, member.extra[name])
+    return found
+
+
+def empty_folder(folder: Path) -> Path:
+    """Create a folder, or accept an empty one, and return it.
+
+    Raises:
+        UserError: if it is not empty: an export never mixes with an older one.
+    """
+    folder = folder.expanduser()
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"{folder} is not empty; name a folder that is, or remove it")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+# Cautions for sets with labels that may be about people.
+
+HEAD = "## What the labels are, and what they are not"
+GENERAL = (
+    "The labels say what a caption asked an image generator for. They are not what a person is, "
+    "thinks of themselves, or is seen as: nobody in these images exists, and nobody was asked.",
+    "An image may not show what its caption asked for, and what it shows is the generator's idea "
+    "of a word, its stereotypes included. Other things may change with a label.",
+    "Use: to measure, or to lower, the differences that a model makes between images that differ "
+    "by a label. A difference found here is one of images of this generator; that none is found "
+    "says nothing of a model's fairness elsewhere.",
+    "Not for decisions about people, for guessing anybody's attributes, or for training whatever "
+    "does either; not as pictures of what people of an occupation or a group look like.",
+)
+BY_ATTRIBUTE = {
+    "gender": "The list of genders is that of its caption lists, {values}: people of other genders "
+    "are left out, so nothing is measured of them.",
+    "race": "The list of races, {values}, mixes colours of skin, regions and languages: it does "
+    "not classify people, and leaves most of them out.",
+    "religion": "A religion cannot be seen: images of {values} show the clothes and places that "
+    "the generator associates with the word, stereotypes that must not be taken for people.",
+    "physical": "Words for bodies, {values}, were taken from studies of stereotypes; some of them "
+    "hurt. They are here because models meet them.",
+}
+"""Further cautions by the name of an attribute."""
+
+
+def cautions(attributes: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the cautions for grids of some attributes, a paragraph each.
+
+    Args:
+        attributes: {attribute: values that occur}.
+    """
+    found = list(GENERAL)
+    for name, values in attributes.items():
+        said = next((text for key, text in BY_ATTRIBUTE.items() if name.startswith(key)), None)
+        if said is not None:
+            found.append(said.format(values=", ".join(map(code, values))))
+    return found
+
+
+def caution_lines(
+    attributes: Mapping[str, Sequence[str]], grids: Mapping[str, int]
+) -> Iterable[str]:
+    """Yield the lines of a card's section on the grids, their labels, and the cautions for them.
+
+    Args:
+        attributes: {attribute: values that occur}.
+        grids: {grid: number of sets}.
+    """
+    yield HEAD
+    yield ""
+    named = ", ".join(f"{code(name)} ({number(count)} sets)" for name, count in grids.items())
+    yield f"Grids: {named}."
+    yield ""
+    for name, values in attributes.items():
+        yield f"- {code(name)}: {', '.join(map(code, values))}"
+    yield ""
+    for one in cautions(attributes):
+        yield f"- {one}"
+    yield ""

@@ -1,0 +1,412 @@
+"""Embeddings of whole test sets: decoded once per benchmark, computed in batches, normalised."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cfaug.core.errors import UserError, say_once
+from cfaug.core.pixels import decode_image, stack_pixels
+from cfaug.core.progress import watch
+from cfaug.core.safety.safe_loading import NOT_NUMBERS, find_damaged
+from cfaug.data.sources.row import equal_names_warning, require_names
+from cfaug.evaluation.cached_model import (
+    CachedClassifier,
+    CachedEncoder,
+    CachedMatcher,
+    batch_keys,
+    image_keys,
+    recall_or_compute,
+    text_keys,
+)
+from cfaug.stats.classification import class_vectors, fill_templates, zero_shot_scores
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from cfaug.core.pixels import ImageTransform
+    from cfaug.core.protocols import Classifier, DualEncoder, Matcher
+    from cfaug.data.index import Index
+    from cfaug.evaluation.classification import Classes
+
+
+KEEP_BYTES = 512 * 1024 * 1024
+"""Bytes of decoded pixels kept between models; least recently used test sets are dropped first."""
+DECODERS = 4
+"""Threads that decode images; PIL releases the interpreter's lock meanwhile."""
+
+
+class _Kept:
+    """Decoded test sets of this process, up to ``KEEP_BYTES``, as every run asks for the same."""
+
+    def __init__(self) -> None:
+        self._sets: OrderedDict[tuple[Any, ...], np.ndarray] = OrderedDict()
+
+    def get(self, key: tuple[Any, ...]) -> np.ndarray | None:
+        found = self._sets.get(key)
+        if found is not None:
+            self._sets.move_to_end(key)
+        return found
+
+    def put(self, key: tuple[Any, ...], pixels: np.ndarray) -> None:
+        self._sets[key] = pixels
+        while sum(one.nbytes for one in self._sets.values()) > KEEP_BYTES:
+            self._sets.popitem(last=False)
+
+
+_KEPT = _Kept()
+
+
+class Pixels:
+    """The images of an index at the given rows, after a model's transform.
+
+    Kept between models that share a transform, because decoding costs more than a small model.
+    """
+
+    def __init__(self, index: Index, rows: np.ndarray) -> None:
+        self.index = index
+        self.rows = rows
+
+    def batches(self, transform: ImageTransform, size: int) -> Iterator[np.ndarray]:
+        """Yield every image as uint8 (n, 3, side, side), ``size`` at a time."""
+        key = (self.index.folder, self.rows.tobytes(), transform)
+        whole = _KEPT.get(key)
+        if whole is None:
+            fresh = decode_rows(self.index, self.rows, transform, size)
+            if len(self.rows) * 3 * transform.size**2 > KEEP_BYTES:
+                yield from fresh
+                return
+            whole = np.concatenate(list(fresh))
+            _KEPT.put(key, whole)
+        for start in range(0, len(whole), size):
+            yield whole[start : start + size]
+
+
+def decode_rows(
+    index: Index, rows: np.ndarray, transform: ImageTransform, size: int
+) -> Iterator[np.ndarray]:
+    """Yield the images at the given rows as uint8 (n, 3, side, side), ``size`` at a time."""
+
+    def one(row: int) -> np.ndarray:
+        return transform(decode_image(index.read_image(row), index.image_name(row)))
+
+    with ThreadPoolExecutor(DECODERS) as pool:
+        for start in range(0, len(rows), size):
+            some = rows[start : start + size].tolist()
+            yield stack_pixels(list(pool.map(one, some)), transform.size)
+
+
+def embed_images(
+    encoder: DualEncoder | CachedEncoder, pixels: Pixels, batch_size: int
+) -> np.ndarray:
+    """Return unit image embeddings, float32 (images, dim), in the order of ``pixels.rows``.
+
+    Images of equal bytes have equal embeddings.
+    """
+
+    def compute(places: list[int]) -> Iterator[np.ndarray]:
+        some = pixels
+        if len(places) < len(pixels.rows):
+            some = Pixels(pixels.index, pixels.rows[places])
+        return _image_batches(_model(encoder), some, batch_size)
+
+    keys = image_keys(pixels.index, pixels.rows)
+    if isinstance(encoder, CachedEncoder):
+        return recall_or_compute(encoder.images, keys, compute)
+    return compute_distinct(keys, compute)
+
+
+def embed_texts(
+    encoder: DualEncoder | CachedEncoder,
+    texts: Sequence[str],
+    batch_size: int,
+    normalise: bool = True,
+) -> np.ndarray:
+    """Return text embeddings, float32 (texts, dim), in order; equal texts have equal ones.
+
+    Args:
+        encoder: the model, cached or not.
+        texts: the texts to embed, in any number.
+        batch_size: number of texts embedded at once.
+        normalise: scale embeddings to unit length; otherwise they are as the encoder returns them,
+            for callers that need their mean.
+    """
+
+    def compute(places: list[int]) -> Iterator[np.ndarray]:
+        some = [texts[at] for at in places]
+        return _text_batches(_model(encoder), some, batch_size, normalise)
+
+    if isinstance(encoder, CachedEncoder):
+        kept = encoder.texts if normalise else encoder.raw_texts
+        return recall_or_compute(kept, text_keys(texts), compute)
+    return compute_distinct(texts, compute)
+
+
+def _model(encoder: DualEncoder | CachedEncoder) -> DualEncoder:
+    return encoder.model if isinstance(encoder, CachedEncoder) else encoder
+
+
+def compute_distinct(
+    keys: Sequence[Hashable], compute: Callable[[list[int]], Iterator[np.ndarray]]
+) -> np.ndarray:
+    """Return a model's output for each key; equal keys are computed once and have equal outputs.
+
+    Computed twice, they might differ, as the rest of a batch changes an embedding's last digits.
+
+    Args:
+        keys: a key for the content of each input, such as an image's digest or a text itself.
+        compute: yields the outputs for positions in ``keys``, batch by batch.
+    """
+    first: dict[Hashable, int] = {}
+    for place, key in enumerate(keys):
+        first.setdefault(key, place)
+    distinct = np.concatenate(list(compute(list(first.values()))))
+    if len(first) == len(keys):
+        return distinct
+    number = {key: i for i, key in enumerate(first)}
+    return distinct[[number[key] for key in keys]]
+
+
+def _image_batches(encoder: DualEncoder, pixels: Pixels, batch_size: int) -> Iterator[np.ndarray]:
+    import torch
+
+    def run(batch: np.ndarray) -> Tensor:
+        return encoder.encode_image(torch.from_numpy(batch))
+
+    def name(place: int) -> str:
+        return pixels.index.image_name(int(pixels.rows[place]))
+
+    batches = pixels.batches(encoder.transform, batch_size)
+    watched = watch(batches, "embedding", len(pixels.rows), "images", len)
+    return _embed(encoder, run, watched, name)
+
+
+def _text_batches(
+    encoder: DualEncoder, texts: Sequence[str], batch_size: int, normalise: bool
+) -> Iterator[np.ndarray]:
+    def run(batch: Sequence[str]) -> Tensor:
+        return encoder.encode_text(encoder.tokenize(batch))
+
+    batches = (texts[i : i + batch_size] for i in range(0, len(texts), batch_size))
+    watched = watch(batches, "embedding", len(texts), "texts", len)
+    return _embed(encoder, run, watched, lambda place: repr(texts[place]), normalise)
+
+
+def _embed(
+    encoder: DualEncoder,
+    run: Callable[..., Tensor],
+    batches: Iterable,
+    name: Callable[[int], str],
+    normalise: bool = True,
+) -> Iterator[np.ndarray]:
+    """Yield embeddings batch by batch; ``name`` names an input by its position in all batches."""
+    import torch
+
+    done = 0
+    for batch in batches:
+        with torch.inference_mode(), evaluating(encoder):
+            given = run(batch).float()
+            if normalise:
+                given = torch.nn.functional.normalize(given, dim=-1)
+            found = given.cpu().numpy()
+        if not np.isfinite(found).all():
+            wrong = int(np.flatnonzero(~np.isfinite(found).all(axis=-1))[0])
+            check_outputs(encoder, found, name(done + wrong))
+        done += len(found)
+        yield found
+
+
+def check_outputs(model: Any, found: np.ndarray, first: str = "") -> None:
+    """Refuse a model's outputs if any is NaN or infinite, before anything is cached or counted.
+
+    Args:
+        model: the model that computed the outputs, a ``torch.nn.Module``.
+        found: embeddings or scores, float of any shape.
+        first: the name of the first input with such an output; "" if unknown.
+
+    Raises:
+        UserError: naming the damaged weights if they are the reason, or else the input.
+    """
+    if np.isfinite(found).all():
+        return
+    name = find_damaged(model)
+    overflow = "its numbers overflow" + (f", first for {first}" if first else "")
+    reason = overflow if name is None else f"its weight {name} {NOT_NUMBERS}"
+    raise UserError(f"the model's answers are not numbers (NaN or infinite): {reason}")
+
+
+@contextmanager
+def evaluating(model: Any) -> Iterator[None]:
+    """Switch a ``torch.nn.Module``'s dropout off, and restore its mode afterwards."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
+
+
+# Classify whole test sets: each distinct image is decoded and classified once.
+
+
+def classify_images(
+    model: Classifier | CachedClassifier | ZeroShotClassifier, pixels: Pixels, batch_size: int
+) -> np.ndarray:
+    """Return logits, float32 (images, classes), in the order of ``pixels.rows``.
+
+    Images of equal bytes have equal logits.
+
+    Args:
+        model: a classifier, cached or not.
+        pixels: the images.
+        batch_size: number of images classified at once.
+
+    Raises:
+        UserError: if a logit is not finite.
+    """
+    if isinstance(model, ZeroShotClassifier):
+        return model.classify_images(pixels, batch_size)
+
+    def compute(places: list[int]) -> Iterator[np.ndarray]:
+        some = pixels
+        if len(places) < len(pixels.rows):
+            some = Pixels(pixels.index, pixels.rows[places])
+        classifier = model.model if isinstance(model, CachedClassifier) else model
+        return _logit_batches(classifier, some, batch_size)
+
+    keys = image_keys(pixels.index, pixels.rows)
+    if isinstance(model, CachedClassifier):
+        return recall_or_compute(model.logits, keys, compute)
+    return compute_distinct(keys, compute)
+
+
+def _logit_batches(model: Classifier, pixels: Pixels, size: int) -> Iterator[np.ndarray]:
+    import torch
+
+    batches = pixels.batches(model.transform, size)
+    for batch in watch(batches, "classifying", len(pixels.rows), "images", len):
+        with torch.inference_mode():
+            found = model.classify(torch.from_numpy(batch)).float().cpu().numpy()
+        check_outputs(model, found)
+        yield found
+
+
+# Scores of a matcher for images with texts: cached, or computed in batches.
+
+
+@dataclass(frozen=True)
+class PairsToScore:
+    """The pairs to score for one kind of score.
+
+    Attributes:
+        name: the name of the score.
+        index: the source of the images.
+        rows: the row of each pair's image in ``index``, integers (pairs,).
+        texts: the text of each pair.
+    """
+
+    name: str
+    index: Index
+    rows: np.ndarray
+    texts: list[str]
+
+    def at(self, places: list[int]) -> PairsToScore:
+        """Return some of the pairs."""
+        return replace(self, rows=self.rows[places], texts=[self.texts[at] for at in places])
+
+    def equal(self, other: PairsToScore) -> np.ndarray:
+        """Return which pairs have the same image and text as the other's, bool (pairs,)."""
+        mine, theirs = (one.index.digests[one.index.images[one.rows]] for one in (self, other))
+        texts = [a == b for a, b in zip(self.texts, other.texts, strict=True)]
+        return (mine == theirs).all(axis=1) & np.array(texts, bool)
+
+
+def match_pairs(matcher: Matcher | CachedMatcher, asked: PairsToScore, size: int) -> np.ndarray:
+    """Return a matcher's scores for images with texts, float32 (pairs,), cached or computed.
+
+    Args:
+        matcher: the model, cached or not.
+        asked: the pairs.
+        size: number of pairs scored at once.
+
+    Raises:
+        UserError: if an image cannot be read, or the model's weights are damaged.
+    """
+    if not isinstance(matcher, CachedMatcher):
+        return np.concatenate(list(_score_batches(matcher, asked, size)))
+
+    def compute(missing: list[int]) -> Iterator[np.ndarray]:
+        return _score_batches(matcher.model, asked.at(missing), size)
+
+    keys = batch_keys(image_keys(asked.index, asked.rows), text_keys(asked.texts), size)
+    return recall_or_compute(matcher.scores, keys, compute)
+
+
+def _score_batches(matcher: Matcher, asked: PairsToScore, size: int) -> Iterator[np.ndarray]:
+    import torch
+
+    batches = decode_rows(asked.index, asked.rows, matcher.transform, size)
+    what = f"matching ({asked.name})"
+    for i, pixels in enumerate(watch(batches, what, len(asked.rows), "pairs", len)):
+        texts = asked.texts[i * size : (i + 1) * size]
+        with torch.inference_mode():
+            scores = matcher.match(torch.from_numpy(pixels), texts)
+        found = scores.float().cpu().numpy()
+        check_outputs(matcher, found)
+        yield found
+
+
+# A dual encoder as a classifier: the class whose prompts are nearest (Radford et al., 2021).
+
+
+class ZeroShotClassifier:
+    """A :class:`cfaug.core.protocols.Classifier` whose logits are cosines times the learnt scale.
+
+    Args:
+        encoder: the dual encoder, cached or not.
+        asked: the classes, their names in prompts, and the prompts' templates.
+        batch_size: number of prompts embedded at once.
+    """
+
+    def __init__(
+        self, encoder: DualEncoder | CachedEncoder, asked: Classes, batch_size: int = 256
+    ) -> None:
+        where = "the classes to choose from"
+        require_names(asked.names, where, "ask for: benchmark.classes=FILE gives names")
+        if (warning := equal_names_warning(asked.names, where)) is not None:
+            say_once(warning)
+        prompts = embed_texts(encoder, fill_templates(asked.templates, asked.names), batch_size)
+        shape = (len(asked.names), len(asked.templates), -1)
+        self._vectors = class_vectors(prompts.reshape(shape))
+        self._scale = float(encoder.logit_scale().detach())
+        self._encoder = encoder
+        self.classes: tuple[str, ...] = tuple(asked.labels)
+
+    @property
+    def transform(self) -> ImageTransform:
+        """The encoder's own image transform."""
+        return self._encoder.transform
+
+    def classify(self, pixels: Tensor) -> Tensor:
+        """Return the logits of uint8 pixels (n, 3, size, size), float32 (n, classes)."""
+        import torch
+
+        found = self._encoder.encode_image(pixels).float().cpu().numpy()
+        return torch.from_numpy(self._scores(found))
+
+    def classify_images(self, pixels: Pixels, batch_size: int) -> np.ndarray:
+        """Return the logits of the images of an index, float32 (images, classes).
+
+        Cached embeddings are not computed again.
+        """
+        return self._scores(embed_images(self._encoder, pixels, batch_size))
+
+    def _scores(self, images_ND: np.ndarray) -> np.ndarray:
+        found: np.ndarray = zero_shot_scores(images_ND, self._vectors) * self._scale
+        return found.astype(np.float32)

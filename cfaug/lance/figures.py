@@ -1,0 +1,241 @@
+"""Figures 3, 4 and 6 of LANCE: sensitivity to edits, realism of images, insights by class."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cfaug.lance.edit_clusters import read_insights
+from cfaug.lance.edit_effects import GroupEffect
+from cfaug.lance.stress_drops import EDITED_PHOTOS
+from cfaug.lance.stress_items import EDITED, StressItems
+from cfaug.lance.tables import StressTable
+from cfaug.report.arm_results import Runs
+from cfaug.report.document import BarPlot, Document, DocumentImage, Entry, Part
+from cfaug.report.numbers import DASH, p_text
+from cfaug.report.paper_tables import EVERYTHING, PaperTable
+from cfaug.report.results import RESULTS, Result, read_results
+from cfaug.stats.significance import summarise
+
+SENSITIVE = 0.05
+"""Largest corrected p at which a kind moves a model more than a reconstruction does."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SensitivityFigure(StressTable):
+    """The change of the true class's probability by kind of edit (Figure 3).
+
+    Args:
+        part: the set of edits.
+    """
+
+    part: str = EDITED
+
+    def build(self, runs: Runs) -> Document:
+        """Return a table and bars: a row per kind, a column per model.
+
+        Raises:
+            MissingError: if no model has answers, unless ``partial``.
+            UserError: if items cannot be read.
+        """
+        found = self.read(runs)
+        effects = {
+            name: [one.effects_by("kind", self.part) for _, one in own if self.part in one.sets]
+            for name, own in found.items()
+        }
+        effects = {name: own for name, own in effects.items() if own}
+        self.require(effects, f"answers to the edits of {self.part}")
+        if not effects:
+            return self.document()
+        kinds = _order(effects)
+        part = Part(
+            title="Ours: mean Δp of the true class, by kind of edit",
+            labels=("Kind",),
+            groups=(),
+            columns=tuple(effects),
+            rows=tuple(
+                ((kind,), tuple(_cell(_of(kind, own)) for own in effects.values()))
+                for kind in kinds
+            ),
+            notes=(
+                "Absolute change, from the full softmax. Brackets: 95 % interval of a bootstrap "
+                "over photos; with several checkpoints, ± over them. Bold: more than the change "
+                "of the same photos' reconstructions, in most checkpoints (sign-flip permutation "
+                "over photos, Holm over kinds).",
+            ),
+        )
+        bars = {
+            kind: [(name, *_bar(_of(kind, own))) for name, own in effects.items()] for kind in kinds
+        }
+        plot = BarPlot("", "mean Δp of the true class", bars, tuple(effects), unit="probability")
+        return self.document(part, bars=[plot])
+
+
+def _order(effects: Mapping[str, Sequence[Sequence[GroupEffect]]]) -> list[str]:
+    """Return every kind, beginning with the one that moves the models farthest."""
+    means: dict[str, list[float]] = {}
+    for one in (one for own in effects.values() for some in own for one in some):
+        means.setdefault(str(one.group), []).append(one.mean)
+    return sorted(means, key=lambda kind: -sum(means[kind]) / len(means[kind]))
+
+
+def _of(kind: str, own: Sequence[Sequence[GroupEffect]]) -> list[GroupEffect]:
+    return [one for some in own for one in some if one.group == kind]
+
+
+def _bar(found: Sequence[GroupEffect]) -> tuple[float | None, float | None, float | None]:
+    """Return the mean and its interval, or for several checkpoints mean and spread."""
+    if not found:
+        return None, None, None
+    mean = sum(one.mean for one in found) / len(found)
+    if len(found) == 1:
+        low, high = (None if math.isnan(end) else end for end in (found[0].low, found[0].high))
+        return mean, low, high
+    sd = summarise([one.mean for one in found]).sd
+    return mean, mean - sd, mean + sd
+
+
+def _cell(found: Sequence[GroupEffect]) -> Entry:
+    if not found:
+        return Entry(DASH)
+    summary = summarise([one.mean for one in found])
+    mean, (_, low, high) = summary.mean, _bar(found)
+    single = len(found) == 1
+    numbers = {"value": mean, "n": float(sum(map(len, found)))}
+    return Entry(
+        f"{mean:.3f}",
+        sub="" if single else f"{summary.sd:.3f}",
+        bold=2 * sum(one.p_holm <= SENSITIVE and one.excess > 0 for one in found) > len(found),
+        small=f"[{low:.3f}, {high:.3f}]" if single and low is not None else "",
+        numbers=numbers if single else {**numbers, "sd": summary.sd},
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class QualityFigure(PaperTable):
+    """The realism of the images and the likelihood of the captions (Figure 4).
+
+    Args:
+        sets: {printed name: set of the results}, in order.
+        metrics: {printed name: metric of the results}.
+        benchmarks: the benchmarks of the results, or the ends of their names.
+    """
+
+    sets: Mapping[str, str]
+    metrics: Mapping[str, str]
+    benchmarks: Sequence[str]
+
+    def build(self, runs: Runs) -> Document:
+        """Return the paper's numbers, and ours for every model that measured them.
+
+        Raises:
+            MissingError: if there are no results, unless ``partial``.
+            UserError: if results cannot be read.
+        """
+        found = self._results(runs.root)
+        self.require(found, *(f"results of {name}" for name in self.benchmarks))
+        ours = [self._ours(name, rows) for name, rows in found.items()]
+        return self.document(self._theirs(), *ours)
+
+    def _results(self, root: Path) -> dict[str, list[Result]]:
+        found: dict[str, list[Result]] = {}
+        for folder in sorted(root.glob(EVERYTHING)):
+            file = folder / RESULTS
+            rows = read_results(file) if file.is_file() else []
+            for row in rows:
+                if row.benchmark.endswith(tuple(self.benchmarks)):
+                    found.setdefault(f"{folder.parent.name}, {row.benchmark}", []).append(row)
+        return found
+
+    def _theirs(self) -> Part:
+        return self.printed(
+            "Method", "method", lambda _, v: Entry(f"{v:g}", numbers={"value": v}),
+            column=lambda name: f"{name} (lower is better)",
+        )  # fmt: skip
+
+    def _ours(self, name: str, results: Sequence[Result]) -> Part:
+        known = {(row.by["set"], row.metric): row for row in results if [*row.by] == ["set"]}
+        # As for images, use only the captions of photos that have an edit.
+        known |= {
+            (row.by["set"], row.metric): row
+            for row in results
+            if row.by.get("photos") == EDITED_PHOTOS
+        }
+        metrics = {
+            printed: metric
+            for printed, metric in self.metrics.items()
+            if any(own == metric for _, own in known)
+        }
+        rows = tuple(
+            ((printed,), tuple(_number(known.get((part, metric))) for metric in metrics.values()))
+            for printed, part in self.sets.items()
+        )
+        return Part(f"Ours: {name}", ("Method",), (), tuple(metrics), rows)
+
+
+def _number(row: Result | None) -> Entry:
+    if row is None:
+        return Entry(DASH)
+    return Entry(f"{row.value:.4g}", numbers={"value": row.value, "n": float(row.n)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class InsightsFigure(StressTable):
+    """The interventions on a class that move a model most (Figure 6).
+
+    Args:
+        shown: number of insights per model.
+    """
+
+    shown: int = 3
+
+    def build(self, runs: Runs) -> Document:
+        """Return a table of the insights and their pictures.
+
+        Raises:
+            MissingError: if no model has insights, unless ``partial``.
+            UserError: if the insights cannot be read.
+        """
+        rows: list[tuple[tuple[str, ...], tuple[Entry, ...]]] = []
+        pictures: list[DocumentImage] = []
+        for name, own in self.read(runs).items():
+            for folder, answers in own:
+                printed = name if len(own) == 1 else f"{name}, {folder.parent.name}"
+                some, shown = self._insights(printed, folder, answers)
+                rows += some
+                pictures += shown
+        self.require(rows, "insights into classes")
+        part = Part(
+            title="Ours: interventions on a class, those that move the model farthest first",
+            labels=("Model", "Class", "Kind", "Intervention"),
+            groups=(),
+            columns=("Edits", "Photos", "Mean Δp", "p (Holm)"),
+            rows=tuple(rows),
+            notes=(
+                "Interval: bootstrap over photos. p: the change is larger than that of the same "
+                "photos' reconstructions (sign-flip permutation over photos), corrected over all "
+                "interventions of a model.",
+            ),
+        )
+        return self.document(*((part,) if rows else ()), pictures=pictures)
+
+    def _insights(
+        self, name: str, folder: Path, answers: StressItems
+    ) -> tuple[list[tuple[tuple[str, ...], tuple[Entry, ...]]], list[DocumentImage]]:
+        rows: list[tuple[tuple[str, ...], tuple[Entry, ...]]] = []
+        pictures = []
+        for one in read_insights(folder, answers)[: self.shown]:
+            between = "" if one.low is None else f"[{one.low:.2f}, {one.high:.2f}]"
+            p = math.nan if one.p_holm is None else one.p_holm
+            cells = (
+                Entry(f"{one.edits:,}"), Entry(f"{one.photos:,}"),
+                Entry(f"{one.mean:.2f}", small=between,
+                      numbers={"value": one.mean, "n": float(one.edits)}),
+                Entry(p_text(p), bold=p <= SENSITIVE),
+            )  # fmt: skip
+            rows.append(((name, one.label, one.kind, one.words), cells))
+            said = f"{name}, {one.label}: {one.words} (Δp {one.mean:.2f}, {one.photos:,} photos)"
+            pictures.append(DocumentImage(said, one.png))
+        return rows, pictures

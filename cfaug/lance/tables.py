@@ -1,0 +1,467 @@
+"""Table 2 of LANCE: accuracy on photos, reconstructions and edits, and paired tests."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from cfaug.annotation.ratings import FILE, ratings_part, read_summary
+from cfaug.core.errors import UserError
+from cfaug.core.rng import generator
+from cfaug.core.types import ORIGINAL, RECONSTRUCTION
+from cfaug.core.validation import check_fields
+from cfaug.data.shards.edits import FOLDER, read_all_edits
+from cfaug.editing.edit_checks import OVERALL, EditMeasures, measure_edits
+from cfaug.lance.stress_drops import EDITED_PHOTOS, Drop, compare_drops
+from cfaug.lance.stress_items import EDITED, StressItems
+from cfaug.report.arm_results import Runs
+from cfaug.report.document import BarPlot, Document, Entry, Part
+from cfaug.report.numbers import DASH, p_text, percent, points
+from cfaug.report.paper_tables import ModelsTable, PaperTable, published
+from cfaug.stats.item_tests import cluster_bootstrap
+from cfaug.stats.significance import summarise
+
+# The answers of classifiers to a stress test, for LANCE's tables.
+
+COMMANDS = (
+    "python generate.py recipe=lance data.source=PHOTOS paths.shards=shards/lance",
+    "python generate.py recipe=lance_r data.source=PHOTOS paths.shards=shards/lance_r",
+    "python evaluate.py model=timm weights=resnet50 benchmark=stress benchmark.data=shards/lance "
+    "benchmark.random=shards/lance_r",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StressTable(ModelsTable):
+    """A table of the answers to a stress test; arguments as for ``ModelsTable``."""
+
+    benchmark: str = "stress"
+    commands: Sequence[str] = COMMANDS
+
+    def read(self, runs: Runs) -> dict[str, list[tuple[Path, StressItems]]]:
+        """Return the answers of each classifier, one per checkpoint, with the checkpoint's folder.
+
+        Raises:
+            UserError: if items cannot be read.
+        """
+        return self.answers(runs, StressItems)
+
+
+HITS = ("acc1", "acc5")
+HEADERS = ("acc@1", "acc@5")
+UNPAIRED = (
+    "Small: the change against Original by the paper's equation 3, over the photos that have an "
+    "edit; sets differ in size. ± is over checkpoints."
+)
+PAIRED = (
+    "Each image is compared with its own photo, which counts once per image. Interval: bootstrap "
+    "over photos. p: a permutation that flips whole photos (two-sided), corrected by Holm over the "
+    "sets of a checkpoint. McNemar's exact test treats edits of one photo as independent."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccuracyTable(StressTable):
+    """A row per set, two columns per model.
+
+    Args:
+        sets: {printed name: set of the items}, in order.
+        types: {printed name: the paper's name of that kind of set}.
+        optional: printed names of sets that are left out if no model has answers about them.
+    """
+
+    sets: Mapping[str, str]
+    types: Mapping[str, str]
+    optional: Sequence[str] = ()
+
+    def build(self, runs: Runs) -> Document:
+        """Return the paper's numbers, and ours in the paper's layout and paired.
+
+        Raises:
+            MissingError: if no model has answers, unless ``partial``.
+            UserError: if items cannot be read.
+        """
+        found = self.read(runs)
+        self.require(found, "answers to a stress test")
+        answers = {name: [one for _, one in own] for name, own in found.items()}
+        ours = (self._unpaired(answers), self._paired(answers)) if answers else ()
+        return self.document(self._theirs(), *ours)
+
+    def _theirs(self) -> Part:
+        found = published(self.name)
+        rows = []
+        for row in found["rows"]:
+            cells = [
+                Entry(f"{value:.2f}", small="" if change is None else f"{change:+.1f}",
+                      numbers={"value": value / 100, "n": found["sizes"][row["set"]]})
+                for value, change in zip(row["values"], row["change"], strict=True)
+            ]  # fmt: skip
+            rows.append(((row["set"], row["type"]), tuple(cells)))
+        return Part(
+            title=self.paper,
+            labels=("Test Set", "Type"),
+            groups=tuple((model, len(HITS)) for model in found["models"]),
+            columns=HEADERS * len(found["models"]),
+            rows=tuple(rows),
+            notes=(found["note"],),
+            ours=False,
+        )
+
+    def _unpaired(self, answers: Mapping[str, Sequence[StressItems]]) -> Part:
+        rows = []
+        for printed, part in self.sets.items():
+            asked = any(part in one.sets for own in answers.values() for one in own)
+            if not asked and printed in self.optional:
+                continue
+            cells = [_accuracy(own, part, hit) for own in answers.values() for hit in HITS]
+            rows.append(((printed, self.types.get(printed, "")), tuple(cells)))
+        return Part(
+            title="Ours",
+            labels=("Test Set", "Type"),
+            groups=tuple((model, len(HITS)) for model in answers),
+            columns=HEADERS * len(answers),
+            rows=tuple(rows),
+            notes=(UNPAIRED,),
+        )
+
+    def _paired(self, answers: Mapping[str, Sequence[StressItems]]) -> Part:
+        printed = {part: name for name, part in self.sets.items()}
+        rows = []
+        for model, own in answers.items():
+            for number, one in enumerate(own, 1):
+                name = model if len(own) == 1 else f"{model}, {number}"
+                for drop in compare_drops(one.items):
+                    labels = (name, printed.get(drop.name, drop.name))
+                    rows.append((labels, _drop_cells(drop)))
+        return Part(
+            title="Ours, each image with its own photo",
+            labels=("Model", "Test Set"),
+            groups=(("", 2), ("acc@1, %", 2), ("change, points", 2), ("p", 3)),
+            columns=("images", "photos", "photos", "images", "paired", "beyond reconstruction",
+                     "McNemar", "permutation", "Holm"),
+            rows=tuple(rows),
+            notes=(PAIRED,),
+        )  # fmt: skip
+
+
+def _rows(one: StressItems, part: str) -> np.ndarray:
+    """Return the rows of a set; for photos, only those with an edit."""
+    rows = one.rows(part) if part in one.sets else np.zeros(0, np.int64)
+    if part not in (ORIGINAL, RECONSTRUCTION):
+        return rows
+    photos = np.array(one.texts("photos"))[rows]
+    kept: np.ndarray = rows[photos == EDITED_PHOTOS]
+    return kept
+
+
+def _accuracy(own: Sequence[StressItems], part: str, hit: str) -> Entry:
+    """Return the mean over checkpoints, and its change against the photos."""
+    means, changes, images = [], [], 0
+    for one in own:
+        rows = _rows(one, part)
+        if hit not in one.items.columns or not len(rows):
+            continue
+        hits = one.items.metric(hit)
+        means.append(float(hits[rows].mean()))
+        changes.append(means[-1] - float(hits[_rows(one, ORIGINAL)].mean()))
+        images = len(rows)
+    if not means:
+        return Entry(DASH)
+    found = summarise(means)
+    numbers = {"value": found.mean, "n": float(images)}
+    numbers |= {} if math.isnan(found.sd) else {"sd": found.sd}
+    return Entry(
+        percent(found.mean),
+        sub="" if math.isnan(found.sd) else percent(found.sd, 1),
+        small="" if part == ORIGINAL else points(sum(changes) / len(changes)),
+        numbers=numbers,
+    )
+
+
+def _drop_cells(drop: Drop) -> tuple[Entry, ...]:
+    mean = drop.paired.mean
+    between = "" if math.isnan(mean.low) else f"[{_change(mean.high)}, {_change(mean.low)}]"
+    return (
+        Entry(f"{drop.images:,}"),
+        Entry(f"{mean.clusters:,}"),
+        Entry(percent(drop.paired.before)),
+        Entry(percent(drop.paired.after)),
+        Entry(_change(mean.mean), small=between, numbers={"value": -mean.mean, "n": drop.images}),
+        Entry(_change(drop.net)),
+        Entry(p_text(drop.paired.p_sign)),
+        Entry(p_text(drop.p)),
+        Entry(p_text(drop.p_holm)),
+    )
+
+
+def _change(drop: float) -> str:
+    return points(0.0 - drop)  # 0.0 for no drop, not -0.0
+
+
+# Figures 7 to 9 of LANCE: edits, accuracy and drops by class; one intervention on every class.
+
+Shows = Literal["edits", "accuracy", "change"]
+AXES: Mapping[str, str] = {
+    "edits": "edits", "accuracy": "acc@1 on the edits, %",
+    "change": "change of acc@1 from the photo to its edit, points",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassFigure(StressTable):
+    """A row per class, a column per model.
+
+    Args:
+        shows: the values to show: the number of ``edits`` (Figure 7), ``accuracy`` on them (Figure
+            8), or its ``change`` from each edit's own photo (Figure 9).
+        kind: the kind of the edits to use; ``None`` uses all.
+        after: the new words of the edits to use; ``None`` uses all.
+        part: the set of edits.
+
+    Raises:
+        UserError: if ``shows`` is invalid.
+    """
+
+    shows: Shows
+    kind: str | None = None
+    after: str | None = None
+    part: str = EDITED
+
+    def __post_init__(self) -> None:
+        check_fields(self, "table")
+
+    def build(self, runs: Runs) -> Document:
+        """Return the table and its bars.
+
+        Raises:
+            MissingError: if there is no such edit, unless ``partial``.
+            UserError: if items cannot be read.
+        """
+        found = {
+            name: [by for _, one in own if (by := self._by_class(one))]
+            for name, own in self.read(runs).items()
+        }
+        found = {name: own for name, own in found.items() if own}
+        self.require(found, f"answers to {self._what()}")
+        if not found:
+            return self.document()
+        classes = list(dict.fromkeys(label for own in found.values() for by in own for label in by))
+        rows = [
+            ((label,), tuple(self._cell([by[label] for by in own if label in by])
+                             for own in found.values()))
+            for label in classes
+        ]  # fmt: skip
+        part = Part(
+            title=f"Ours: {self._what()}, {AXES[self.shows]}",
+            labels=("Class",),
+            groups=(),
+            columns=tuple(found),
+            rows=tuple(rows),
+            notes=(
+                "Brackets: 95 % interval of a bootstrap over photos, uncorrected. With several "
+                "checkpoints: ± over them.",
+            ),
+        )
+        unit = "edits" if self.shows == "edits" else "fraction"
+        plot = BarPlot("", AXES[self.shows], self._bars(found, classes), tuple(found), unit=unit)
+        return self.document(part, bars=[plot])
+
+    def _what(self) -> str:
+        kind = f" of kind {self.kind}" if self.kind else ""
+        return f"edits{kind}{f' to {self.after!r}' if self.after else ''}"
+
+    def _by_class(self, one: StressItems) -> dict[str, _Measured]:
+        """Return the measured values of each class, in order of names."""
+        if self.part not in one.sets:
+            return {}
+        own: dict[str, list[int]] = {}
+        for row in one.rows(self.part).tolist():
+            kind, after = one.texts("kind")[row], one.texts("after")[row]
+            if self.kind in (None, kind) and (
+                self.after is None or after.lower() == self.after.lower()
+            ):
+                own.setdefault(one.texts("class")[row], []).append(row)
+        return {label: self._measure(one, own[label], label) for label in sorted(own)}
+
+    def _measure(self, one: StressItems, rows: Sequence[int], label: str) -> _Measured:
+        if self.shows == "edits":
+            return _Measured(float(len(rows)), math.nan, math.nan, len(rows))
+        hits, photo = one.items.metric("acc1")[rows], one.items.metric("photo_acc1")[rows]
+        values = hits if self.shows == "accuracy" else hits - photo
+        photos = [one.texts("photo")[row] for row in rows]
+        found = cluster_bootstrap(values, photos, generator(0, "classes", label))
+        return _Measured(found.mean, found.low, found.high, len(rows))
+
+    def _cell(self, found: Sequence[_Measured]) -> Entry:
+        if not found:
+            return Entry(DASH)
+        mean, low, high = _joined(found)
+        if self.shows == "edits":
+            return Entry(f"{mean:g}", numbers={"value": mean})
+        text = percent if self.shows == "accuracy" else points
+        between = f"[{text(low, 1)}, {text(high, 1)}]" if len(found) == 1 and low == low else ""
+        numbers = {"value": mean, "n": float(sum(one.edits for one in found))}
+        sub = percent((high - low) / 2, 1) if len(found) > 1 else ""
+        return Entry(text(mean, 1), sub=sub, small=between, numbers=numbers)
+
+    def _bars(
+        self, found: Mapping[str, Sequence[Mapping[str, _Measured]]], classes: Sequence[str]
+    ) -> dict[str, list[tuple[str, float | None, float | None, float | None]]]:
+        bars: dict[str, list[tuple[str, float | None, float | None, float | None]]] = {}
+        for label in classes:
+            for name, own in found.items():
+                there = [by[label] for by in own if label in by]
+                numbers = _joined(there) if there else (math.nan,) * 3
+                mean, low, high = (None if math.isnan(one) else one for one in numbers)
+                bars.setdefault(label, []).append((name, mean, low, high))
+        return bars
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """One class and checkpoint: a value, its interval, and its number of edits."""
+
+    value: float
+    low: float
+    high: float
+    edits: int
+
+
+def _joined(found: Sequence[_Measured]) -> tuple[float, float, float]:
+    """Return the mean with its interval, or for several checkpoints mean and spread."""
+    values = [one.value for one in found]
+    mean = float(np.mean(values))
+    if len(found) == 1:
+        return mean, found[0].low, found[0].high
+    sd = float(np.std(values, ddof=1))
+    return mean, mean - sd, mean + sd
+
+
+# Table 4 of LANCE: people's ratings of the edited images, from ``ratings.json``.
+
+ANNOTATION_FOLDER = "annotation"
+"""The folder below ``paths.runs`` that ``annotate=read`` writes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HumanStudyTable(PaperTable):
+    """A row per question, a column per kind of edit.
+
+    Args:
+        folder: the folder below ``paths.runs`` with the answers that ``annotate=read`` wrote.
+    """
+
+    folder: str = ANNOTATION_FOLDER
+
+    def build(self, runs: Runs) -> Document:
+        """Return the paper's numbers and ours.
+
+        Raises:
+            MissingError: if there are no answers, unless ``partial``.
+            UserError: if the answers cannot be read.
+        """
+        file = runs.root / self.folder / FILE
+        self.require(file.exists(), f"{file}: nobody was asked")
+        if not file.exists():
+            said = f"Ours: {DASH}. Nobody was asked; the page is made with {self.commands[0]}"
+            alone = self.document(self._theirs())
+            return replace(alone, notes=(*alone.notes, said))
+        return self.document(self._theirs(), ratings_part(read_summary(file)))
+
+    def _theirs(self) -> Part:
+        return self.printed(
+            "Metric", "metric", lambda row, value: _entry(value, "%" in row["metric"])
+        )
+
+
+def _entry(value: Sequence[float], is_share: bool) -> Entry:
+    mean, sd = value
+    factor = 100 if is_share else 1
+    numbers = {"value": mean / factor, "sd": sd / factor}
+    return Entry(f"{mean:.1f}", f"{sd:.1f}", numbers=numbers)
+
+
+# Table 3 of LANCE: do caption edits succeed, and does the label filter work?
+
+ROWS: Mapping[str, tuple[str, str]] = {
+    "Edit Success (%)": ("success", "edits"),
+    "Label kept before the filter (%)": ("label_kept", "labelled"),
+    "Filter precision (%)": ("precision", "rejected"),
+    "Filter recall (%)": ("recall", ""),
+}
+"""{printed name: (share of ``EditMeasures``, its count)}."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerturberTable(PaperTable):
+    """A column per kind of edit, a part per backend that writes edits.
+
+    Args:
+        backends: {printed name: folder of shards with the backend's edits}.
+        kinds: the kinds of edits, in order; others follow.
+    """
+
+    backends: Mapping[str, str]
+    kinds: Sequence[str]
+
+    def build(self, runs: Runs) -> Document:
+        """Return the paper's numbers, and those of every folder.
+
+        Raises:
+            MissingError: if a folder has no checked edits, unless ``partial``.
+            UserError: if the edits cannot be read.
+        """
+        found = {name: _measure(Path(folder)) for name, folder in self.backends.items()}
+        lacking = [f"checked edits in {self.backends[name]}" for name, own in found.items()
+                   if not own]  # fmt: skip
+        self.require(found and not lacking, *(lacking or ["table.backends={NAME: SHARDS}"]))
+        ours = [self._ours(name, own) for name, own in found.items() if own]
+        return self.document(self._theirs(), *ours)
+
+    def _theirs(self) -> Part:
+        return self.printed(
+            "Metric", "metric", lambda _, v: Entry(f"{v:g}", numbers={"value": v / 100})
+        )
+
+    def _ours(self, name: str, measures: Sequence[EditMeasures]) -> Part:
+        by = {one.kind: one for one in measures}
+        others = [kind for kind in by if kind not in (*self.kinds, OVERALL)]
+        kinds = [*(kind for kind in self.kinds if kind in by), *others, OVERALL]
+        overall = by[OVERALL]
+        return Part(
+            title=f"Ours: {name}",
+            labels=("Metric",),
+            groups=(),
+            columns=tuple(kind.capitalize() for kind in kinds),
+            rows=tuple(
+                ((printed,), tuple(_share(by[kind], *about) for kind in kinds))
+                for printed, about in ROWS.items()
+            ),
+            notes=(
+                f"Checks judged {overall.edits:,} edits. For {overall.labelled:,} it is known "
+                f"whether they keep the label; the filter rejected {overall.rejected:,}. A dash: "
+                "nothing to judge.",
+            ),
+        )
+
+
+def _measure(folder: Path) -> list[EditMeasures]:
+    if not (folder / FOLDER).is_dir():
+        return []
+    try:
+        return measure_edits([edited for _, edited in read_all_edits(folder)])
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{folder / FOLDER} does not hold edits of captions: {error}") from error
+
+
+def _share(one: EditMeasures, share: str, count: str) -> Entry:
+    value = getattr(one, share)
+    n = getattr(one, count) if count else one.labelled - one.kept
+    if value is None:
+        return Entry(DASH)
+    return Entry(percent(value, 1), numbers={"value": value, "n": float(n)})

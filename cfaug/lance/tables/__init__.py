@@ -1,1 +1,0 @@
-"""LANCE (Prabhu et al., 2023): its printed numbers, its tables and figures."""

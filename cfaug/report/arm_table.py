@@ -1,0 +1,437 @@
+"""A part of a table of arms, from our runs: every cell is tested against its row's baseline."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from cfaug.core.errors import UserError
+from cfaug.core.types import Better
+from cfaug.report.arm_results import ArmResults, MissingError, require_one_test
+from cfaug.report.comparison import measures, same_weights_say
+from cfaug.report.document import DAGGER, Curve, Entry, Part, groups_of, rules_of
+from cfaug.report.numbers import DASH, PERCENT, Measure
+from cfaug.report.results import Cell, join_seeds
+from cfaug.report.significance_rows import ALPHA
+from cfaug.stats.significance import Alternative, holm, paired_t, summarise, welch
+
+
+@dataclass(frozen=True)
+class MeasuredColumn:
+    """A value column of a part.
+
+    Attributes:
+        header: printed header.
+        group: header printed above, once over neighbours of the same group; empty for none.
+        benchmark: name of the benchmark; ``None`` for the mean.
+        metric: name of the metric; ``None`` for the mean over the other columns.
+    """
+
+    header: str
+    group: str
+    benchmark: str | None
+    metric: str | None
+
+    @property
+    def cell(self) -> Cell:
+        """The benchmark and metric it shows; undefined for a mean."""
+        assert self.benchmark is not None
+        assert self.metric is not None
+        return self.benchmark, self.metric
+
+
+@dataclass(frozen=True)
+class TableSettings:
+    """Settings that the parts of one table share.
+
+    Attributes:
+        name: name of the table, for messages.
+        labels: header of each column that names a row, by its key: ``pretrained``, ``model``,
+            ``train`` (training examples), ``cf`` (counterfactual ones) and ``cf_percent``.
+        commands: commands that make the runs and their results.
+        partial: whether missing numbers are printed as dashes instead of failing.
+    """
+
+    name: str
+    labels: Mapping[str, str]
+    commands: Sequence[str]
+    partial: bool = False
+
+
+@dataclass(frozen=True)
+class ArmRow:
+    """One row of our results.
+
+    Attributes:
+        run: name of the arm, ``experiment/arm``.
+        model: printed name of the model.
+        pretrained: the model it started from, if a table has several.
+        baseline: name of the arm it is tested against, ``experiment/arm``; ``None`` for no test.
+    """
+
+    run: str
+    model: str
+    pretrained: str = ""
+    baseline: str | None = None
+
+
+@dataclass
+class ArmTablePart:
+    """A part of a table of arms: one set of runs on one set of benchmarks.
+
+    Attributes:
+        table: settings of the table that it is part of.
+        columns: value columns, in order.
+        rows: rows with the results of their runs.
+        title: title of the part; the benchmarks and ``where`` are added.
+        where: text appended to the benchmarks in titles, such as " of the embedded world".
+        cells: tested cells, one list per row with one cell per column.
+        measures: unit and direction of each column.
+
+    Raises:
+        UserError: if runs disagree on a metric's unit or direction, or a mean is over several.
+    """
+
+    table: TableSettings
+    columns: Sequence[MeasuredColumn]
+    rows: list[tuple[ArmRow, ArmResults]]
+    title: str = "Ours"
+    where: str = ""
+    cells: list[list[MeasuredCell]] = field(init=False)
+    measures: list[Measure] = field(init=False)
+
+    def __post_init__(self) -> None:
+        values = {row.run: [self._values(arm, c) for c in self.columns] for row, arm in self.rows}
+        self.measures = [self._measure(column) for column in self.columns]
+        self.cells = [
+            [
+                compare_with_baseline(
+                    own, values[base][i] if base in values else None, self.measures[i]
+                )
+                for i, own in enumerate(values[row.run])
+            ]
+            for row, _ in self.rows
+            for base in [None if self._same_weights(row)[1] else row.baseline]
+        ]
+        self._correct()
+
+    def _same_weights(self, row: ArmRow) -> tuple[set[int], bool]:
+        """Return the seeds at which a row and its baseline have equal weights, and if all do."""
+        weights = {one.run: arm.weights for one, arm in self.rows}
+        ours, theirs = weights[row.run], weights.get(row.baseline or "", {})
+        shared = ours.keys() & theirs.keys() if row.run != row.baseline else set()
+        same = {seed for seed in shared if ours[seed] and ours[seed] == theirs[seed]}
+        return same, bool(same) and same == shared
+
+    def _values(self, arm: ArmResults, column: MeasuredColumn) -> Values:
+        if column.metric is not None:
+            return arm.values(column.cell)
+        others = [arm.values(c.cell) for c in self.columns if c.metric is not None]
+        seeds = set.intersection(*(set(one) for one in others)) if others else set()
+        return {seed: sum(one[seed] for one in others) / len(others) for seed in sorted(seeds)}
+
+    def _measure(self, column: MeasuredColumn) -> Measure:
+        """Return a column's unit and direction; for a mean, those of all other columns."""
+        own = self.columns if column.metric is None else [column]
+        cells = {one.cell for one in own if one.metric is not None}
+        known = measures(row for _, arm in self.rows for row in arm.rows if row.cell in cells)
+        found = set(known.values())
+        if len(found) > 1:
+            raise UserError(
+                f"table={self.table.name}: the mean is over metrics of several units or "
+                f"directions ({', '.join(name for _, name in known)}): leave its column out"
+            )
+        return found.pop() if found else PERCENT
+
+    def _correct(self) -> None:
+        """Set every cell's p, corrected over the whole part."""
+        flat = holm([cell.p_paired for row in self.cells for cell in row])
+        corrected = iter(flat.tolist())
+        self.cells = [
+            [MeasuredCell(c.values, c.p_independent, c.p_paired, next(corrected)) for c in row]
+            for row in self.cells
+        ]
+
+    def require_all(self) -> None:
+        """Refuse a part with gaps.
+
+        Raises:
+            MissingError: naming runs, benchmarks and seeds, unless the table is partial.
+        """
+        missing = list(self._missing())
+        if missing and not self.table.partial:
+            raise MissingError(self.table.name, missing, self.table.commands)
+
+    def require_one_test(self) -> None:
+        """Refuse rows that were evaluated on different test data under the same benchmark name.
+
+        Raises:
+            UserError: naming two runs, the benchmark and the seed.
+        """
+        benchmarks = {column.cell[0] for column in self.columns if column.metric}
+        require_one_test(self.table.name, [(row.run, arm) for row, arm in self.rows], benchmarks)
+
+    def _missing(self) -> Iterator[str]:
+        seeds = set().union(*(arm.seeds for _, arm in self.rows if arm.trained))
+        for row, arm in self.rows:
+            if not arm.seeds:
+                yield f"a finished run of {row.run}"
+                continue
+            wanted = seeds if arm.trained else arm.seeds
+            if wanted - arm.seeds:
+                yield f"{row.run} with seed {join_seeds(wanted - arm.seeds)}"
+            for column in self.columns:
+                if column.metric is None:
+                    continue
+                lacks = arm.seeds - set(arm.values(column.cell))
+                if lacks:
+                    yield f"{column.cell[0]} of {row.run}, seed {join_seeds(lacks)}"
+
+    def part(self) -> Part:
+        """Return it in the paper's layout."""
+        labels = [tuple(self._label(key, *row) for key in self.table.labels) for row in self.rows]
+        rows = [
+            (
+                names,
+                tuple(
+                    print_cell(cell, self._best(row, i), self.measures[i])
+                    for i, cell in enumerate(cells)
+                ),
+            )
+            for names, cells, (row, _) in zip(labels, self.cells, self.rows, strict=True)
+        ]
+        return Part(
+            title=f"{self.title}: {self._where()}",
+            labels=tuple(self.table.labels.values()),
+            groups=groups_of(tuple(self.columns)),
+            columns=tuple(
+                measure.header(column.header)
+                for column, measure in zip(self.columns, self.measures, strict=True)
+            ),
+            rows=tuple(rows),
+            rules=rules_of([names[0] for names in labels])
+            if "pretrained" in self.table.labels
+            else (),
+            notes=tuple(self._notes()),
+        )
+
+    def _best(self, row: ArmRow, column: int) -> str:
+        """Return the best mean of a cell's column as printed: equal ones are both bold."""
+        rivals = [
+            cells[column].values
+            for (other, _), cells in zip(self.rows, self.cells, strict=True)
+            if other.pretrained == row.pretrained and cells[column].values
+        ]
+        measure = self.measures[column]
+        return (
+            measure.text(measure.best([sum(v.values()) / len(v) for v in rivals])) if rivals else ""
+        )
+
+    def _label(self, key: str, row: ArmRow, arm: ArmResults) -> str:
+        if key in ("model", "pretrained"):
+            return str(getattr(row, key))
+        if not arm.records:
+            return DASH
+        if key == "cf_percent":
+            return f"{100 * arm.share():.0f}%"
+        low, high = arm.counts({"train": "train", "cf": "counterfactual"}[key])
+        return label_text(key, low) if low == high else f"{low:,} to {high:,}"
+
+    def _where(self) -> str:
+        """Say what was measured: the benchmark's name if there is only one, and where."""
+        asked = dict.fromkeys(c.benchmark for c in self.columns if c.metric is not None)
+        name = next(iter(asked)) if len(asked) == 1 else f"{len(asked)} benchmarks"
+        return f"{name}{self.where}"
+
+    def _notes(self) -> Iterator[str]:
+        seeds = sorted(set().union(*(arm.seeds for _, arm in self.rows)))
+        counts = {
+            c.cell[0]: n
+            for c in self.columns
+            if c.metric is not None
+            for _, arm in self.rows
+            if (n := arm.queries(c.cell)) is not None
+        }
+        asked = ", ".join(f"{name} (n = {n:,})" for name, n in counts.items())
+        count = f"{len(seeds)} seed{'s' * (len(seeds) != 1)}"
+        yield f"{count} ({join_seeds(seeds)}). Columns: {asked}. {self._units()}"
+        for row, _ in self.rows:
+            same, every = self._same_weights(row)
+            if same:
+                yield same_weights_say(row.run, str(row.baseline), same, every=every)
+        yield from self._untested()
+        tests = sum(not math.isnan(cell.p_paired) for row in self.cells for cell in row)
+        if tests:
+            bases = dict.fromkeys(row.baseline for row, _ in self.rows if row.baseline)
+            yield (
+                f"Tested against {', '.join(map(str, bases))}; † corrects the paired test over "
+                f"{tests} comparisons."
+            )
+
+    def _untested(self) -> Iterator[str]:
+        """Name the rows that have a baseline but no test, because either has one seed."""
+        seeds = {row.run: len(arm.seeds) for row, arm in self.rows}
+        single = [
+            row.run
+            for row, arm in self.rows
+            if row.baseline not in (None, row.run)
+            and arm.seeds
+            and min(len(arm.seeds), seeds.get(row.baseline or "", 0)) == 1
+        ]
+        if single:
+            yield (
+                f"{', '.join(single)}: one seed, so no test over seeds; `python evaluate.py "
+                "name=EXPERIMENT` tests single runs over items."
+            )
+
+    def _units(self) -> str:
+        if all(measure == PERCENT for measure in self.measures):
+            return "Values are percent."
+        return "Values are percent, or in the unit above the column."
+
+    def curve(self) -> Curve:
+        """Return the mean over the columns against the share of counterfactual examples."""
+        mean = next(i for i, column in enumerate(self.columns) if column.metric is None)
+        points = {
+            round(arm.share(), 3): cells[mean].values
+            for (_, arm), cells in zip(self.rows, self.cells, strict=True)
+            if arm.trained and cells[mean].values
+        }
+        return Curve(
+            title=f"Mean by mixing ratio: {self._where()}",
+            x_title="share of counterfactual examples",
+            y_title=f"mean of the columns, {self.measures[mean].sign}",
+            series={"mean of the columns": points},
+            unit=self.measures[mean].unit,
+            note="A dot is a seed; the line joins means, the whisker is Student's 95 % interval.",
+        )
+
+
+# One cell of a table of arms: its values, their tests against the baseline's, its printed form.
+
+Values = dict[int, float]
+"""Values of one arm, benchmark and metric, by seed."""
+
+
+@dataclass(frozen=True)
+class MeasuredCell:
+    """One cell of our results: its values, and the results of the two tests."""
+
+    values: Values
+    p_independent: float = math.nan
+    p_paired: float = math.nan
+    p_holm: float = math.nan
+
+
+def compare_with_baseline(own: Values, base: Values | None, measure: Measure) -> MeasuredCell:
+    """Test values against the baseline's in the direction of their metric, if both exist.
+
+    The paired test needs equal seeds.
+
+    Args:
+        own: values of the arm.
+        base: values of its baseline; ``None`` for no test.
+        measure: unit and direction of the metric.
+    """
+    if not own or not base:
+        return MeasuredCell(own)
+    improves: Alternative = "greater" if measure.better == "higher" else "less"
+    same = own.keys() == base.keys()
+    return MeasuredCell(
+        own,
+        welch(summarise(list(own.values())), summarise(list(base.values())), improves),
+        paired_t([own[seed] - base[seed] for seed in sorted(own)], improves) if same else math.nan,
+    )
+
+
+def print_cell(cell: MeasuredCell, best: str, measure: Measure) -> Entry:
+    """Return the printed form of a cell: the mean, its spread and the marks of the tests.
+
+    Args:
+        cell: the cell to print.
+        best: best mean of its column, in printed form.
+        measure: unit and direction of the metric.
+    """
+    if not cell.values:
+        return Entry(DASH)
+    found = summarise(list(cell.values.values()))
+    numbers = {
+        "value": found.mean, "sd": found.sd, "n": found.n, "p_independent": cell.p_independent,
+        "p_paired": cell.p_paired, "p_holm": cell.p_holm,
+    }  # fmt: skip
+    return Entry(
+        text=measure.text(found.mean),
+        sub=measure.spread(found.sd) if found.has_spread else "",
+        bold=measure.text(found.mean) == best,
+        underlined=cell.p_independent <= ALPHA,
+        above=DAGGER if cell.p_holm <= ALPHA else (),
+        numbers={name: value for name, value in numbers.items() if not math.isnan(value)},
+    )
+
+
+def label_text(key: str, value: Any) -> str:
+    """Return a row's label as printed: counts with a comma, shares with a percent sign.
+
+    >>> label_text("train", 13928), label_text("cf_percent", 50), label_text("model", None)
+    ('13,928', '50%', '–')
+    """
+    if value is None:
+        return DASH
+    if key == "cf_percent":
+        return f"{value:g}%"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+# Mark a column's best and second-best values bold and underlined.
+
+Row = tuple[tuple[str, ...], tuple[Entry, ...]]
+
+
+def mark_best_two(
+    rows: Sequence[Row], better: Sequence[Better | None], beside: Collection[int] = ()
+) -> tuple[Row, ...]:
+    """Mark the best of each column bold and the second best underlined.
+
+    Values that print the same are marked the same: two equal best values are both bold, and the
+    next one is second best.
+
+    Args:
+        rows: rows of a part; a cell is ranked by the ``value`` of its numbers, as printed.
+        better: direction of each column; ``None`` for a column that is not ranked.
+        beside: indices of rows that are not ranked, such as the unchanged texts.
+
+    >>> rows = [(("a",), (Entry("0.5", numbers={"value": 0.5}),)),
+    ...         (("b",), (Entry("0.7", numbers={"value": 0.7}),))]
+    >>> [(cells[0].bold, cells[0].underlined) for _, cells in mark_best_two(rows, ["lower"])]
+    [(True, False), (False, True)]
+    """
+    marks: dict[tuple[int, int], int] = {}
+    for column, direction in enumerate(better):
+        if direction is None:
+            continue
+        known: dict[str, float] = {}
+        for number, (_, cells) in enumerate(rows):
+            value = cells[column].numbers.get("value", math.nan)
+            if number not in beside and not math.isnan(value):
+                known.setdefault(cells[column].text, value)
+        ordered = sorted(known, key=known.__getitem__, reverse=direction == "higher")[:2]
+        places = {text: place for place, text in enumerate(ordered)}
+        for number, (_, cells) in enumerate(rows):
+            if number not in beside and cells[column].text in places:
+                marks[number, column] = places[cells[column].text]
+    return tuple(
+        (
+            labels,
+            tuple(
+                replace(
+                    cell,
+                    bold=marks.get((number, column)) == 0,
+                    underlined=marks.get((number, column)) == 1,
+                )
+                for column, cell in enumerate(cells)
+            ),
+        )
+        for number, (labels, cells) in enumerate(rows)
+    )

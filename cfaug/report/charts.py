@@ -1,0 +1,333 @@
+"""Box plots: one distribution per row, with its extremes named and chance behind it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cfaug.core.errors import UserError
+from cfaug.report.arms import limit_marks, printable
+from cfaug.report.drawing import COLOURS, Drawing, overhang, style
+from cfaug.report.numbers import PERCENT, Measure
+from cfaug.report.plots import (
+    DOT,
+    INK,
+    LINE,
+    QUIET,
+    SERIES,
+    SMALL,
+    Band,
+    Values,
+    around,
+    bar,
+    dot,
+    draw_chance,
+    draw_none,
+    is_drawable,
+    keep_drawable_rows,
+    lines_of,
+    mark_empty,
+    mean_interval,
+    mention_missing,
+    name_rows,
+    name_series,
+    new_axes,
+    note,
+    series_colours,
+    value_axis,
+    write,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.text import Annotation
+
+
+ROW, HEIGHT = 74, 20
+"""Pixels of a row and of its box."""
+FENCE = 1.5
+"""Whiskers reach the farthest value within this many interquartile ranges of the box (Tukey)."""
+NAME = 30
+"""Most letters of an extreme's name."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """Five numbers of a distribution, and the values beyond its whiskers.
+
+    Attributes:
+        low: end of the lower whisker.
+        first: lower quartile.
+        median: median of all values.
+        third: upper quartile.
+        high: end of the upper whisker.
+        far: names of the values beyond the whiskers, in their order.
+    """
+
+    low: float
+    first: float
+    median: float
+    third: float
+    high: float
+    far: tuple[str, ...]
+
+
+def summarise_box(values: Mapping[str, float]) -> Box:
+    """Return the box of named values, at least one; quartiles by linear interpolation.
+
+    >>> summarise_box({"a": 1, "b": 2, "c": 3, "d": 4, "e": 100})
+    Box(low=1.0, first=2.0, median=3.0, third=4.0, high=4.0, far=('e',))
+    """
+    found = np.array(list(values.values()), np.float64)
+    first, median, third = np.quantile(found, [0.25, 0.5, 0.75]).tolist()
+    reach = FENCE * (third - first)
+    within = found[(found >= first - reach) & (found <= third + reach)]
+    low, high = float(within.min()), float(within.max())
+    far = tuple(name for name, value in values.items() if not low <= value <= high)
+    return Box(low, first, median, third, high, far)
+
+
+def name_extreme(values: Mapping[str, float], largest: bool) -> tuple[str, float]:
+    """Return the largest or smallest value with the names that share it.
+
+    >>> name_extreme({"pilot": 0.0, "nurse": 2.0, "cook": 0.0}, largest=False)
+    ('cook, pilot', 0.0)
+    >>> name_extreme(dict.fromkeys("abcd", 1.0), largest=True)
+    ('a, b and 2 more', 1.0)
+    """
+    value = max(values.values()) if largest else min(values.values())
+    names = sorted(name for name, own in values.items() if own == value)
+    more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+    return ", ".join(names[:2]) + more, value
+
+
+@style()
+def box_plot(
+    rows: Mapping[str, Mapping[str, float]],
+    title: str,
+    measure: Measure = PERCENT,
+    chance: Mapping[str, Band] | None = None,
+) -> Drawing:
+    """Draw one box per row: quartiles, whiskers, outliers; the extremes are named.
+
+    Args:
+        rows: values of each row by name; ``nan`` and infinity are left out, as the title of the
+            axis says.
+        title: title of the x axis.
+        measure: unit and format of printed values; the largest is red, the smallest green.
+        chance: values by chance, drawn behind their row, by its name.
+    """
+    rows, title = keep_drawable_rows(rows, title)
+    if not any(rows.values()):
+        return draw_none(title)
+    chance = {row: band for row, band in (chance or {}).items() if is_drawable(*band)}
+    height = max(ROW, LINE * lines_of(list(rows)) + 10)
+    middles = {row: height * (number + 0.5) for number, row in enumerate(rows)}
+    ends = [value for values in rows.values() for value in values.values()]
+    ends += [end for band in chance.values() for end in band]
+    axes = new_axes(height * len(rows) + 48)
+    names: list[Annotation] = []
+    for row, values in rows.items():
+        if row in chance:
+            draw_chance(axes, chance[row], measure, middles[row], 64)
+        if not values:
+            mark_empty(axes, middles[row])
+            continue
+        _draw_box(axes, row, values, middles[row], measure)
+        for largest in (True, False) if len(set(values.values())) > 1 else ():
+            names.append(_name(axes, *name_extreme(values, largest), middles[row], largest))
+    name_rows(axes, middles.items(), height * len(rows))
+    value_axis(axes, "x", around(ends), title, measure.factor)
+    drawing = Drawing.of(axes, title)
+    for name in names:
+        name.xyann = (overhang(name, axes), name.xyann[1])
+    return drawing
+
+
+def _draw_box(
+    axes: Axes, row: str, values: Mapping[str, float], y: float, measure: Measure
+) -> None:
+    box = summarise_box(values)
+    for ends in ((box.low, box.first), (box.third, box.high)):
+        axes.plot(ends, [y, y], color=DOT, linewidth=1.6)
+    told = f"{row}: median {measure.text(box.median, 1)} {measure.sign} of {len(values):,}"
+    bar(axes, (box.first, box.third), y, HEIGHT, told, fc=(DOT, 0.3), ec=DOT, linewidth=1.4)
+    half = HEIGHT / 2
+    axes.plot([box.median] * 2, [y - half, y + half], color=INK, lw=2.2)
+    for name in box.far:
+        (far,) = axes.plot(values[name], y, "o", ms=5.2, color=DOT, fillstyle="none", mew=1.2)
+        note(far, f"{name}: {measure.text(values[name], 1)} {measure.sign}")
+
+
+def _name(axes: Axes, name: str, value: float, y: float, largest: bool) -> Annotation:
+    """Draw a circle and its name, above it for the largest value; return the name."""
+    short = limit_marks(printable(name))
+    short = short if len(short) <= NAME else f"{short[: NAME - 1]}…"
+    colour = COLOURS["most" if largest else "least"]
+    (drawn,) = axes.plot(value, y, "o", markersize=8.4, markeredgewidth=0, color=colour)
+    note(drawn, f"{name}: {value:.4g}")
+    said = axes.annotate(
+        short, (value, y), (0, 12 if largest else -24), textcoords="offset points",
+        ha="center", color=colour, fontsize=SMALL, in_layout=False,
+    )  # fmt: skip
+    note(said, f"{name}: {value:.4g}")
+    return said
+
+
+# Groups of bars, with values by chance behind them.
+
+BAR, GAP = 17, 12
+"""Pixels of a bar, and between groups of them."""
+BAR_COLOURS, BAR_ALPHA = (SERIES[1], SERIES[0], *SERIES[2:]), 0.7
+Bar = tuple[str, float, float, float]
+"""A bar: its name, its value, ``nan`` for none, and the ends of an interval, ``nan`` for none.
+
+Infinity is treated like ``nan``.
+"""
+
+
+@style()
+def grouped_bars(
+    groups: Mapping[str, Sequence[Bar]],
+    title: str,
+    measure: Measure = PERCENT,
+    legend: Sequence[str] = (),
+    chance: Mapping[str, Band] | None = None,
+    logarithmic: bool = False,
+) -> Drawing:
+    """Draw groups of horizontal bars from zero, with intervals as lines over them.
+
+    Args:
+        groups: bars of each group, by its name; at least one group. Bars at the same position have
+            the same colour.
+        title: title of the x axis.
+        measure: unit and format of printed values.
+        legend: names of the bars of a group, printed above; empty for no legend.
+        chance: values by chance, drawn behind the bars of their group, by its name.
+        logarithmic: whether the axis is logarithmic; bars then start from the power of ten below
+            all values.
+
+    Raises:
+        UserError: if an axis is logarithmic and a value is not above 0.
+    """
+    chance = {group: band for group, band in (chance or {}).items() if is_drawable(*band)}
+    ends = [v for bars in groups.values() for _, *one in bars for v in one if is_drawable(v)]
+    if logarithmic and not ends:
+        return draw_none(title)
+    ends += [end for band in chance.values() for end in band]
+    limits = _log_limits(ends) if logarithmic else _limits(ends, measure)
+    heights = [max(BAR * len(bars), LINE * lines_of([group])) for group, bars in groups.items()]
+    bottoms = list(accumulate(height + GAP for height in heights))
+    middles = [end - (h + GAP) / 2 for end, h in zip(bottoms, heights, strict=True)]
+    axes = new_axes(bottoms[-1] + 50 + 18 * len(legend))
+    if logarithmic:
+        axes.set_xscale("log")
+        axes.minorticks_off()
+    for (group, bars), middle in zip(groups.items(), middles, strict=True):
+        half = BAR * len(bars) / 2
+        if group in chance:
+            draw_chance(axes, chance[group], measure, middle, 2 * half + 6)
+        for i, one in enumerate(bars):
+            place = middle - half + BAR * (i + 0.5), limits[0] if logarithmic else 0.0
+            _draw_bar(axes, group, one, place, BAR_COLOURS[i % len(BAR_COLOURS)], measure)
+    name_rows(axes, zip(groups, middles, strict=True), bottoms[-1])
+    value_axis(axes, "x", limits, title, measure.factor)
+    colours = [(name, BAR_COLOURS[i % len(BAR_COLOURS)]) for i, name in enumerate(legend)]
+    name_series(axes, colours, swatches=True)
+    return Drawing.of(axes, title)
+
+
+def _limits(ends: Sequence[float], measure: Measure) -> tuple[float, float]:
+    """Return limits from zero, or the lowest value if negative, to a little beyond the values."""
+    least = 0.05 if measure.is_fraction else 1e-9  # a scale even if all values are zero
+    return min([0.0, *ends]) * 1.12, max([least, *ends]) * 1.12
+
+
+def _log_limits(ends: Sequence[float]) -> tuple[float, float]:
+    """Return limits from the power of ten below the values to a little above them."""
+    if not ends or min(ends) <= 0:
+        raise UserError("a logarithmic axis needs values above 0")
+    return 10.0 ** math.floor(math.log10(min(ends)) - 1e-9), max(ends) * 1.4
+
+
+def _draw_bar(
+    axes: Axes, group: str, one: Bar, place: tuple[float, float], colour: str, measure: Measure
+) -> None:
+    """Draw a bar at a y, if it has a value."""
+    name, value, low, high = one
+    if not is_drawable(value):
+        return
+    y, base = place
+    told = f"{f'{group}, {name}'.strip(', ')}: {measure.text(value, 1)} {measure.sign}"
+    bar(axes, (base, value), y, BAR - 2, told, color=colour, alpha=BAR_ALPHA)
+    if is_drawable(low, high):
+        axes.plot([low, high], [y, y], color=INK, linewidth=1.8)
+
+
+# Gains against costs: a line through the means of its points, both intervals.
+
+Point = tuple[str, Values, Values]
+"""A point: its name, and its x and y by seed."""
+
+
+@style()
+def tradeoff_plot(
+    series: Mapping[str, Sequence[Point]],
+    x_title: str,
+    y_title: str,
+    measures: tuple[Measure, Measure] = (PERCENT, PERCENT),
+) -> Drawing:
+    """Draw the means of y over the means of x, a line per series in the order of its points.
+
+    The whiskers are Student's 95 % intervals over seeds of either mean; lines at zero separate
+    gains from losses.
+
+    Args:
+        series: points of each series, by its name, with the same seeds in x and y; seeds with
+            ``nan`` or infinity are left out, as the title of the x axis says.
+        x_title: title of the x axis, with its unit.
+        y_title: title of the y axis, with its unit.
+        measures: unit and format of the printed values of x and y.
+    """
+    given = sum(len(xs) for points in series.values() for _, xs, _ in points)
+    series = {name: _keep_drawable(points) for name, points in series.items()}
+    kept = sum(len(xs) for points in series.values() for _, xs, _ in points)
+    x_title = mention_missing(x_title, given - kept)
+    if not kept:
+        return draw_none(x_title)
+    axes = new_axes(320 + 18 * len(series))
+    axes.axvline(0, color=DOT, linewidth=1, alpha=0.35)
+    axes.axhline(0, color=DOT, linewidth=1, alpha=0.35)
+    all_x, all_y = [0.0], [0.0]
+    for name, colour in series_colours(series).items():
+        places = [(mean_interval(xs), mean_interval(ys)) for _, xs, ys in series[name]]
+        axes.plot([x[0] for x, _ in places], [y[0] for _, y in places], color=colour, linewidth=2)
+        for (point, _, _), (x, y) in zip(series[name], places, strict=True):
+            axes.plot(x[1:], [y[0], y[0]], color=colour, linewidth=1.6)
+            axes.plot([x[0], x[0]], y[1:], color=colour, linewidth=1.6)
+            told = (
+                f"{name}, {point}: {measures[0].difference(x[0])}, {measures[1].difference(y[0])}"
+            )
+            dot(axes, x[0], y[0], told, colour)
+            write(axes, point, (x[0], y[0]), (6, 10), color=QUIET, fontsize=SMALL)
+            all_x += x
+            all_y += y
+    value_axis(axes, "x", around(all_x), x_title, measures[0].factor)
+    value_axis(axes, "y", around(all_y), y_title, measures[1].factor)
+    name_series(axes, list(series_colours(series).items()))
+    return Drawing.of(axes, f"{y_title} by {x_title}")
+
+
+def _keep_drawable(points: Sequence[Point]) -> list[Point]:
+    """Return the points with their seeds that have a place in x and y; without any, no point."""
+    kept: list[Point] = []
+    for name, xs, ys in points:
+        seeds = [seed for seed in xs if is_drawable(xs[seed], ys[seed])]
+        if seeds:
+            kept.append((name, {seed: xs[seed] for seed in seeds}, {s: ys[s] for s in seeds}))
+    return kept

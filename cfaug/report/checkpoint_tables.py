@@ -1,0 +1,438 @@
+"""WiSE-FT: weights between a checkpoint before and after fine-tuning (Wortsman et al., 2022).
+
+Not one of the papers reproduced here, but the cheapest remedy for forgetting in fine-tuning,
+applicable to every arm. ``evaluate.py wise_ft=[...]`` evaluates; this module makes the table and
+the plot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any, TypedDict
+
+from cfaug.core.errors import UserError
+from cfaug.core.weights import ENCODER_SETTINGS, model_identity
+from cfaug.report.arm_results import MissingError, Runs, require_one_test
+from cfaug.report.document import Document, Entry, Part, Tradeoff, groups_of, rules_of
+from cfaug.report.numbers import DASH, Measure
+from cfaug.report.paper_tables import PaperTable
+from cfaug.report.records import read_run
+from cfaug.report.results import RECORD, RESULTS, Cell, Result, every_result, name_part
+from cfaug.stats.effects import bootstrap_interval
+from cfaug.stats.significance import summarise
+
+FACTOR = ",wise_ft="
+"""Between arm and mixing factor in the name of an interpolated arm.
+"""
+
+
+def interpolated_arm(arm: str, factor: float) -> str:
+    """Return the name of an interpolated arm.
+
+    >>> interpolated_arm("both", 0.25)
+    'both,wise_ft=0.25'
+    """
+    return f"{arm}{FACTOR}{factor:g}"
+
+
+@dataclass(frozen=True)
+class ChangeColumn:
+    """A column of values and of their change.
+
+    Attributes:
+        benchmark: the benchmark of the results.
+        metric: the metric of the benchmark.
+        name: the printed name; if empty, the benchmark and the metric.
+        by: {name: value}, the part of the benchmark; empty for the whole.
+    """
+
+    benchmark: str
+    metric: str
+    name: str = ""
+    by: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def cell(self) -> Cell:
+        """Its cell in the results."""
+        by = {name: str(value) for name, value in self.by.items()}
+        return name_part(self.benchmark, by), self.metric
+
+    @property
+    def group(self) -> str:
+        """The header above its two columns."""
+        return self.name or f"{self.benchmark} {self.metric}"
+
+
+class RequiredColumnSettings(TypedDict):
+    """Required settings of every column; see ``Measured``."""
+
+    benchmark: str
+    metric: str
+
+
+class MeasuredSettings(RequiredColumnSettings, total=False):
+    """The settings of a column, arguments of ``Measured``."""
+
+    name: str
+    by: Mapping[str, str | int | float]
+
+
+Points = Mapping[float, Mapping[Cell, Mapping[int, float]]]
+"""{factor: {cell: {seed: value}}} of one arm."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WiseFtTable(PaperTable):
+    """Arms' gains and losses over mixing factors; other arguments as for ``PaperTable``.
+
+    Args:
+        experiment: the experiment of the arms, a folder below ``paths.runs``.
+        gain: settings of ``Measured`` for the aim of fine-tuning.
+        cost: settings of ``Measured`` for an ability that fine-tuning may lose.
+        arms: {arm: printed name}, in order; ``None`` uses every arm evaluated with ``wise_ft=``.
+    """
+
+    experiment: str | None
+    gain: MeasuredSettings
+    cost: MeasuredSettings
+    arms: Mapping[str, str] | None = None
+
+    def build(self, runs: Runs) -> Document:
+        """Return the table and the curve.
+
+        Changes are relative to factor 0 of the same seed, the weights before fine-tuning.
+
+        Raises:
+            MissingError: if arms, factors or results are missing.
+            UserError: if a setting is invalid, or arms have different test data.
+        """
+        gain, cost = self._measured("gain"), self._measured("cost")
+        if self.experiment is None:
+            raise UserError(
+                f"table={self.name} needs table.experiment=NAME: that of the runs which "
+                "`python evaluate.py name=NAME wise_ft=[0,0.25,0.5,0.75,1]` asked"
+            )
+        factors = self._find_factors(runs)
+        rows: list[Result] = []
+        read: dict[str, Points] = {}
+        for arm, own in factors.items():
+            names = {f: f"{self.experiment}/{interpolated_arm(arm, f)}" for f in own}
+            found = {f: runs.arm(name) for f, name in names.items()}
+            for measured in (gain, cost):
+                self._require(arm, found, measured.cell)
+            every = zip(names.values(), found.values(), strict=True)
+            require_one_test(self.name, every, {gain.cell[0], cost.cell[0]})
+            rows += [row for one in found.values() for row in one.rows]
+            read[arm] = {
+                f: {m.cell: one.values(m.cell) for m in (gain, cost)} for f, one in found.items()
+            }
+        measures = {
+            m.cell: next(Measure(r.unit, r.better) for r in rows if r.cell == m.cell)
+            for m in (gain, cost)
+        }
+        return self.document(
+            self._part(read, (gain, cost), measures),
+            tradeoffs=[self._draw(read, gain, cost, measures)],
+        )
+
+    def _measured(self, name: str) -> ChangeColumn:
+        try:
+            return ChangeColumn(**getattr(self, name))
+        except TypeError as error:
+            raise UserError(
+                f"table.{name} of {self.name}: {error}; give benchmark=NAME and metric=NAME"
+            ) from error
+
+    def _find_factors(self, runs: Runs) -> dict[str, list[float]]:
+        """Return the factors at which every arm was evaluated, including 0."""
+        found: dict[str, list[float]] = {}
+        for folder in sorted((runs.root / str(self.experiment)).glob(f"*{FACTOR}*")):
+            arm, _, factor = folder.name.rpartition(FACTOR)
+            try:
+                found.setdefault(arm, []).append(float(factor))
+            except ValueError:
+                continue  # a user's own folder
+        chosen = {arm: sorted(own) for arm, own in found.items() if arm in (self.arms or found)}
+        lacks = [f"{arm} with wise_ft=..." for arm in (self.arms or ()) if arm not in chosen]
+        lacks += [f"{arm} with wise_ft=[0,...]" for arm, own in chosen.items() if own[0] != 0]
+        if not chosen or (lacks and not self.partial):
+            nothing = [f"a run of {self.experiment} asked with wise_ft=[0,...]"]
+            raise MissingError(self.name, lacks or nothing, self.commands)
+        order = [arm for arm in (self.arms or chosen) if arm in chosen and chosen[arm][0] == 0]
+        return {arm: chosen[arm] for arm in order}
+
+    def _require(self, arm: str, found: Mapping[float, Any], cell: Cell) -> None:
+        """Refuse an arm that lacks a result, or whose factors do not have the seeds of factor 0.
+
+        Raises:
+            MissingError: if a result is missing or has other seeds than factor 0.
+        """
+        seeds = set(found[0.0].values(cell))
+        lacks = [
+            f"{' '.join(cell)} of {interpolated_arm(arm, factor)}"
+            for factor, one in found.items()
+            if not seeds or set(one.values(cell)) != seeds
+        ]
+        if lacks:
+            raise MissingError(self.name, lacks, self.commands)
+
+    def _label(self, arm: str) -> str:
+        return (self.arms or {}).get(arm, arm)
+
+    def _part(
+        self,
+        read: Mapping[str, Points],
+        columns: Sequence[ChangeColumn],
+        measures: Mapping[Cell, Measure],
+    ) -> Part:
+        rows = []
+        for arm, points in read.items():
+            for factor, values in points.items():
+                entries: list[Entry] = []
+                for column in columns:
+                    own, measure = values[column.cell], measures[column.cell]
+                    change = _change(points, factor, column.cell)
+                    entries += [_value_entry(own, measure), _change_entry(change, measure)]
+                rows.append(((self._label(arm), f"{factor:g}"), tuple(entries)))
+        seeds = sorted({len(v) for p in read.values() for c in p.values() for v in c.values()})
+        twice = [column for column in columns for _ in range(2)]
+        return Part(
+            title=f"Ours: {self.experiment}, {seeds[-1]} seed{'s' * (seeds[-1] > 1)}",
+            labels=("Arm", "factor"),
+            groups=groups_of(twice),
+            columns=tuple(
+                header
+                for column in columns
+                for header in (measures[column.cell].header("value"), "change")
+            ),
+            rows=tuple(rows),
+            rules=rules_of([labels[0] for labels, _ in rows]),
+            notes=(
+                "Weights: (1 - factor) * initial + factor * fine-tuned, in float32. Value: mean "
+                "over seeds and its standard deviation. Change: against factor 0 of the same seed, "
+                "with its 95 % bootstrap interval over seeds.",
+            ),
+        )
+
+    def _draw(
+        self,
+        read: Mapping[str, Points],
+        gain: ChangeColumn,
+        cost: ChangeColumn,
+        measures: Mapping[Cell, Measure],
+    ) -> Tradeoff:
+        series = {
+            self._label(arm): [
+                (f"{f:g}", _change(points, f, cost.cell), _change(points, f, gain.cell))
+                for f in points
+            ]
+            for arm, points in read.items()
+        }
+        x, y = measures[cost.cell], measures[gain.cell]
+        return Tradeoff(
+            f"{gain.group} against {cost.group}",
+            _axis(cost, x),
+            _axis(gain, y),
+            series,
+            "Each point is a mixing factor: 0, before fine-tuning, to 1, after it. Whiskers: 95 % "
+            "intervals over seeds (Student).",
+            (x.unit, y.unit),
+        )
+
+
+def _axis(measured: ChangeColumn, measure: Measure) -> str:
+    unit = "points" if measure.is_fraction else measure.unit
+    worse = ", lower is better" if measure.better == "lower" else ""
+    return f"change of {measured.group} ({unit}{worse})"
+
+
+def _change(points: Points, factor: float, cell: Cell) -> dict[int, float]:
+    """Return {seed: value at a factor minus that at factor 0}."""
+    first = points[0.0][cell]
+    return {seed: value - first[seed] for seed, value in points[factor][cell].items()}
+
+
+def _value_entry(values: Mapping[int, float], measure: Measure) -> Entry:
+    found = summarise(list(values.values()))
+    spread = {"sd": found.sd} if found.n > 1 else {}
+    return Entry(
+        measure.text(found.mean), measure.spread(found.sd) if spread else "",
+        numbers={"value": found.mean, "n": float(found.n), **spread},
+    )  # fmt: skip
+
+
+def _change_entry(change: Mapping[int, float], measure: Measure) -> Entry:
+    found = summarise(list(change.values()))
+    low, high = bootstrap_interval(list(change.values()))
+    interval = DASH if low != low else f"{measure.difference(low)} to {measure.difference(high)}"
+    return Entry(
+        measure.difference(found.mean), small=interval,
+        numbers={"value": found.mean, "n": float(found.n)},
+    )  # fmt: skip
+
+
+# The cost of fine-tuning: every result compared with that of the weights it started from.
+#
+# A fine-tuned CLIP that gains on one test and loses its zero-shot accuracy elsewhere is the usual
+# accident. The results before fine-tuning are found by the hashes of weights and data: in runs of 0
+# steps in the same experiment, and for checkpoints evaluated with ``weights=`` or
+# ``evaluate_initial=true``.
+
+WATCHED = ("acc1", "image_to_text_R@1", "text_to_image_R@1")
+"""Metrics of zero-shot classification and retrieval, in any benchmark."""
+WEIGHTS = "weights"
+"""The experiment of checkpoints that are not runs."""
+Asked = tuple[str, str, str, str]
+"""Hash of the weights, benchmark, metric, hash of the data."""
+
+
+@dataclass(frozen=True)
+class MetricChange:
+    """One metric of one run before and after fine-tuning, as fractions; larger is better."""
+
+    arm: str
+    seed: int
+    benchmark: str
+    metric: str
+    before: float
+    after: float
+    n: int
+
+    @property
+    def difference(self) -> float:
+        """After minus before."""
+        return self.after - self.before
+
+
+@dataclass(frozen=True)
+class Fall:
+    """A metric whose mean over an arm's runs fell."""
+
+    arm: str
+    benchmark: str
+    metric: str
+    before: float
+    after: float
+    runs: int
+
+    def __str__(self) -> str:
+        runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
+        return (
+            f"{self.arm}: {self.benchmark} {self.metric} fell from {100 * self.before:.1f} % to "
+            f"{100 * self.after:.1f} % ({100 * (self.after - self.before):+.1f} points, {runs})"
+        )
+
+
+def initial_values(experiment: Path) -> dict[Asked, float]:
+    """Return the known results of weights before fine-tuning.
+
+    Args:
+        experiment: folder of the experiment's arms; its sibling ``weights`` is searched as well.
+    """
+    found: dict[Asked, float] = {}
+    for file in sorted((experiment.parent / WEIGHTS).glob(f"*/seed=*/{RESULTS}")):
+        found |= {(row.weights, *_question(row)): row.value for row in every_result(file)}
+    for file in sorted(experiment.glob(f"*/seed=*/{RECORD}")):
+        try:
+            run = read_run(file.parent)
+        except UserError:
+            continue  # reported where the run itself is evaluated
+        if run.done and run.record.get("steps") == 0 and (file.parent / RESULTS).exists():
+            # Such a run may have saved another precision, which has another hash.
+            weights = initial_weights(run.record)
+            rows = every_result(file.parent / RESULTS)
+            found |= {(weights, *_question(row)): row.value for row in rows}
+    return found
+
+
+def initial_weights(record: Mapping[str, object]) -> str:
+    """Return the identity of the model a run started from; empty if it is not in its record."""
+    identity = record.get("identity")
+    if not isinstance(identity, Mapping) or not identity.get("content.weights"):
+        return ""
+    told = {name: identity.get(f"model.{name}") for name in ENCODER_SETTINGS}
+    return model_identity(str(identity["content.weights"]), told)
+
+
+def _question(row: Result) -> tuple[str, str, str]:
+    return row.benchmark, row.metric, row.data
+
+
+def changes(folder: Path, initial: Mapping[Asked, float]) -> list[MetricChange]:
+    """Return every watched metric of a run that is also known for its initial weights.
+
+    Args:
+        folder: folder of the run, with its ``run.json`` and ``results.jsonl``.
+        initial: results of weights before fine-tuning, from ``initial_values``.
+    """
+    run = read_run(folder)
+    if run.record.get("steps") == 0:
+        return []
+    weights = initial_weights(run.record)
+    return [
+        MetricChange(
+            row.arm, row.seed, *row.cell, initial[weights, *_question(row)], row.value, row.n
+        )
+        for row in run.results()
+        if row.metric in WATCHED and row.data and (weights, *_question(row)) in initial
+    ]
+
+
+def falls(found: Iterable[MetricChange], threshold: float) -> list[Fall]:
+    """Return the metrics whose mean over an arm's runs fell by more than ``threshold``.
+
+    Args:
+        found: changes of any number of runs.
+        threshold: largest fall that is not reported, as a fraction: 0.02 for two points.
+    """
+    groups: dict[tuple[str, str, str], list[MetricChange]] = {}
+    for change in found:
+        groups.setdefault((change.arm, change.benchmark, change.metric), []).append(change)
+    means = [
+        Fall(*key, fmean(c.before for c in group), fmean(c.after for c in group), len(group))
+        for key, group in groups.items()
+    ]
+    return [fall for fall in means if fall.before - fall.after > threshold]
+
+
+def alarms(found: Iterable[MetricChange], threshold: float) -> list[str]:
+    """Return a sentence for each benchmark and metric that fell by more than ``threshold``.
+
+    Args:
+        found: changes of any number of runs.
+        threshold: largest fall that is not reported, as a fraction: 0.02 for two points.
+    """
+    fallen: dict[tuple[str, str], list[Fall]] = {}
+    for fall in falls(found, threshold):
+        fallen.setdefault((fall.benchmark, fall.metric), []).append(fall)
+    points = f"{100 * threshold:g} points"
+    return [f"forgetting, more than {points}: {_describe(some)}" for some in fallen.values()]
+
+
+def _describe(some: Sequence[Fall]) -> str:
+    if len(some) == 1:
+        return str(some[0])
+    arms = [f"{one.arm} from {100 * one.before:.1f} to {100 * one.after:.1f} %" for one in some]
+    return f"{some[0].benchmark} {some[0].metric} fell in {len(some)} arms: {', '.join(arms)}"
+
+
+def sentences(found: Sequence[MetricChange], threshold: float | None) -> list[str]:
+    """Return sentences on metrics that fell, or why there are none; empty without a threshold.
+
+    Args:
+        found: changes of any number of runs.
+        threshold: largest fall that is not reported, as a fraction; ``None`` reports nothing.
+    """
+    if threshold is None:
+        return []
+    if not found:
+        return [
+            "Nothing is known about the weights before fine-tuning: `python evaluate.py "
+            "evaluate_initial=true` runs the same benchmarks on them."
+        ]
+    asked = len({(change.benchmark, change.metric) for change in found})
+    none = f"None of {asked} watched metrics fell by more than {100 * threshold:g} points."
+    return alarms(found, threshold) or [none]

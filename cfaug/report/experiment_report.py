@@ -1,0 +1,284 @@
+"""``report.html``: one file that opens anywhere, offline; its first line is the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cfaug.core.types import CounterfactualSet
+from cfaug.report.arms import RATIO, Arm, full_names, read_arms
+from cfaug.report.comparison import Headline, measures
+from cfaug.report.document import Entry, Part
+from cfaug.report.drawing import Drawing, write_pdfs
+from cfaug.report.gallery import show_all
+from cfaug.report.layout import benchmark_parts, full_comparison_part, item_part, legend
+from cfaug.report.numbers import DASH, Measure, p_text
+from cfaug.report.page import render, write_page
+from cfaug.report.plots import curve, strip_plot
+from cfaug.report.records import Run
+from cfaug.report.results import Cell, Result, by_seed
+from cfaug.report.significance_rows import SignificanceRow, Table
+from cfaug.report.significance_table import ItemSource, items_of_runs
+from cfaug.report.summary_text import Finding, cost, how_tested, pairing, pairing_says, verdict
+from cfaug.stats.significance import summarise
+
+COUNTS = ("real", "counterfactual", "train", "seen")
+
+
+def write_report(
+    folder: Path,
+    *,
+    title: str,
+    rows: Sequence[Result],
+    runs: Sequence[Run],
+    samples: Sequence[CounterfactualSet],
+    config_text: str,
+    table: Table,
+    headline: Headline,
+) -> list[Path]:
+    """Write ``report.html``, and its figures as ``report-1.pdf`` and so on; return the paths.
+
+    Args:
+        folder: destination; created if missing.
+        title: title of the page.
+        rows: results of all runs.
+        runs: runs that the results are from.
+        samples: sets to show, in order.
+        config_text: the configuration, shown as it is.
+        table: the comparisons of these rows, with its notes.
+        headline: the topic of the first line.
+
+    Raises:
+        UserError: if a sample's image cannot be decoded.
+    """
+    numbers = _numbers(rows, read_arms(runs), table, headline)
+    text = render(
+        "report.html",
+        title=title,
+        config_text=config_text,
+        samples=show_all(samples),
+        **_sentences(rows, headline, table.baselines, items_of_runs(runs, rows)),
+        **numbers,
+        **_background([run.record for run in runs], headline.labels),
+    )
+    drawings = [drawing for _, _, drawing in numbers["strips"]]
+    if numbers["ratio"]:
+        drawings.append(numbers["ratio"])
+    return [write_page(folder / "report.html", text), *write_pdfs(drawings, folder, "report")]
+
+
+def _sentences(
+    rows: Sequence[Result], headline: Headline, baselines: Sequence[str], items: ItemSource
+) -> dict[str, Any]:
+    compared = pairing(rows, headline, items)
+    return {
+        "verdict": verdict(rows, headline, baselines, items),
+        "cost": cost(rows, headline, baselines, items),
+        "how_tested": how_tested(rows, headline, baselines, items),
+        "pairing": _pairing_part(compared, headline) if compared else None,
+        "pairing_says": pairing_says(compared, headline),
+    }
+
+
+def _numbers(
+    rows: Sequence[Result],
+    arms: Mapping[str, Arm],
+    table: Table,
+    headline: Headline,
+) -> dict[str, Any]:
+    return {
+        "table": table,
+        "headline_part": _headline_part(rows, table, headline),
+        "strips": _strips(rows, table, headline),
+        "ratio": _ratio(rows, arms, headline),
+        "benchmark_parts": benchmark_parts(table),
+        "comparisons": full_comparison_part(table),
+        "over_items": item_part(table),
+        "legend": [*legend(table), *table.own_notes()],
+        "full_names": full_names(table.labels, table.arms),
+    }
+
+
+def _background(
+    runs: Sequence[Mapping[str, Any]], labels: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    return {
+        "efforts": _effort_part(runs, labels or {}) if runs else None,
+        "provenance": _provenance(runs),
+    }
+
+
+def _columns(rows: Sequence[Result], headline: Headline) -> list[tuple[str, Cell]]:
+    """Return the cells of the headline table: the gain, and the cost beside it."""
+    found = [("Out of distribution", headline.cell), ("In distribution", headline.cost_cell(rows))]
+    present = {row.cell for row in rows}
+    shown = [(name, cell) for name, cell in found if cell in present and cell is not None]
+    # Without a counterpart, "in distribution" has no meaning.
+    return shown if len(shown) == 2 else [(cell[0], cell) for _, cell in shown]
+
+
+def _headline_part(rows: Sequence[Result], table: Table, headline: Headline) -> Part | None:
+    """Return the arms on the cells of the headline, with their differences over every baseline."""
+    cells = _columns(rows, headline)
+    if not cells:
+        return None
+    body = []
+    for arm in table.arms:
+        entries: list[Entry] = []
+        for _, cell in cells:
+            own = table.get(arm, cell)
+            value = _mean(own) if own else Entry(DASH)
+            entries += [value, *(_difference(table, arm, cell, b) for b in table.baselines)]
+        body.append(((headline.label(arm),), tuple(entries)))
+    over = [f"over {headline.label(baseline)}" for baseline in table.baselines]
+    return Part(
+        title="",
+        labels=("arm",),
+        groups=tuple(
+            (f"{name}: {_axis_title(table.measure(cell), cell[1])}", 1 + len(over))
+            for name, cell in cells
+        ),
+        columns=("mean ± sd", *over) * len(cells),
+        rows=tuple(body),
+        accents=tuple(i for i, arm in enumerate(table.arms) if arm in headline.tested),
+    )
+
+
+def _mean(row: SignificanceRow) -> Entry:
+    return Entry(row.measure.text(row.mean, 1), sub=row.measure.spread(row.sd))
+
+
+def _axis_title(measure: Measure, metric: str) -> str:
+    """Return a metric with its unit: "acc1, %"."""
+    lower = "" if measure.better == "higher" else ", lower is better"
+    return f"{metric}, {measure.sign}{lower}"
+
+
+def _difference(table: Table, arm: str, cell: Cell, baseline: str) -> Entry:
+    row = table.get(arm, cell, baseline)
+    if row is None or arm == baseline:
+        return Entry("")
+    over_items = table.get_over_items(arm, cell, baseline)
+    low, high = over_items.interval if over_items else (row.t_low, row.t_high)
+    if low == low:
+        small = f"[{row.measure.difference(low)}, {row.measure.difference(high)}]"
+        small += " over items" * (over_items is not None)
+    else:
+        small = f"n/a ({row.reason})" if row.reason else ""
+    return Entry(row.measure.difference(row.diff), small=small)
+
+
+def _pairing_part(made: Sequence[Finding], headline: Headline) -> Part:
+    rows = []
+    for one in made:
+        assert one.found is not None
+        low, high = one.interval
+        text = one.measure.difference
+        interval = f"{text(low)} to {text(high)}" if low == low else "n/a"
+        names = (headline.label(one.arm), headline.label(one.other), *one.cell)
+        rows.append((names, (Entry(one.amount), Entry(interval), Entry(p_text(one.p)))))
+    return Part(
+        title="",
+        labels=("arm", "against", "benchmark", "metric"),
+        groups=(),
+        columns=("difference", "95 % interval, uncorrected", "p (two-sided, Holm)"),
+        rows=tuple(rows),
+    )
+
+
+def _strips(
+    rows: Sequence[Result], table: Table, headline: Headline
+) -> list[tuple[str, Cell, Drawing]]:
+    strips = []
+    for name, cell in _columns(rows, headline):
+        arms = {headline.label(a): v for a in table.arms if (v := by_seed(rows, a, cell))}
+        measure = table.measure(cell)
+        tested = [headline.label(arm) for arm in headline.tested]
+        drawn = strip_plot(arms, _axis_title(measure, cell[1]), tested, measure)
+        strips.append((name, cell, drawn))
+    return strips
+
+
+def _ratio(rows: Sequence[Result], arms: Mapping[str, Arm], headline: Headline) -> Drawing | None:
+    """Plot metric against ratio over arms that differ in nothing else, if there are three.
+
+    They differ from the main arm under test only in ``data.cf_ratio``.
+    """
+    main = arms.get(headline.tested[0])
+    ratios = {
+        arm.name: arm.cf_ratio
+        for arm in arms.values()
+        if main is not None
+        and arm.trained
+        and arm.cf_ratio is not None
+        and arm.differs_only_in(RATIO, main)
+    }
+    if len(set(ratios.values())) < 3:
+        return None
+    series = {
+        name: {
+            ratio: values for arm, ratio in ratios.items() if (values := by_seed(rows, arm, cell))
+        }
+        for name, cell in _columns(rows, headline)
+    }
+    drawn = {name: points for name, points in series.items() if points}
+    if not drawn:
+        return None
+    measure = measures(rows)[headline.cell]
+    title = _axis_title(measure, headline.metric)
+    return curve(drawn, "share of counterfactual examples (cf_ratio)", title, measure)
+
+
+def _effort_part(runs: Sequence[Mapping[str, Any]], labels: Mapping[str, str]) -> Part:
+    """Return the training effort of each arm over its runs, which shows if arms are comparable."""
+    rows = []
+    for arm in dict.fromkeys(str(run["arm"]) for run in runs):
+        own = [run for run in runs if run["arm"] == arm]
+        counts = [[(run.get("counts") or {}).get(name) for run in own] for name in COUNTS]
+        texts = [
+            str(len(own)),
+            _spread([run.get("cf_ratio") for run in own]),
+            *map(_spread, counts),
+            _spread([run.get("steps") for run in own]),
+            _average([run.get("wall_s") for run in own]),
+        ]
+        rows.append(((labels.get(arm, arm),), tuple(map(Entry, texts))))
+    return Part(
+        title="",
+        labels=("arm",),
+        groups=(),
+        columns=("runs", "cf_ratio", *COUNTS, "steps", "seconds a run"),
+        rows=tuple(rows),
+    )
+
+
+def _spread(values: Sequence[Any]) -> str:
+    """Return the common value, or the range: an average would hide unequal arms."""
+    known = [v for v in values if v is not None]
+    if not known:
+        return "–"
+    low, high = min(known), max(known)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def _average(values: Sequence[Any]) -> str:
+    known = [float(v) for v in values if v is not None]
+    return f"{summarise(known).mean:.1f}" if known else "–"
+
+
+def _provenance(runs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the machine and code recorded in the runs, each distinct value once."""
+    found: dict[str, list[str]] = {}
+    for run in runs:
+        for name in ("experiment", "hardware", "threads", "versions", "git"):
+            text = _flat(run.get(name))
+            if text and text not in found.setdefault(name, []):
+                found[name].append(text)
+    return {name: " | ".join(texts) for name, texts in found.items() if texts}
+
+
+def _flat(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_flat(v)}" for key, v in value.items())
+    return "" if value is None else str(value)

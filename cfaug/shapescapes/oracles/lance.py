@@ -1,0 +1,402 @@
+"""LANCE on ShapeScapes, by an oracle: is the planted shortcut of a classifier found?
+
+Each of the zoo's classifiers was trained in a world with one planted factor, or none. As the
+planted factor is known, the findings of a stress test can be counted as right or wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfaug.core.errors import UserError
+from cfaug.core.pixels import decode_image
+from cfaug.core.types import CLUSTER, CounterfactualSet, Member
+from cfaug.core.weights import resolve
+from cfaug.data.shards.shards import read_sets
+from cfaug.lance.edit_effects import group_effects
+from cfaug.lance.stress_drops import (
+    MINIMUM,
+    TOP_MEMBERS,
+    compare_factors,
+    discover_factors,
+    precision_at,
+)
+from cfaug.lance.stress_items import StressItems
+from cfaug.lance.tables import StressTable
+from cfaug.report.arm_results import Runs
+from cfaug.report.document import Document, Entry, Part
+from cfaug.report.numbers import DASH, percent
+from cfaug.report.paper_tables import Models, PaperTable
+from cfaug.shapescapes.domains import STYLES
+from cfaug.shapescapes.language import parse
+from cfaug.shapescapes.oracle import edit_scene, psnr_outside, redraw_edited
+from cfaug.shapescapes.scene import scene_of
+from cfaug.shapescapes.vocabulary import PHOTO, Factors
+from cfaug.shapescapes.zoo.factor_classifier import Judge, load_judge
+
+OTHER = "other"
+"""The factor of an edit that does not change exactly one factor of the world."""
+FACTORS = ("subject", "colour", "background", "domain")
+
+
+def changed_factor(before: str, after: str) -> str:
+    """Return the one factor in which two captions differ; ``other`` if there is no such factor.
+
+    >>> changed_factor("a red ball on the beach", "a sketch of a red ball on the beach")
+    'domain'
+    >>> changed_factor("a red ball on the beach", "a blue cube on the beach")
+    'other'
+    """
+    old, new = parse(before), parse(after)
+    if old is None or new is None:
+        return OTHER
+    first, second = ({**vars(one), "domain": one.domain or PHOTO} for one in (old, new))
+    found = [name for name in FACTORS if first[name] != second[name]]
+    return found[0] if len(found) == 1 else OTHER
+
+
+@dataclass(frozen=True)
+class SliceFinding:
+    """The finding of a stress test about one classifier.
+
+    Attributes:
+        strongest: the found factor that moves the classifier farthest; ``None`` if none was found.
+        found: all factors found, the strongest first.
+        precision: share of edits of the planted factor among the ten that move the classifier
+            farthest; ``None`` if no factor was planted.
+        chance: share of edits of the planted factor among all edits; ``None`` likewise.
+        edits: number of edits.
+    """
+
+    strongest: str | None
+    found: tuple[str, ...]
+    precision: float | None
+    chance: float | None
+    edits: int
+
+
+def find_factor(
+    answers: StressItems, part: str, planted: str | None, *, minimum: float, alpha: float
+) -> SliceFinding:
+    """Look for the factor that a classifier relies on, by the drop of its class's probability.
+
+    Args:
+        answers: the answers of the classifier.
+        part: the set of edits.
+        planted: the factor that the classifier was trained to rely on; ``None`` for no factor.
+        minimum: least excess over the reconstruction, see
+            ``cfaug.lance.stress_drops.discover_factors``.
+        alpha: largest corrected p of a found factor.
+    """
+    rows = answers.rows(part)
+    before, after = answers.texts("text_before"), answers.texts("text")
+    factors = np.array([changed_factor(before[row], after[row]) for row in rows])
+    delta, control = answers.deltas(rows, "drop")
+    clusters = np.array(answers.texts(CLUSTER))[rows]
+    effects = group_effects(delta, control, clusters, factors)
+    found = tuple(map(str, discover_factors(effects, minimum=minimum, alpha=alpha)))
+    precision = chance = None
+    if planted is not None:
+        order = np.argsort(-delta, kind="stable").tolist()
+        right = set(np.flatnonzero(factors == planted).tolist())
+        precision, chance = precision_at(order, right), len(right) / len(rows)
+    return SliceFinding(found[0] if found else None, found, precision, chance, len(rows))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiscoveryTable(StressTable):
+    """Precision and recall of finding the planted factors of classifiers, by set of edits.
+
+    Args:
+        models: {planted factor, or ``none``: checkpoints}, as in other tables of answers.
+        sets: {printed name: set of edits}.
+        minimum: least excess over the reconstruction, in probability.
+        alpha: largest corrected p of a found factor.
+    """
+
+    models: Models
+    sets: Mapping[str, str]
+    minimum: float = MINIMUM
+    alpha: float = 0.05
+
+    def build(self, runs: Runs) -> Document:
+        """Return a part with precision and recall, and one with the finding for each classifier.
+
+        Raises:
+            MissingError: if no classifier has answers, unless ``partial``.
+        """
+        answers = self.read(runs)
+        findings = {
+            printed: [
+                (planted, find)
+                for planted, own in answers.items()
+                for _, one in own
+                if part in one.sets
+                for find in [self._find(one, part, planted)]
+            ]
+            for printed, part in self.sets.items()
+        }
+        findings = {printed: own for printed, own in findings.items() if own}
+        self.require(findings, "answers of classifiers")
+        parts = (self._summary(findings), self._each(findings)) if findings else ()
+        return self.document(*parts)
+
+    def _find(self, answers: StressItems, part: str, planted: str) -> SliceFinding:
+        factor = None if planted == "none" else planted
+        return find_factor(answers, part, factor, minimum=self.minimum, alpha=self.alpha)
+
+    def _summary(self, findings: Mapping[str, Sequence[tuple[str, SliceFinding]]]) -> Part:
+        rows = tuple(((printed,), _summarise(own)) for printed, own in findings.items())
+        return Part(
+            title="Ours: the factor that moves a classifier most, against the planted one",
+            labels=("Edits",),
+            groups=(),
+            columns=(
+                "Classifiers", "Precision", "Recall", f"Precision@{TOP_MEMBERS}", "by chance",
+                "Edits each",
+            ),
+            rows=rows,
+            notes=(
+                "Found: the class's probability drops by at least "
+                f"{self.minimum:g} more than under a reconstruction (sign-flip permutation over "
+                f"photos, Holm over factors, p <= {self.alpha:g}). A factor found in a classifier "
+                f"without a planted one lowers precision. Precision@{TOP_MEMBERS}: share of edits "
+                f"of the planted factor among the {TOP_MEMBERS} that move the classifier most; by "
+                "chance: among all edits.",
+            ),
+        )  # fmt: skip
+
+    def _each(self, findings: Mapping[str, Sequence[tuple[str, SliceFinding]]]) -> Part:
+        planted = list(dict.fromkeys(name for own in findings.values() for name, _ in own))
+        rows = tuple(
+            ((printed,), tuple(_list(own, name) for name in planted))
+            for printed, own in findings.items()
+        )
+        return Part(
+            "Ours: the factors found, classifier by classifier",
+            ("Edits",),
+            (),
+            tuple(f"planted: {name}" for name in planted),
+            rows,
+            notes=("The strongest factor of each seed's classifier; a dash: none.",),
+        )
+
+
+def _list(own: Sequence[tuple[str, SliceFinding]], planted: str) -> Entry:
+    return Entry(", ".join(one.strongest or DASH for name, one in own if name == planted))
+
+
+def _summarise(own: Sequence[tuple[str, SliceFinding]]) -> tuple[Entry, ...]:
+    found = [{one.strongest} - {None} for _, one in own]
+    planted = [set() if name == "none" else {name} for name, _ in own]
+    fit = compare_factors(found, planted)
+    known = [one for _, one in own if one.precision is not None]
+    top = [one.precision for one in known if one.precision is not None]
+    chance = [one.chance for one in known if one.chance is not None]
+    edits = [one.edits for _, one in own]
+    return (
+        Entry(str(len(own))),
+        _share(fit.precision, fit.found),
+        _share(fit.recall, fit.planted),
+        _share(float(np.mean(top)) if top else float("nan"), len(top)),
+        _share(float(np.mean(chance)) if chance else float("nan"), len(chance)),
+        Entry(f"{np.mean(edits):.0f}"),
+    )
+
+
+def _share(value: float, n: int) -> Entry:
+    if np.isnan(value):
+        return Entry(DASH)
+    return Entry(percent(value, 1), numbers={"value": value, "n": float(n)})
+
+
+# Quality of edited photos, by an oracle: did the right factor change, and nothing else?
+#
+# A judge, trained on drawn scenes, predicts what a picture shows; the oracle redraws the scene for
+# the edited caption, so it is known where the picture may change.
+
+SHARES = ("changed", "label", "rest", "all")
+
+
+@dataclass(frozen=True)
+class EditedPicture:
+    """A picture of a joined set, and the factors that it should show.
+
+    Attributes:
+        kind: the kind of the edit; ``original`` for the photo itself.
+        factor: the factor that should change; ``None`` for a photo and its reconstruction.
+        wanted: the factors that the picture should show.
+        pixels: the picture, uint8 (size, size, 3).
+        psnr: PSNR to the photo in dB, outside the region that the edit may change; ``nan`` if it
+            may change everything.
+    """
+
+    kind: str
+    factor: str | None
+    wanted: Factors
+    pixels: NDArray[np.uint8]
+    psnr: float
+
+
+@dataclass(frozen=True)
+class EditQuality:
+    """Quality of the pictures of one kind.
+
+    Attributes:
+        kind: the kind of the edit.
+        n: number of pictures.
+        changed: share of pictures in which the judge sees the wanted value of the factor; ``nan``
+            if no factor should change.
+        label: share of pictures in which the judge sees the photo's subject.
+        rest: share of pictures in which it sees the photo's value of every other factor.
+        all: share of pictures in which it sees all of these.
+        psnr: mean PSNR in dB over pictures with a finite one; ``nan`` without any.
+    """
+
+    kind: str
+    n: int
+    changed: float
+    label: float
+    rest: float
+    all: float
+    psnr: float
+
+
+def measure_edits(pictures: Iterable[EditedPicture], judge: Judge) -> list[EditQuality]:
+    """Return the quality of edits by kind, in alphabetical order."""
+    ordered = sorted(pictures, key=lambda one: one.kind)
+    return [_measure(kind, list(own), judge) for kind, own in groupby(ordered, lambda o: o.kind)]
+
+
+def _measure(kind: str, own: Sequence[EditedPicture], judge: Judge) -> EditQuality:
+    seen = judge.factors(np.stack([one.pixels.transpose(2, 0, 1) for one in own]))
+    right = np.array(
+        [
+            [getattr(saw, name) == getattr(one.wanted, name) for name in FACTORS]
+            for saw, one in zip(seen, own, strict=True)
+        ]
+    )
+    factor = [one.factor for one in own]
+    told = [(row, FACTORS.index(name)) for row, name in enumerate(factor) if name is not None]
+    asked = np.zeros_like(right)
+    for row, column in told:
+        asked[row, column] = True
+    others = ~asked
+    others[:, FACTORS.index("subject")] = False
+    finite = [one.psnr for one in own if np.isfinite(one.psnr)]
+    return EditQuality(
+        kind=kind,
+        n=len(own),
+        changed=float(np.mean([right[place] for place in told])) if told else float("nan"),
+        label=float(right[:, FACTORS.index("subject")].mean()),
+        rest=float((right | ~others).all(axis=1).mean()),
+        all=float(right.all(axis=1).mean()),
+        psnr=float(np.mean(finite)) if finite else float("nan"),
+    )
+
+
+def read_pictures(folder: Path, style: str) -> Iterator[EditedPicture]:
+    """Yield the photos, reconstructions and edits of joined sets of the embedded world.
+
+    Edits whose captions are not sentences of the world, or change no factor, are left out.
+
+    Args:
+        folder: the folder of the shards.
+        style: the style of the world, in which the oracle draws.
+
+    Raises:
+        UserError: if a set is not of the embedded world.
+    """
+    for one in read_sets(folder):
+        photo, *others = one.members
+        try:
+            scene = scene_of(photo.extra)
+        except (KeyError, ValueError) as error:
+            raise UserError(f"{folder}: set {one.key!r} is not a scene of the world") from error
+        first = _pixels(one, photo)
+        yield EditedPicture("original", None, scene.factors, first, float("nan"))
+        for member in others:
+            pixels = _pixels(one, member)
+            kind = "" if member.edit is None else member.edit.kind
+            if member.text == photo.text:
+                nothing = np.zeros(first.shape[:2], np.bool_)
+                psnr = psnr_outside(pixels, first, nothing)
+                yield EditedPicture(kind, None, scene.factors, pixels, psnr)
+                continue
+            after, factor = edit_scene(scene, photo.text, member.text), None
+            if after is not None:
+                factor = changed_factor(photo.text, member.text)
+            if after is None or factor not in FACTORS:
+                continue
+            size = first.shape[0]
+            _, mask = redraw_edited(scene, after, size=size, style=STYLES[style])
+            psnr = psnr_outside(pixels, first, mask)
+            yield EditedPicture(kind, factor, after.factors, pixels, psnr)
+
+
+def _pixels(one: CounterfactualSet, member: Member) -> NDArray[np.uint8]:
+    return np.asarray(decode_image(one.images[member.image_name], f"set {one.key!r}"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class EditQualityTable(PaperTable):
+    """Shares of edited photos that show what their captions say and keep everything else.
+
+    Args:
+        folders: {printed name: folder of shards}.
+        judge: the model that predicts what a picture shows.
+        style: the style of the world.
+    """
+
+    folders: Mapping[str, str]
+    judge: str = "zoo:judge-domains"
+    style: str = "clear"
+
+    def build(self, runs: Runs) -> Document:
+        """Return a part with a row for each folder and kind of edit.
+
+        Raises:
+            MissingError: if a folder is missing, unless ``partial``.
+        """
+        there = {
+            name: Path(f) for name, f in self.folders.items() if (Path(f) / "card.json").is_file()
+        }
+        lacking = [folder for name, folder in self.folders.items() if name not in there]
+        self.require(not lacking, *lacking)
+        judge = load_judge(resolve(self.judge))
+        rows = [
+            ((name, one.kind), _entries(one))
+            for name, folder in there.items()
+            for one in measure_edits(read_pictures(folder, self.style), judge)
+        ]
+        part = Part(
+            title="Ours: pictures as a judge sees them",
+            labels=("Images", "Kind"),
+            groups=(),
+            columns=("n", "Factor changed", "Label kept", "Rest kept", "All three", "PSNR (dB)"),
+            rows=tuple(rows),
+            notes=(
+                "PSNR: outside the region that the edit may change, by the oracle's masks; "
+                "everywhere for a reconstruction. A dash: the edit may change everything. The "
+                "judge errs too: the originals show how often.",
+            ),
+        )
+        return self.document(*((part,) if rows else ()))
+
+
+def _entries(one: EditQuality) -> tuple[Entry, ...]:
+    shares = tuple(
+        Entry(DASH) if np.isnan(value := getattr(one, name))
+        else Entry(percent(value, 1), numbers={"value": value, "n": float(one.n)})
+        for name in SHARES
+    )  # fmt: skip
+    psnr = (
+        Entry(DASH) if np.isnan(one.psnr) else Entry(f"{one.psnr:.1f}", numbers={"value": one.psnr})
+    )
+    return (Entry(str(one.n)), *shares, psnr)

@@ -1,0 +1,314 @@
+"""XMAI on ShapeScapes, by an oracle: are insertions true, and what causes a drop?
+
+In the paper, models answer worse after a text was changed. If the changed text is no longer true of
+its photo, the model is right to do so. The scenes of ShapeScapes are known, so every inserted word
+and every text can be judged. The answers to texts that stayed true are reported separately, beside
+those of a reader who knows all scenes: a true attribute makes a text more specific, so that reader
+finds the photo more easily, not less.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from cfaug.core.read_with import GIVEN, ReadWith
+from cfaug.data.shards.shards import read_sets
+from cfaug.report.arm_results import Runs
+from cfaug.report.document import BarPlot, Curve, Document, Entry, Part
+from cfaug.report.numbers import DASH, p_text
+from cfaug.report.paper_tables import read_answers
+from cfaug.shapescapes.detector import inserted_claims, read_scene, text_truth
+from cfaug.shapescapes.vocabulary import Factors
+from cfaug.stats.item_tests import MeanDifference
+from cfaug.xmai.entailment_items import EntailmentItems
+from cfaug.xmai.tables.answers import Checkpoints, PairTable
+from cfaug.xmai.tables.effects import (
+    bootstrap_photos,
+    effect_curves,
+    effects_part,
+    interval_entry,
+    measure_effects,
+    texts_part,
+)
+from cfaug.xmai.tables.entailment import change_part, value_entry
+from cfaug.xmai.text_pair_items import InsertionItems, PairedTest, TextPairItems, compare_changes
+
+
+@dataclass(frozen=True, kw_only=True)
+class OracleTable(PairTable):
+    """Truth of texts by method, drops of models, weights of the scores, errors of the detector.
+
+    Other arguments as for ``PairTable``; the part of a benchmark without answers is left out.
+
+    Args:
+        entailment: benchmark of the answers to hypotheses.
+        entailers: {printed name: checkpoints} of the models that answered them, as for ``models``.
+        tradeoff: benchmark of the answers to sets made with several weights.
+        weights: {name: key of the folders' ``run.json``}; the first is the axis, and each value of
+            the second has a line.
+        errors: benchmark of the answers to sets made with a detector that makes errors.
+        error_rate: key of the folders' ``run.json``.
+    """
+
+    entailment: str | None = None
+    entailers: Mapping[str, str | Sequence[str]] | None = None
+    tradeoff: str | None = None
+    weights: Mapping[str, str] = field(default_factory=dict)
+    errors: str | None = None
+    error_rate: str = "recipe.annotators.detections.error_rate"
+
+    read_with: ClassVar[ReadWith] = {
+        "entailers": {"entailment": GIVEN},
+        "weights": {"tradeoff": GIVEN},
+        "error_rate": {"errors": GIVEN},
+    }
+
+    def build(self, runs: Runs) -> Document:
+        """Return the parts and figures.
+
+        Raises:
+            MissingError: if no model has answers, unless ``partial``.
+            UserError: if items, sets or records cannot be read.
+        """
+        found = self.read(runs, InsertionItems)
+        self.require(found, f"answers to benchmark.name={self.benchmark}")
+        if not found:
+            return self.document()
+        first = next(iter(found.values()))
+        parts = [texts_part(first[0], self.named(first))]
+        bars = []
+        for model, own in found.items():
+            named = self.named(own)
+            title = f"Ours: {model}, MRR among all photos"
+            parts.append(change_part(title, own, named, ("mrr_original", "mrr")))
+            compared = {printed: against_reader(own, name) for printed, name in named.items()}
+            parts.append(reader_part(f"Ours: {model} and a perfect reader", compared))
+            bars.append(_bars(model, own, named, compared))
+        parts += self._entailment(runs)
+        more, curves = self._sweeps(runs)
+        return self.document(*parts, *more, bars=bars, curves=curves)
+
+    def _entailment(self, runs: Runs) -> list[Part]:
+        if self.entailment is None:
+            return []
+        found = read_answers(runs.root, self.entailment, self.entailers, EntailmentItems)
+        columns = ("accuracy_original", "accuracy")
+        return [
+            change_part(f"Ours: {model}, accuracy on ShapeScapes-VE", own, self.named(own), columns)
+            for model, own in _checkpoints(found).items()
+        ]
+
+    def _sweeps(self, runs: Runs) -> tuple[list[Part], list[Curve]]:
+        parts: list[Part] = []
+        curves: list[Curve] = []
+        asked = (
+            (self.tradeoff, self.weights, "Weights of the scores"),
+            (self.errors, {"error rate": self.error_rate}, "Errors of the detector"),
+        )
+        for benchmark, keys, title in asked:
+            if benchmark is None:
+                continue
+            found = _checkpoints(read_answers(runs.root, benchmark, self.models, InsertionItems))
+            for model, own in found.items():
+                effects = measure_effects(own, keys)
+                if effects:
+                    parts.append(effects_part(f"Ours: {title}, {model}", list(keys), effects))
+                    curves += effect_curves(f"{title}, {model}", list(keys), effects)
+                if effects and benchmark == self.errors:
+                    parts.append(_by_words(model, own, effects[0].all_texts.method))
+        return parts, curves
+
+
+def _checkpoints(
+    found: Mapping[str, Sequence[tuple[Path, TextPairItems]]],
+) -> dict[str, Checkpoints]:
+    return {name: [one for _, one in own] for name, own in found.items()}
+
+
+def _by_words(model: str, checkpoints: Checkpoints, method: str) -> Part:
+    """Return the comparison with the reader by the number of inserted attributes."""
+    first = checkpoints[0]
+    before, after = first.texts("text_before"), first.texts("text")
+    rows = first.rows(method, kept_only=True).tolist()
+    counts = sorted({count_inserted(before[row], after[row]) for row in rows} - {0})
+    compared = {f"{count} inserted": against_reader(checkpoints, method, count) for count in counts}
+    return reader_part(
+        f"Ours: {model} and a perfect reader, the detector of fewest errors", compared
+    )
+
+
+def _bars(
+    model: str,
+    checkpoints: Checkpoints,
+    methods: Mapping[str, str],
+    compared: Mapping[str, ReaderComparison | None],
+) -> BarPlot:
+    """Return the change of MRR by method: over all texts, over true ones, and the reader's."""
+    columns = ("mrr_original", "mrr")
+    every = {one.method: one for one in compare_changes(checkpoints, *columns)}
+    kept = {one.method: one for one in compare_changes(checkpoints, *columns, kept_only=True)}
+    legend = ("all texts", "texts that stayed true", "these texts, a perfect reader")
+    groups: dict[str, list[tuple[str, float | None, float | None, float | None]]] = {}
+    for printed, method in methods.items():
+        reader = compared[printed]
+        bars = [_bar(legend[0], every.get(method)), _bar(legend[1], kept.get(method))]
+        change = None if reader is None else reader.reader[1] - reader.reader[0]
+        groups[printed] = [*bars, (legend[2], change, None, None)]
+    return BarPlot(
+        f"{model}: effect of changed texts on retrieval",
+        "change of MRR", groups, legend,
+        note="Lines: 95 % of a bootstrap of photos.", unit="fraction",
+    )  # fmt: skip
+
+
+def _bar(
+    name: str, found: PairedTest | None
+) -> tuple[str, float | None, float | None, float | None]:
+    if found is None:
+        return name, None, None, None
+    mean = found.test.mean
+    ends = (None, None) if math.isnan(mean.low) else (-mean.high, -mean.low)
+    return (name, -mean.mean, *ends)
+
+
+# Models compared with a perfect reader: the part of a drop that is their own fault.
+
+READER_NOTE = (
+    "Texts that stayed true, MRR among all photos. The reader knows every scene and ranks the "
+    "photos of which a text is true first, in any order. With m such photos, the expected "
+    "reciprocal rank is (1 + 1/2 + ... + 1/m) / m. A loss beyond the reader's change is the "
+    "model's own fault; interval and p are of that difference, over photos."
+)
+
+
+@dataclass(frozen=True)
+class ReaderComparison:
+    """A model and a reader who knows all scenes, on texts that stayed true.
+
+    Attributes:
+        model: mean reciprocal rank of the model before and after the change.
+        reader: mean reciprocal rank of the reader before and after.
+        change: the reader's change minus the model's, by photo; above 0, the model loses more.
+    """
+
+    model: tuple[float, float]
+    reader: tuple[float, float]
+    change: MeanDifference
+
+
+def against_reader(
+    checkpoints: Checkpoints, method: str, inserted: int | None = None
+) -> ReaderComparison | None:
+    """Compare a model's ranks with those of a reader who knows all scenes.
+
+    Args:
+        checkpoints: answers of one model, averaged by text.
+        method: the method of the texts; only those that stayed true are used.
+        inserted: number of inserted words that claim something (articles do not) in the texts to
+            use; ``None`` uses all.
+
+    Returns:
+        The comparison; ``None`` if there is no such text.
+
+    Raises:
+        UserError: if a photo is not a scene of the world.
+    """
+    first = checkpoints[0]
+    scenes: dict[str, Factors] = {}
+    for source in first.sources(method):
+        scenes |= {
+            one.key: read_scene(one.members[0].extra, f"{source}, set {one.key!r}")[0]
+            for one in read_sets(Path(source))
+        }
+    keys, before, after = (first.texts(name) for name in ("key", "text_before", "text"))
+    photos, clusters = {}, first.clusters
+    for key, scene in scenes.items():
+        photos[clusters.get(key, key)] = scene
+    reader = reciprocal_ranks(list(photos.values()))
+    values = list[tuple[float, ...]]()
+    drawn = list[str]()
+    for row in first.rows(method, kept_only=True).tolist():
+        if inserted is not None and count_inserted(before[row], after[row]) != inserted:
+            continue
+        key = keys[row]
+        seen = reader(before[row], scenes[key]), reader(after[row], scenes[key])
+        own = [
+            float(np.mean([one.by_key(name, method)[key] for one in checkpoints]))
+            for name in ("mrr_original", "mrr")
+        ]
+        if seen[0] is not None and seen[1] is not None:
+            values.append((*own, seen[0], seen[1]))
+            drawn.append(clusters[key])
+    if not values:
+        return None
+    numbers = np.array(values, np.float64)
+    lost = (numbers[:, 3] - numbers[:, 2]) - (numbers[:, 1] - numbers[:, 0])
+    change = bootstrap_photos(lost.tolist(), drawn, f"reader {method}")
+    assert change is not None
+    means = numbers.mean(axis=0).tolist()
+    return ReaderComparison((means[0], means[1]), (means[2], means[3]), change)
+
+
+def count_inserted(before: str, after: str) -> int:
+    """Return the number of words that claim something in a text but not in its original.
+
+    >>> count_inserted("a ball on the grass", "an orange ball on the green grass")
+    2
+    """
+    return sum(1 for _ in inserted_claims(before, after))
+
+
+def reciprocal_ranks(photos: Sequence[Factors]) -> Callable[[str, Factors], float | None]:
+    """Return a function that gives a perfect reader's expected reciprocal rank for a text.
+
+    >>> red, blue = Factors("ball", "red", "beach"), Factors("ball", "blue", "beach")
+    >>> rank = reciprocal_ranks([red, blue])
+    >>> rank("a ball", red), rank("a red ball", red), rank("a red ball", blue)
+    (0.75, 1.0, None)
+
+    Args:
+        photos: all photos, including the text's own.
+    """
+
+    @cache
+    def expect(text: str) -> tuple[int, float]:
+        count = sum(text_truth(text, one) is True for one in photos)
+        return count, math.fsum(1 / rank for rank in range(1, count + 1)) / max(count, 1)
+
+    def rank(text: str, own: Factors) -> float | None:
+        return expect(text)[1] if text_truth(text, own) is True else None
+
+    return rank
+
+
+def reader_part(title: str, compared: Mapping[str, ReaderComparison | None]) -> Part:
+    """Return the ranks of a model and of the reader, as a part.
+
+    Args:
+        title: the title of the part.
+        compared: {printed name of the method: comparison}; ``None`` without a text that stayed
+            true.
+    """
+    rows = list[tuple[tuple[str], tuple[Entry, ...]]]()
+    for printed, one in compared.items():
+        if one is None:
+            rows.append(((printed,), (Entry(DASH),) * 7))
+            continue
+        cells = [Entry(f"{one.change.items:,}"), *map(value_entry, (*one.model, *one.reader))]
+        rows.append(((printed,), (*cells, interval_entry(one.change, sign=True), _p(one.change))))
+    return Part(
+        title, ("Method",), (("", 1), ("model", 2), ("reader", 2), ("lost beyond the reader", 2)),
+        ("texts", "before", "after", "before", "after", "MRR", "p"), tuple(rows),
+        notes=(READER_NOTE,),
+    )  # fmt: skip
+
+
+def _p(found: MeanDifference) -> Entry:
+    return Entry(DASH) if math.isnan(found.p) else Entry(p_text(found.p))
