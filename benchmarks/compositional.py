@@ -182,9 +182,9 @@ class Loops:
 
 def forget() -> None:
     """Discard decoded pixels of earlier rounds."""
-    from cfaug.evaluation import inference as embed
+    from cfaug.evaluation import inference
 
-    embed._KEPT = embed._Kept()
+    inference._KEPT = inference._Kept()
 
 
 def ask_choice(model: Any, index: Index) -> Any:

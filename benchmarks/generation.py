@@ -180,13 +180,13 @@ class Bench:
         """Return the relative difference of the two engines' latents of a candidate."""
         import torch
 
-        from cfaug.imaging import schedules as noise
+        from cfaug.imaging import schedules
 
         (job,) = self.jobs(1, 1)
         device = self.reference.loaded.device
 
         def drawn(step: int) -> Tensor:
-            return noise.batch([(job.draw.seed, 0)] * 2, step, self.shape, device)
+            return schedules.noise_batch([(job.draw.seed, 0)] * 2, step, self.shape, device)
 
         with torch.inference_mode():
             wanted = self.reference.sample(job.draw.p, job.draw.cfg, drawn)

@@ -108,7 +108,7 @@ class Bench:
         """Generate the set the released way; return its latents."""
         import torch
 
-        from cfaug.imaging import schedules as noise
+        from cfaug.imaging import schedules
 
         device = self.reference.loaded.device
         found: dict[int, Tensor] = {}
@@ -116,7 +116,8 @@ class Bench:
             for batch in self.cut:
                 address = [(0, 0)] * len(batch)
                 drawn = self.reference.sample(
-                    P, GUIDANCE, lambda step, a=address: noise.batch(a, step, self.shape, device),
+                    P, GUIDANCE,
+                    lambda step, a=address: schedules.noise_batch(a, step, self.shape, device),
                     [self.texts[member] for member in batch],
                 )  # fmt: skip
                 found |= dict(zip(reversed(batch), reversed(list(drawn)), strict=True))

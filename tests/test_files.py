@@ -144,12 +144,12 @@ def test_a_replaced_folder_holds_the_new_files_only(tmp_path):
             r"\bos\.(?:replace|rename)\(|\.rename\(|\bfsync\(|\bmkdtemp\(",
             {"core/files.py", "data/export/hub.py", "run/extending.py", "run/run_folder.py"},
         ),
-        (r"\bfcntl\b", {"core/locks.py"}),
+        (r"\bfcntl\b", {"core/processes.py"}),
         (r"\bfrom rich\.progress\b|\bfrom rich import progress\b|\btqdm\(", {"core/progress.py"}),
-        # The head of signals.py says why.
+        # The head of processes.py says why.
         (
             r"\bsignal\.signal\(|\bsigwait|\bpthread_sigmask",
-            {"core/signals.py", "run/ranks.py", "core/safety/chat_renderer.py"},
+            {"core/processes.py", "run/ranks.py", "core/safety/chat_renderer.py"},
         ),
     ],
     ids=["atomic writes", "locks", "progress", "signals"],

@@ -85,7 +85,7 @@ def attribute_combinations(attributes: Mapping[str, Sequence[str]]) -> list[dict
     Args:
         attributes: the values of each attribute by its name.
 
-    >>> combinations({"race": ["White", "Black"], "gender": ["male", "female"]})[1]
+    >>> attribute_combinations({"race": ["White", "Black"], "gender": ["male", "female"]})[1]
     {'race': 'White', 'gender': 'female'}
     """
     values = product(*attributes.values())

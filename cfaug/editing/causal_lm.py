@@ -31,13 +31,12 @@ class CausalLM(Pretrained):
     """A causal language model such as GPT-2 (gpt2-large in B.1.1).
 
     Args:
-        share_prefixes: whether the common beginnings of texts are computed once
-            (``cfaug.editing.causal_lm``), which needs a model that takes custom positions and
-        masks. add_start_token: whether the beginning-of-text token comes before every text, so
-            that its first token is scored as well. COCO-Counterfactuals does not say whether it
-            did; it is also the default of Hugging Face's ``evaluate``. ``False`` leaves the first
-            token out of every score, and changes the candidate with the lowest perplexity for 22 %
-    of captions.
+        share_prefixes: whether the common beginnings of texts are computed once, which needs a
+            model that takes custom positions and masks.
+        add_start_token: whether the beginning-of-text token comes before every text, so that its
+            first token is scored as well. COCO-Counterfactuals does not say whether it did; it is
+            also the default of Hugging Face's ``evaluate``. ``False`` leaves the first token out of
+            every score, and changes the candidate with the lowest perplexity for 22 % of captions.
     """
 
     share_prefixes: bool = True

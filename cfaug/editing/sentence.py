@@ -85,7 +85,7 @@ def replace_slot(sentence: Sentence, slot: Slot, word: str, *, article: bool = F
         word: the new word, in its final case.
         article: whether "a" or "an" right before the slot is adapted to the new word.
 
-    >>> replace(split("a red ball"), Slot(1, 1), "orange", article=True).text
+    >>> replace_slot(split("a red ball"), Slot(1, 1), "orange", article=True).text
     'an orange ball'
     """
     start, end = slot.span(sentence)

@@ -238,7 +238,7 @@ class EvaluationContext:
         """
         import numpy as np
 
-        from cfaug.data.mixture.eligibility import read_labels
+        from cfaug.data.mixture.human_labels import read_labels
 
         return np.flatnonzero(read_labels(self.labels(labels)).find_validated(self.open(source)))
 

@@ -19,7 +19,7 @@ from cfaug.core.protocols import Answerer, WritesAnswers
 from cfaug.core.questions import Answered, Question
 from cfaug.core.types import OptionScore
 from cfaug.data.sources.image_check import content_digest
-from cfaug.evaluation import cached_model as feature_cache
+from cfaug.evaluation import cached_model
 from cfaug.evaluation.cached_model import CachedAnswerer, explain_refusal, place_keys
 from cfaug.evaluation.inference import evaluating
 
@@ -159,7 +159,7 @@ class Asker:
                         answers = answer([asks[place] for place in batch])
                     found.update(zip(names, answers, strict=True))
                     progress.advance(len(batch))
-                    if time.monotonic() - since > feature_cache.KEPT_SECONDS:
+                    if time.monotonic() - since > cached_model.KEPT_SECONDS:
                         self._keep(found)
                         found, since = {}, time.monotonic()
             finally:  # save the answers before an image that cannot be decoded

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from cfaug.imaging import schedules as noise
+from cfaug.imaging import schedules
 from cfaug.imaging.attention import CallRows, CrossRows, SharedAttention
 from cfaug.imaging.inversion import Inversion, join_attention
 from cfaug.imaging.schedules import NoiseLevels, Schedule, ancestral
@@ -52,7 +52,9 @@ class Noise:
         rows = torch.tensor([order[owner] for owner in owners], device=device)
 
         def draw(step: int) -> Tensor:
-            return noise.batch(addresses, step, shape, device, on_device=self.on_device)[rows]
+            return schedules.noise_batch(addresses, step, shape, device, on_device=self.on_device)[
+                rows
+            ]
 
         return draw
 
@@ -84,7 +86,7 @@ class Sampler:
 
     def begin(self, tree: Tree, device: torch.device) -> Tensor:
         """Return the initial noise of a tree, (latents, *shape)."""
-        drawn = self.noise.of(tree, self.shape, device)(noise.INITIAL)
+        drawn = self.noise.of(tree, self.shape, device)(schedules.INITIAL)
         exact = torch.promote_types(self.dtype, torch.float32)
         return drawn.to(exact) * float(self.levels.sigmas[0])
 

@@ -249,7 +249,7 @@ def draw(seed: int, step: int, image: int, shape: tuple[int, ...]) -> NDArray[np
     return generator(seed, "noise", image, step).standard_normal(shape, dtype=np.float32)
 
 
-def batch(
+def noise_batch(
     addresses: Sequence[tuple[int, int]],
     step: int,
     shape: tuple[int, ...],

@@ -14,9 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, Self
-
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from cfaug.core.cards import CARD
 from cfaug.core.errors import UserError
@@ -31,6 +29,9 @@ from cfaug.core.safety.safe_loading import (
     skeleton,
 )
 from cfaug.core.weights import find_weights, refuse_pickles
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 WHERE = ("name_or_path", "revision")
 """Settings that only say where the weights are."""
@@ -367,6 +368,8 @@ def read_state(file: Path) -> dict[str, Tensor]:
     Raises:
         UserError: if the file cannot be read, or has other content.
     """
+    import torch
+
     refuse_pickles([file])
     try:
         if file.suffix == ".safetensors":
@@ -374,15 +377,15 @@ def read_state(file: Path) -> dict[str, Tensor]:
 
             found: Any = load_file(file)
         else:
-            import torch
-
             found = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # safetensors and torch have their own types of errors
         raise UserError(f"{file} cannot be read as weights: {error}") from error
     for name in WITHIN:
         if isinstance(found, Mapping) and isinstance(found.get(name), Mapping):
             found = found[name]
-    if not isinstance(found, Mapping) or not all(isinstance(one, Tensor) for one in found.values()):
+    if not isinstance(found, Mapping) or not all(
+        isinstance(value, torch.Tensor) for value in found.values()
+    ):
         raise UserError(f"{file} has no weights by name: save the model's state_dict() there")
     return {str(name).removeprefix(BEFORE): tensor for name, tensor in found.items()}
 

@@ -9,8 +9,6 @@ from cfaug.core.errors import UserError
 from cfaug.core.protocols import DualEncoder, Matcher, NoModel
 from cfaug.core.weights import sha256_text
 from cfaug.models import classifier_specs, task_specs
-from cfaug.models import task_specs as entailment_specs
-from cfaug.models import task_specs as vision_language_specs
 from cfaug.models.checkpoints import choose_protocol
 from cfaug.models.task_specs import Folder
 
@@ -295,11 +293,11 @@ def every() -> list[type]:
     Creating one touches neither the disk nor the network, so that any of them may be named by the
     configuration of a run, which may come from an untrusted source.
     """
-    modules = (task_specs, classifier_specs, entailment_specs, vision_language_specs)
-    here = [*globals().values(), *(one for module in modules for one in vars(module).values())]
-    classes = dict.fromkeys(one for one in here if isinstance(one, type) and is_dataclass(one))
-    known = (__name__, *(module.__name__ for module in modules))
-    return [one for one in classes if one.__module__ in known]
+    here = [*globals().values(), *vars(task_specs).values(), *vars(classifier_specs).values()]
+    kinds = dict.fromkeys(kind for kind in here if isinstance(kind, type) and is_dataclass(kind))
+    known = (__name__, task_specs.__name__, classifier_specs.__name__)
+    specs = [kind for kind in kinds if kind.__module__ in known and hasattr(kind, "provides")]
+    return [kind for kind in specs if kind is not NoModelSpec]
 
 
 # A placeholder for benchmarks that need no model.

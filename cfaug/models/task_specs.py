@@ -18,9 +18,9 @@ from cfaug.core.protocols import (
 )
 from cfaug.core.validation import Positive, Share, check_fields
 from cfaug.core.words import visual_words
-from cfaug.models.asked_entailer import Reduction, read_prompt
 from cfaug.models.checkpoints import Checkpoint
 from cfaug.models.classifier_specs import class_names, with_names
+from cfaug.models.prompts import Reduction, read_prompt
 
 if TYPE_CHECKING:
     from cfaug.models.prompts import Prompts

@@ -22,7 +22,7 @@ from cfaug.run.ranks import speaks
 if TYPE_CHECKING:
     from cfaug.core.questions import AskedImage
     from cfaug.data.index import Index
-    from cfaug.data.mixture.eligibility import Labels
+    from cfaug.data.mixture.human_labels import Labels
     from cfaug.data.mixture.records import HeldOutTest, Join
     from cfaug.data.mixture.settings import DataSettings
     from cfaug.shapescapes import WorldSettings
@@ -174,7 +174,7 @@ def open_data(data: DataSettings, open_one: Callable[[str], Index], shards: Path
     Raises:
         UserError: for a source that is missing or unreadable, or does not fit the other sources.
     """
-    from cfaug.data.mixture.eligibility import read_labels
+    from cfaug.data.mixture.human_labels import read_labels
 
     real, counterfactual = needed_sources(data)
     labels = None

@@ -18,7 +18,7 @@ from cfaug.core.progress import watch
 from cfaug.core.validation import check_part
 from cfaug.report.records import FAILED, INTERRUPTED
 from cfaug.report.results import read_record
-from cfaug.run import run_folder as provenance
+from cfaug.run import run_folder
 from cfaug.run.arguments import flatten
 from cfaug.run.extending import set_results_aside
 from cfaug.run.identity import EXTENDED
@@ -222,7 +222,7 @@ def _recorded_fit(job: TrainJob, verdict: Verdict) -> int:
         if attempts:
             attempts[-1]["end_step"] = step
         attempts.append({"start_step": step, "end_step": None})
-        threads, first = provenance.threads(), before.get("threads")
+        threads, first = run_folder.threads(), before.get("threads")
         if step and first not in (None, threads):
             say(
                 f"warning: {job.folder.path} resumed with {threads} threads, and began with "
@@ -249,17 +249,17 @@ def _recorded_fit(job: TrainJob, verdict: Verdict) -> int:
     finished = {
         **record,
         "state": "done",
-        "finished": provenance.now(),
+        "finished": run_folder.now(),
         "counts": {**job.task.counts, "seen": result.seen},
         "steps": result.end_step,
         "stopped_early": result.end_step < result.steps,
         "best": {"step": result.best_step, "val_loss": result.best_val_loss},
         "parameters": {"trained": result.trained, "total": result.parameters},
         **result.measured,
-        "hardware": provenance.hardware(),
-        "threads": provenance.threads(),
+        "hardware": run_folder.hardware(),
+        "threads": run_folder.threads(),
         "wall_s": round(time.monotonic() - began, 2),
-        "peak_rss_mib": provenance.peak_rss_mib(),
+        "peak_rss_mib": run_folder.peak_rss_mib(),
     }
     job.folder.write_record(finished)
     card = write_card(job.folder.path)
@@ -290,7 +290,7 @@ def _first_record(
 ) -> dict[str, Any]:
     return {
         "state": "running",
-        "started": before.get("started") or provenance.now(),
+        "started": before.get("started") or run_folder.now(),
         "finished": None,
         "experiment": job.settings.name,
         "arm": job.folder.path.parent.name,
@@ -302,9 +302,9 @@ def _first_record(
         "steps": job.task.steps,
         "extended_from": list(job.folder.identity.get(EXTENDED, [])),
         "attempts": attempts,
-        "versions": provenance.versions(),
-        "git": provenance.git_revision(),
-        "hardware": provenance.hardware(),
+        "versions": run_folder.versions(),
+        "git": run_folder.git_revision(),
+        "hardware": run_folder.hardware(),
         "threads": None,
         "wall_s": None,
         "peak_rss_mib": None,

@@ -55,13 +55,13 @@ ANNOTATED = (
         ("annotate.category_question", "annotate.categories", "annotate.screening",
          "annotate.screening_minimum", "annotate.analyses"),
         "with a question (annotate/question=which_caption, ...), not with a form",
-        _not_about("form.Form"),
+        _not_about("forms.Form"),
     ),
     (
         ("annotate.category_question", "annotate.sorted_errors", "annotate.causes"),
         "with a question about images, not with one about captions",
         lambda config: _step(config) != "simulate"
-        or _not_about("caption_form.CaptionForm", "preference.Preference")(config),
+        or _not_about("caption_form.CaptionForm", "caption_form.Preference")(config),
     ),
     (_of_question("text"), *_in("export", "read")),
     (_of_question("strata.each", "examples", "balanced"), *_in("export")),

@@ -94,11 +94,12 @@ def draw_wording(
 def caption(factors: Factors, wording: CaptionWording) -> str:
     """Return a scene's caption; a domain other than the photo is named in place of the frame.
 
-    >>> caption(Factors("cat", "orange", "beach"), Wording())
+    >>> caption(Factors("cat", "orange", "beach"), CaptionWording())
     'an orange cat on the beach'
-    >>> caption(Factors("cat", "orange", "beach"), Wording(1, colour=False, background=False))
+    >>> short = CaptionWording(1, colour=False, background=False)
+    >>> caption(Factors("cat", "orange", "beach"), short)
     'a photo of a cat'
-    >>> caption(Factors("cat", "orange", "beach", "sketch"), Wording(background=False))
+    >>> caption(Factors("cat", "orange", "beach", "sketch"), CaptionWording(background=False))
     'a sketch of an orange cat'
     """
     noun = f"{factors.colour} {factors.subject}" if wording.colour else factors.subject

@@ -41,7 +41,7 @@ def hedges_g(arm: SeedSummary, baseline: SeedSummary) -> float:
         arm: mean, standard deviation and number of seeds of the arm.
         baseline: mean, standard deviation and number of seeds of its baseline.
 
-    >>> round(hedges_g(Summary(2.0, 1.0, 5), Summary(1.0, 1.0, 5)), 4)
+    >>> round(hedges_g(SeedSummary(2.0, 1.0, 5), SeedSummary(1.0, 1.0, 5)), 4)
     0.9027
     """
     if min(arm.n, baseline.n) < 2:

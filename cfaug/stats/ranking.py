@@ -154,7 +154,7 @@ class QueryRanks:
         Raises:
             ValueError: if ``ties`` is invalid.
 
-        >>> one = Standing(above=np.array([1]), tied=np.array([2]), best=np.array([1]))
+        >>> one = QueryRanks(above=np.array([1]), tied=np.array([2]), best=np.array([1]))
         >>> one.reciprocal_ranks("min").tolist(), one.reciprocal_ranks("max").tolist()
         ([0.5], [0.25])
         >>> float(one.reciprocal_ranks()[0])  # the mean of 1/2, 1/3 and 1/4

@@ -69,7 +69,7 @@ def summarise(values: Sequence[float] | np.ndarray) -> SeedSummary:
     """Return mean, sample standard deviation (``nan`` for one value) and count.
 
     >>> summarise([1.0, 2.0, 3.0])
-    Summary(mean=2.0, sd=1.0, n=3)
+    SeedSummary(mean=2.0, sd=1.0, n=3)
     """
     array = require_finite(values)
     sd = float(array.std(ddof=1)) if len(array) > 1 else math.nan
@@ -87,7 +87,8 @@ def welch(arm: SeedSummary, baseline: SeedSummary, alternative: Alternative = "g
         baseline: mean, standard deviation and number of seeds of its baseline.
         alternative: ``"greater"`` (the arm's mean is larger), ``"less"`` or ``"two-sided"``.
 
-    >>> round(welch(Summary(78.28, 0.4, 25), Summary(77.90, 0.4, 25)), 5)  # Table 3, 60 %, TR@1
+    >>> ours, theirs = SeedSummary(78.28, 0.4, 25), SeedSummary(77.90, 0.4, 25)
+    >>> round(welch(ours, theirs), 5)  # Table 3, 60 %, TR@1
     0.00077
     """
     if min(arm.n, baseline.n) < 2:
@@ -142,7 +143,8 @@ def equivalence(
     Raises:
         ValueError: if the margin is not above 0, or alpha not between 0 and 1/2.
 
-    >>> found = equivalence(Summary(4.12, 0.37, 50), Summary(4.07, 0.33, 50), 0.2)  # XMAI, 5.1
+    >>> one, other = SeedSummary(4.12, 0.37, 50), SeedSummary(4.07, 0.33, 50)  # XMAI, 5.1
+    >>> found = equivalence(one, other, 0.2)
     >>> round(found.low, 2), round(found.high, 2), round(found.t, 3), round(found.p_different, 3)
     (-0.07, 0.17, 0.713, 0.477)
     >>> round(found.p, 3)

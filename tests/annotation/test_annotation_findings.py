@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cfaug.annotation.findings import Findings
 from cfaug.annotation.question import ImageItem
-from cfaug.coco_cf import annotation_tables as tables
+from cfaug.coco_cf import annotation_tables
 from cfaug.coco_cf.annotation_tables import CATEGORIES, OUTCOMES
 from cfaug.coco_cf.label_frequency import altered_subjects
 from cfaug.coco_cf.label_gains import count_subjects
@@ -141,9 +141,9 @@ def test_the_papers_own_numbers():
     assert WHY.options == CATEGORIES
     assert WHICH.reported == list(OUTCOMES)
     (known,) = WHY.groups.values()
-    assert tuple(known) == tables.DIFFUSION
+    assert tuple(known) == annotation_tables.DIFFUSION
     assert sum(categories.values()) == 100
-    assert sum(categories[CATEGORIES[name]] for name in tables.DIFFUSION) == 66
+    assert sum(categories[CATEGORIES[name]] for name in annotation_tables.DIFFUSION) == 66
     subjects = published("coco_cf_10")
     counts = [row["values"][0] for row in subjects["rows"]]
     assert len(counts) == 20

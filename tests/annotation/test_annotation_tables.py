@@ -18,11 +18,11 @@ from cfaug.annotation.question import ImageItem
 from cfaug.annotation.record import Sorting, are_simulated, read_record, record_of, write_record
 from cfaug.annotation.report import sentences, write_report
 from cfaug.annotation.simulate import Mistakes, simulate_answers
-from cfaug.coco_cf import annotation_tables as tables
+from cfaug.coco_cf import annotation_tables
 from cfaug.coco_cf.annotation_tables import AnnotationTable
 from cfaug.coco_cf.label_gains import AlteredSubjects, Subjects
 from cfaug.core.errors import UserError
-from cfaug.data.mixture.eligibility import read_labels
+from cfaug.data.mixture.human_labels import read_labels
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.writers import to_csv, to_latex, to_markdown
 from tests.annotation.making import WHICH, WHY, answered
@@ -74,7 +74,7 @@ def test_the_record_comes_back(record, tmp_path):
 
 
 def test_a_record_made_before_there_were_several_questions_is_read(record, tmp_path):
-    file = write_record(record, tmp_path / tables.FOLDER)
+    file = write_record(record, tmp_path / annotation_tables.FOLDER)
     content = json.loads(file.read_text())
     del content["question"]
     file.write_text(json.dumps(content))
@@ -118,7 +118,7 @@ def test_a_record_that_is_none_is_refused(tmp_path):
     ],
 )  # fmt: skip
 def test_tables_show_the_papers_numbers_apart_from_ours(record, tmp_path, name, shows, said):
-    write_record(record, tmp_path / tables.FOLDER)
+    write_record(record, tmp_path / annotation_tables.FOLDER)
     document = AnnotationTable(name, "Title", "The paper", shows).build(Runs(tmp_path))
     theirs = [part for part in document.parts if not part.ours]
     ours = [part for part in document.parts if part.ours]
@@ -135,7 +135,7 @@ def test_tables_show_the_papers_numbers_apart_from_ours(record, tmp_path, name, 
 
 
 def test_examples_that_are_not_there(record, tmp_path):
-    write_record(record, tmp_path / tables.FOLDER)
+    write_record(record, tmp_path / annotation_tables.FOLDER)
     table = AnnotationTable("coco_cf_9", "Title", "The paper", "examples", first=3)
     document = table.build(Runs(tmp_path))
     assert document.pictures == ()

@@ -16,7 +16,7 @@ from cfaug.annotation.question import AnnotationQuestion
 from cfaug.annotation.record import Sorting, read_record, record_of, write_record
 from cfaug.annotation.report import sentences, write_report
 from cfaug.annotation.simulate import read_truth
-from cfaug.coco_cf import annotation_tables as tables
+from cfaug.coco_cf import annotation_tables
 from cfaug.coco_cf.annotation_tables import AnnotationTable
 from cfaug.coco_cf.label_gains import AlteredSubjects
 from cfaug.core.errors import UserError
@@ -93,7 +93,7 @@ def test_answers_findings_record_and_report(grid, tmp_path):
     sorting = Sorting(replace(WHY, pictures="image"), [Answer(1, "1", "details")])
     record = record_of(found, sorting, "grid", grid.read_image)
     assert record.examples[0].said == "1 no, 1 unsure"
-    back = read_record(write_record(record, tmp_path / tables.FOLDER))
+    back = read_record(write_record(record, tmp_path / annotation_tables.FOLDER))
     assert (back.question, back.categories) == (TRUE.title, record.categories)
     text = write_report(record, found, sorting, [], tmp_path).read_text()
     assert sentences(record, TRUE, WHY)[0] in text

@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.data.mixture import leakage as holdout
-from cfaug.data.mixture import pool
-from cfaug.data.mixture import records as keys
+from cfaug.data.mixture import leakage, pool, records
 from cfaug.data.mixture.mixture import plan_mixture
 from cfaug.data.mixture.records import is_among, random_keys
 from tests.data.making import Columns
@@ -40,7 +38,7 @@ def unmix(key, stream):
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**32))
 def test_no_two_codes_have_one_key(code, seed):
     (key,) = random_keys(np.array([code], np.uint64), seed, "mixture").tolist()
-    assert unmix(key, keys.derive(seed, "mixture")) == code
+    assert unmix(key, records.derive(seed, "mixture")) == code
 
 
 @given(st.lists(st.integers(0, 30), max_size=20), st.lists(st.integers(0, 30), max_size=20))
@@ -87,8 +85,8 @@ def test_groups_that_only_collide_in_part_are_told_apart():
 def test_held_out_groups_are_whole(collide):
     source = Columns.of((group % 37, 2) for group in range(200))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(holdout, "random_keys", collide)
-        for kept_out in (holdout.hold_out(source, 0.3), holdout.withhold(source, 0.3)):
+        patch.setattr(leakage, "random_keys", collide)
+        for kept_out in (leakage.hold_out(source, 0.3), leakage.withhold(source, 0.3)):
             allowed = kept_out.find_allowed(source.groups)
             inside = set(source.groups[~allowed].tolist())
             assert inside == set(source.groups[kept_out.rows].tolist())

@@ -7,7 +7,7 @@ import pytest
 from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
 from cfaug.data.sources.question_sets import read_questions
-from cfaug.evaluation import classification as classes
+from cfaug.evaluation import classification
 from tests.data.layouts import TEXTS, captions_csv, images, jsonl, parquet, sidecars, sides, table
 from tests.data.making import noise_image, write_tar
 from tests.data.question_files import own_record, write_own
@@ -132,7 +132,7 @@ def test_a_hidden_folder_beside_splits_hides_no_split(tmp_path):
         for name in ("cat", "dog"):
             images(tmp_path / "set" / split / name)
     litter(tmp_path / "set")
-    assert classes.tested_folder(str(tmp_path / "set")) == str(tmp_path / "set" / "test")
+    assert classification.tested_folder(str(tmp_path / "set")) == str(tmp_path / "set" / "test")
 
 
 def test_a_hidden_image_that_a_list_names_is_read(tmp_path):

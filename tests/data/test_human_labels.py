@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
 from cfaug.data.index import Index, open_index
-from cfaug.data.mixture.eligibility import CHOICES, read_labels
+from cfaug.data.mixture.human_labels import CHOICES, read_labels
 from cfaug.data.shards.shards import write_shards
 from tests.data.making import pair
 

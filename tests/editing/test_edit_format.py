@@ -62,7 +62,7 @@ def test_an_invalid_prompt_is_named(tmp_path, name, text, said):
 
 
 def test_a_folder_without_prompts_or_none_at_all_is_an_error(tmp_path):
-    with pytest.raises(UserError, match="has no prompt: give one of examples, plain"):
+    with pytest.raises(UserError, match="has no prompt: choose examples, plain"):
         read_prompts(tmp_path)
     with pytest.raises(UserError, match="is not a folder"):
         read_prompts(tmp_path / "missing")

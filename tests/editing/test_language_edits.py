@@ -165,5 +165,5 @@ def test_an_adapter_brings_its_own_words(folder, tmp_path):
 
 def test_a_model_that_was_not_tuned_says_how_to_ask_it(folder):
     for used in (lambda one: one.describe(), lambda one: one.vary([request()])):
-        with pytest.raises(UserError, match=r"was not tuned by .*language_edits\.InstructModel"):
+        with pytest.raises(UserError, match=r"was not tuned by .*instructed_edit\.InstructModel"):
             used(TunedModel(str(folder)))

@@ -18,7 +18,7 @@ from cfaug.core.pixels import decode_image
 from cfaug.core.protocols import Benchmark
 from cfaug.core.questions import Answered, AskedImage, AskedQuestion, Question
 from cfaug.data.sources.question_sets import read_questions
-from cfaug.evaluation import cached_model as feature_cache
+from cfaug.evaluation import cached_model
 from cfaug.evaluation.cached_model import CachedAnswerer
 from cfaug.models.vision_language import VisionLanguageModel
 from cfaug.report.item_tests import BOOTSTRAP, compare_items
@@ -325,7 +325,7 @@ class StopError(Exception):
 
 
 def test_an_interrupted_evaluation_resumes_with_identical_bytes(tmp_path, monkeypatch):
-    monkeypatch.setattr(feature_cache, "KEPT_SECONDS", -1.0)
+    monkeypatch.setattr(cached_model, "KEPT_SECONDS", -1.0)
 
     class Dying(Drawn):
         left = 3

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
 from cfaug.core.types import Draw
-from cfaug.imaging import schedules as noise
+from cfaug.imaging import schedules
 from cfaug.imaging.schedules import ancestral, noise_levels
 from cfaug.imaging.tree import plan, shared_steps
 from tests.imaging import reference
@@ -66,22 +66,24 @@ def test_one_step_is_refused():
 
 def test_noise_depends_on_its_address_alone():
     shape, cpu = (4, 8, 8), torch.device("cpu")
-    together = noise.batch([(5, 0), (6, 0), (5, 1)], 3, shape, cpu)
-    alone = noise.batch([(6, 0)], 3, shape, cpu)
+    together = schedules.noise_batch([(5, 0), (6, 0), (5, 1)], 3, shape, cpu)
+    alone = schedules.noise_batch([(6, 0)], 3, shape, cpu)
     assert together.dtype == torch.float32
     assert torch.equal(together[1], alone[0])
-    streams = [noise.draw(seed, step, image, shape) for seed, step, image in
-               [(5, noise.INITIAL, 0), (5, 0, 0), (5, 1, 0), (5, 1, 1), (6, 1, 0)]]  # fmt: skip
+    streams = [schedules.draw(seed, step, image, shape) for seed, step, image in
+               [(5, schedules.INITIAL, 0), (5, 0, 0), (5, 1, 0), (5, 1, 1), (6, 1, 0)]]  # fmt: skip
     assert len({stream.tobytes() for stream in streams}) == len(streams)
-    many = np.stack([noise.draw(seed, 0, 0, shape) for seed in range(200)])
+    many = np.stack([schedules.draw(seed, 0, 0, shape) for seed in range(200)])
     assert abs(many.mean()) < 0.02
     assert abs(many.std() - 1) < 0.02
 
 
 def test_noise_of_the_device_has_an_address_too():
     cpu = torch.device("cpu")
-    together = noise.batch([(5, 0), (6, 0)], 3, (4, 4, 4), cpu, on_device=True)
-    assert torch.equal(together[1], noise.batch([(6, 0)], 3, (4, 4, 4), cpu, on_device=True)[0])
+    together = schedules.noise_batch([(5, 0), (6, 0)], 3, (4, 4, 4), cpu, on_device=True)
+    assert torch.equal(
+        together[1], schedules.noise_batch([(6, 0)], 3, (4, 4, 4), cpu, on_device=True)[0]
+    )
 
 
 @given(st.floats(0, 1), st.integers(2, 120))

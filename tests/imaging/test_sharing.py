@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from cfaug.core.types import Draw
-from cfaug.imaging import schedules as noise
+from cfaug.imaging import schedules
 from cfaug.imaging.model import DiffusionWeights
 from cfaug.imaging.prompt_to_prompt import PromptToPrompt
 from tests.imaging import reference, tiny
@@ -35,10 +35,10 @@ def expected(folder, job, *, independent=False, steps=STEPS, edit=None):
     shape = (4, tiny.SAMPLE, tiny.SAMPLE)
     noises = [
         [
-            noise.draw(job.draw.seed, step, image * independent, shape)
+            schedules.draw(job.draw.seed, step, image * independent, shape)
             for image in range(len(job.texts))
         ]
-        for step in (noise.INITIAL, *range(steps - 1))
+        for step in (schedules.INITIAL, *range(steps - 1))
     ]
     with torch.inference_mode():
         return reference.sample(

@@ -12,7 +12,7 @@ from cfaug.core import protocols
 from cfaug.core.errors import UserError
 from cfaug.core.questions import Question
 from cfaug.core.types import ENTAILMENT
-from cfaug.models.asked_entailer import read_prompt
+from cfaug.models.prompts import read_prompt
 from cfaug.models.specs import EntailmentLearner
 from cfaug.models.task_specs import (
     AskedEntailment,

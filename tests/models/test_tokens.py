@@ -10,7 +10,7 @@ from transformers import AutoTokenizer, CLIPTokenizer
 
 from cfaug.core.errors import say_once
 from cfaug.core.weights import resolve
-from cfaug.models import encoder as tokens
+from cfaug.models import encoder
 from cfaug.models.encoder import Tokenizer
 from tests.models import tiny
 
@@ -45,7 +45,7 @@ def test_batches_are_those_of_the_tokenizer(tokenizer, names):
 
 
 def test_a_caption_is_tokenised_once_in_a_process_up_to_a_bound(tokenizer, monkeypatch):
-    monkeypatch.setattr(tokens, "_KEPT", {})
+    monkeypatch.setattr(encoder, "_KEPT", {})
     texts = captions(3, 6)
     first = Tokenizer(tokenizer, 16)
     before = first(texts)
@@ -57,7 +57,7 @@ def test_a_caption_is_tokenised_once_in_a_process_up_to_a_bound(tokenizer, monke
             asked.extend(texts)
             return super().__call__(texts, **options)
 
-    monkeypatch.setattr(tokens, "KEEP_CAPTIONS", len(set(texts)))
+    monkeypatch.setattr(encoder, "KEEP_CAPTIONS", len(set(texts)))
     second = Tokenizer(again, 16)
     again.__class__ = Watched
     assert torch.equal(second(texts)["input_ids"], before["input_ids"])
@@ -66,7 +66,7 @@ def test_a_caption_is_tokenised_once_in_a_process_up_to_a_bound(tokenizer, monke
     second(["one more"])
     assert asked == ["one more"] * 2
     Tokenizer(tokenizer, 8)(texts)  # another length is another tokenizer
-    assert {len(kept) for kept in tokens._KEPT.values()} == {len(set(texts))}
+    assert {len(kept) for kept in encoder._KEPT.values()} == {len(set(texts))}
 
 
 def test_what_is_saved_is_the_same_where_every_caption_is_kept(tmp_path):
@@ -96,7 +96,7 @@ def test_a_text_that_only_tells_tokenizers_apart_is_not_taken_for_a_caption(toke
     """An evaluation's first text: no warning is about it, and the captions after it are checked."""
     say_once.cache_clear()
     ours = Tokenizer(tokenizer, 16)
-    ours([tokens.PROBE, "a"])
+    ours([encoder.PROBE, "a"])
     assert capsys.readouterr().err == ""
     ours(["Two bicyclists near a river"])
     assert "such as 'Two bicyclists near a river'" in capsys.readouterr().err

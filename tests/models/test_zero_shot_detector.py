@@ -13,7 +13,7 @@ from cfaug.core.detections import clip_box
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import Detector, OpenVocabularyDetector
 from cfaug.core.words import visual_words
-from cfaug.models import detector as zero_shot_detector
+from cfaug.models import detector
 from cfaug.models.task_specs import ZeroShotDetection
 from tests.models import tiny
 
@@ -127,7 +127,7 @@ def test_each_image_is_searched_for_its_own_names(folders, kind):
 def test_more_names_than_the_model_reads_at_once_are_asked_in_portions(folders, kind, monkeypatch):
     whole = spec(folders, kind).load().detect_named(IMAGES[:2], [NAMES] * 2)
     parts = spec(folders, kind).load()
-    monkeypatch.setattr(zero_shot_detector, "NAMES_AT_ONCE", 2)
+    monkeypatch.setattr(detector, "NAMES_AT_ONCE", 2)
     asked = []
     ask = parts._ask
     monkeypatch.setattr(

@@ -7,7 +7,6 @@ import socket
 import pytest
 
 from cfaug.run import doctor
-from cfaug.run import doctor as accounts
 
 HUB_MODEL = "openai/clip-vit-base-patch32"
 
@@ -162,17 +161,17 @@ def netrc(machine, text, name="home/.netrc"):
     ],
 )
 def test_a_key_is_found_where_wandb_looks(machine, name, text):
-    assert not accounts.has_wandb_key()
+    assert not doctor.has_wandb_key()
     (machine / name).parent.mkdir(parents=True, exist_ok=True)
     (machine / name).write_text(text)
-    assert accounts.has_wandb_key()
+    assert doctor.has_wandb_key()
 
 
 def test_the_key_of_another_host_is_not_wandbs(machine, monkeypatch):
     netrc(machine, f"machine wandb.example.org login user password {KEY}\n".encode())
-    assert not accounts.has_wandb_key()
+    assert not doctor.has_wandb_key()
     monkeypatch.setenv("WANDB_BASE_URL", "https://wandb.example.org")
-    assert accounts.has_wandb_key()
+    assert doctor.has_wandb_key()
 
 
 @pytest.mark.parametrize(
@@ -183,7 +182,7 @@ def test_a_broken_netrc_is_no_login_and_no_crash(machine, text):
     netrc(machine, text)
     (machine / "wandb").mkdir()
     (machine / "wandb/settings").write_bytes(b"api_key\x00\xff[[")
-    assert not accounts.has_wandb_key()
+    assert not doctor.has_wandb_key()
     (machine / "home/.netrc").unlink()
     (machine / "home/.netrc").mkdir()
-    assert not accounts.has_wandb_key()
+    assert not doctor.has_wandb_key()

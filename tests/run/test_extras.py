@@ -11,8 +11,7 @@ import pytest
 import yaml
 
 from cfaug.core.errors import UserError
-from cfaug.run import evaluate, train
-from cfaug.run import installation as extras
+from cfaug.run import evaluate, installation, train
 from cfaug.run.installation import EXTRAS, LOGGERS, check_logger, explain_missing
 from cfaug.run.launch import report
 from cfaug.run.publish import check_result_loggers
@@ -55,8 +54,10 @@ def test_another_error_is_left_alone():
 def without_loggers(monkeypatch):
     """Have no module of any logger to be found."""
     hidden = {module for modules in LOGGERS.values() for module in modules}
-    find = extras.find_spec
-    monkeypatch.setattr(extras, "find_spec", lambda name: None if name in hidden else find(name))
+    find = installation.find_spec
+    monkeypatch.setattr(
+        installation, "find_spec", lambda name: None if name in hidden else find(name)
+    )
 
 
 @pytest.mark.parametrize("kind", LOGGERS)

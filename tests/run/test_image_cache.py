@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import cfaug.data.mixture.loader
-from cfaug.run import parallel as image_cache
+from cfaug.run import parallel
 from tests import children
 
 WORDS = ["-m", "seed=1,2,3", "data.seed=9", "data.cf_ratio=0.6", "trainer.val_every_steps=2"]
@@ -19,9 +19,9 @@ WORDS = ["-m", "seed=1,2,3", "data.seed=9", "data.cf_ratio=0.6", "trainer.val_ev
 @pytest.fixture(autouse=True)
 def own_memory(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    image_cache._of_this_process.cache_clear()
+    parallel._of_this_process.cache_clear()
     yield
-    image_cache._of_this_process.cache_clear()
+    parallel._of_this_process.cache_clear()
 
 
 def bytes_of(place, arm):

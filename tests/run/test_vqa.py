@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from cfaug.core.caches import KeptRecords
-from cfaug.evaluation import cached_model as feature_cache
+from cfaug.evaluation import cached_model
 from cfaug.report.items import read_items
 from cfaug.report.results import read_results
 from tests import children
@@ -85,7 +85,7 @@ def test_questions_are_answered_with_the_same_bytes_again_and_two_models_are_com
 def evaluate_and_die(place, given, answers) -> None:
     """Evaluate until so many pieces of the answers are written, then die of SIGKILL."""
     torch.set_num_threads(1)
-    feature_cache.KEPT_SECONDS = -1.0
+    cached_model.KEPT_SECONDS = -1.0
     add, written = KeptRecords.add, []
 
     def add_and_die(records, found) -> None:

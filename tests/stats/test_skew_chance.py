@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from cfaug.social import skew_tests as skew_chance
+from cfaug.social import skew_tests
 from cfaug.social.skew_metrics import count_top, max_skew, ndkl
 from cfaug.social.skew_tests import chance_ndkl, chance_skew, simulate_chance
 
@@ -78,16 +78,16 @@ def test_simulation_agrees(pool, k):
 def test_what_would_take_too_long_is_drawn_and_always_alike(monkeypatch):
     pool = list(range(20, 26))
     exact = chance_skew(pool, 8)
-    monkeypatch.setattr(skew_chance, "WORK", 0)
-    skew_chance._chance_skew.cache_clear()
+    monkeypatch.setattr(skew_tests, "WORK", 0)
+    skew_tests._chance_skew.cache_clear()
     found = chance_skew(pool, 8)
     assert not found.exact
     assert found.mean == pytest.approx(exact.mean, abs=0.01)
-    skew_chance._chance_skew.cache_clear()
+    skew_tests._chance_skew.cache_clear()
     again = chance_skew(pool[::-1], 8)
     assert (again.values == found.values).all()
     assert (again.p == found.p).all()
-    skew_chance._chance_skew.cache_clear()
+    skew_tests._chance_skew.cache_clear()
 
 
 def test_large_pools_neither_overflow_nor_lose_their_sum():

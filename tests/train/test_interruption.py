@@ -9,7 +9,7 @@ from itertools import count
 import pytest
 import torch
 
-from cfaug.core import processes as signals
+from cfaug.core import processes
 from cfaug.train.checkpoint import AtomicCheckpointIO, CheckpointCallback, read_checkpoint
 from cfaug.train.contrastive_module import ContrastiveModule
 from cfaug.train.engine import stoppable
@@ -145,7 +145,7 @@ def test_a_second_ctrl_c_stops_at_once(monkeypatch, capfd):
             signal.raise_signal(signal.SIGINT)
             signal.raise_signal(signal.SIGINT)  # the same, passed on by torchrun
             assert request.asked
-            monkeypatch.setattr(signals, "AGAIN_SECONDS", -1.0)
+            monkeypatch.setattr(processes, "AGAIN_SECONDS", -1.0)
             with pytest.raises(KeyboardInterrupt):
                 signal.raise_signal(signal.SIGINT)
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

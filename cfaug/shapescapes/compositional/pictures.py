@@ -128,12 +128,13 @@ class DescriptionForm:
 def say(said: PictureDescription, form: DescriptionForm = DescriptionForm()) -> str:
     """Return a description in words.
 
-    >>> two = Description((("ball", "red"), ("cube", "orange")), "left of", "beach")
+    >>> two = PictureDescription((("ball", "red"), ("cube", "orange")), "left of", "beach")
     >>> say(two)
     'a red ball left of an orange cube on the beach'
-    >>> say(two, Form(place_first=True))
+    >>> say(two, DescriptionForm(place_first=True))
     'on the beach there is a red ball left of an orange cube'
-    >>> say(Description((("ball", "red"), ("cube", None))), Form(1, colour_after=True))
+    >>> cube = PictureDescription((("ball", "red"), ("cube", None)))
+    >>> say(cube, DescriptionForm(1, colour_after=True))
     'a photo of a ball that is red and a cube'
     """
     named = [_name(shape, colour, form) for shape, colour in said.things]

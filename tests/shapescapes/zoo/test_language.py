@@ -17,8 +17,7 @@ from cfaug.editing.filters import LowestPerplexity, PartOfSpeech, SimilarityBand
 from cfaug.editing.language_models import MaskedLM, SentenceEncoder
 from cfaug.editing.sentence import TextBlobTagger
 from cfaug.editing.substitution import Substitution
-from cfaug.shapescapes.zoo.language import corpus
-from cfaug.shapescapes.zoo.language import training as evaluation
+from cfaug.shapescapes.zoo.language import corpus, training
 from cfaug.shapescapes.zoo.language.__main__ import main
 
 SHIPPED = Path(__file__).parents[3] / "cfaug" / "shapescapes" / "zoo" / "weights" / "language"
@@ -52,17 +51,17 @@ def test_what_they_know_of_captions_they_never_saw_is_what_the_card_says() -> No
     metrics = json.loads((SHIPPED / "card.json").read_text())["metrics"]
     words, gpt = (AutoTokenizer.from_pretrained(SHIPPED / part) for part in ("masked", "causal"))
     masked = AutoModelForMaskedLM.from_pretrained(SHIPPED / "masked", dtype=torch.float32).eval()
-    found = evaluation.evaluate_masked(masked, words, TEXTS)
+    found = training.evaluate_masked(masked, words, TEXTS)
     # A sixth of the card's captions: two standard errors are about 0.02.
     assert found["masked_acc1"] == pytest.approx(metrics["masked_acc1"], abs=0.04)
     assert found["masked_acc10"] == pytest.approx(metrics["masked_acc10"], abs=0.04)
     causal = AutoModelForCausalLM.from_pretrained(SHIPPED / "causal", dtype=torch.float32).eval()
-    found = evaluation.evaluate_causal(causal, gpt, TEXTS)
+    found = training.evaluate_causal(causal, gpt, TEXTS)
     assert found["perplexity"] == pytest.approx(metrics["perplexity"], rel=0.15)
     sentence = BertModel.from_pretrained(
         SHIPPED / "sentence", dtype=torch.float32, add_pooling_layer=False
     ).eval()
-    found = evaluation.evaluate_sentence(sentence, words, SCENES)
+    found = training.evaluate_sentence(sentence, words, SCENES)
     assert found["sentence_positive"] == pytest.approx(metrics["sentence_positive"], abs=0.05)
     assert found["sentence_negative"] == pytest.approx(metrics["sentence_negative"], abs=0.05)
     # Among fewer captions the right one is easier to find.

@@ -17,8 +17,6 @@ from cfaug.editing.edit_format import EditFormat, group_rows
 from cfaug.shapescapes.language import WorldVariations
 from cfaug.shapescapes.zoo.perturber import __main__ as command
 from cfaug.shapescapes.zoo.perturber import base
-from cfaug.shapescapes.zoo.perturber import base as evaluation
-from cfaug.shapescapes.zoo.perturber import base as rows
 from cfaug.shapescapes.zoo.perturber.base import PerturberSettings, RowSettings
 
 ROWS = RowSettings(out="rows.jsonl", captions=40)
@@ -26,36 +24,36 @@ ROWS = RowSettings(out="rows.jsonl", captions=40)
 
 def test_rows_are_read_as_they_were_drawn(tmp_path, capsys):
     file = tmp_path / "rows.jsonl"
-    assert rows.main([f"out={file}", "captions=40"]) == 0
-    answers = rows.draw_answers(ROWS)
+    assert base.main([f"out={file}", "captions=40"]) == 0
+    answers = base.draw_answers(ROWS)
     assert group_rows(json_lines(file), EditFormat.short(), file) == answers
     assert "40 captions" in capsys.readouterr().out
     with pytest.raises(UserError, match="exists already"):
-        rows.main([f"out={file}"])
+        base.main([f"out={file}"])
     with pytest.raises(UserError, match="to draw from"):
-        rows.draw_answers(replace(ROWS, captions=10**6))
+        base.draw_answers(replace(ROWS, captions=10**6))
 
 
 def test_no_scene_that_is_held_out_is_trained_on():
     """Neither as a caption, nor as an edit, nor in the lists of the base model."""
-    training, held = (set(side) for side in rows.split_scenes(0.2, 0))
+    training, held = (set(side) for side in base.split_scenes(0.2, 0))
     assert len(held) == round(0.2 * len(training | held))
     assert not training & held
-    for one in rows.draw_answers(ROWS):
-        assert {rows.scene_of(text) for text in (one.caption, *one.edits)} <= training
+    for one in base.draw_answers(ROWS):
+        assert {base.scene_of(text) for text in (one.caption, *one.edits)} <= training
         assert len(one.edits) <= ROWS.variations
     lists = base.lists(PerturberSettings(out="x"))
     for text in itertools.islice(lists, 50):
         lines = [line.partition(". ")[2] or line for line in text.split("\n")]
-        assert {rows.scene_of(line) for line in lines} <= training
-    tested = evaluation.held_out_captions(ROWS, 30)
-    assert {rows.scene_of(text) for text in tested} <= held
+        assert {base.scene_of(line) for line in lines} <= training
+    tested = base.held_out_captions(ROWS, 30)
+    assert {base.scene_of(text) for text in tested} <= held
 
 
 def test_every_word_that_is_asked_or_answered_is_known():
     tokenizer = base.build_tokenizer()
     asked = EditFormat.short()
-    for one in rows.draw_answers(replace(ROWS, captions=200)):
+    for one in base.draw_answers(replace(ROWS, captions=200)):
         text = asked.prompt(one.prompt, one.caption) + asked.response(one.edits)
         assert tokenizer.unk_token_id not in tokenizer(text)["input_ids"]
     answer = "1. a blue ball\n2. a sketch of a red ball"
@@ -73,8 +71,8 @@ def test_the_vocabulary_s_own_variations_are_all_right(monkeypatch):
         def vary(self, requests):
             return WorldVariations().vary(requests)
 
-    monkeypatch.setattr(evaluation, "TunedModel", Oracle)
-    found = evaluation.evaluate("folder", evaluation.held_out_captions(ROWS, 20))
+    monkeypatch.setattr(base, "TunedModel", Oracle)
+    found = base.evaluate("folder", base.held_out_captions(ROWS, 20))
     assert found["all"]["parse"] == found["all"]["kind"] == found["all"]["answered"] == 1
     assert {found[name]["label"] for name in ("adjective", "domain")} == {1}
     assert found["subject"]["label"] == 0
@@ -89,8 +87,8 @@ def shipped():
 def test_what_is_shipped_edits_captions_it_never_saw(shipped):
     torch.set_num_threads(1)
     folder, card = shipped
-    tested = evaluation.held_out_captions(RowSettings(out="x", **card_rows(card)), 4)
-    found = evaluation.evaluate(folder, tested)
+    tested = base.held_out_captions(RowSettings(out="x", **card_rows(card)), 4)
+    found = base.evaluate(folder, tested)
     assert found["all"]["answered"] == 1
     assert found["all"]["kind"] > card["metrics"]["all"]["kind"] - 0.15
 
@@ -116,8 +114,8 @@ def test_the_card_s_shares_are_those_of_the_shipped_weights(shipped):
     torch.set_num_threads(1)
     folder, card = shipped
     settings = RowSettings(out="x", **card_rows(card))
-    tested = evaluation.held_out_captions(settings, card["settings"]["tested"])
-    found = evaluation.evaluate(folder, tested, card["settings"]["seed"])
+    tested = base.held_out_captions(settings, card["settings"]["tested"])
+    found = base.evaluate(folder, tested, card["settings"]["seed"])
     for name, shares in card["metrics"].items():
         assert found[name] == pytest.approx(shares, abs=0.02), name
 
@@ -131,4 +129,4 @@ def test_a_toy_is_built_twice_with_the_same_weights(tmp_path, capsys):
     for file in ("model.safetensors", "base/model.safetensors", "edit_format.json"):
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
     card = json.loads((tmp_path / "one" / "card.json").read_text())
-    assert set(card["metrics"]) == {*(p.name for p in rows.PROMPTS), "all"}
+    assert set(card["metrics"]) == {*(p.name for p in base.PROMPTS), "all"}

@@ -27,14 +27,12 @@ CREDIT = (
 def build(settings: LanguageSettings, corpus: Corpus, folder: Path) -> dict[str, Any]:
     """Train, evaluate and write the three models; return metrics, seconds and sizes."""
     from cfaug.shapescapes.zoo.language import training
-    from cfaug.shapescapes.zoo.language import training as evaluation
-    from cfaug.shapescapes.zoo.language import training as models
 
     texts = [text for group in corpus.training for text in group]
     unseen = [text for group in corpus.held_out for text in group]
     words = vocabulary(texts, settings.min_count)
-    bert = models.build_tokenizer(words)
-    gpt = models.build_tokenizer(words, causal=True)
+    bert = training.build_tokenizer(words)
+    gpt = training.build_tokenizer(words, causal=True)
     masked, masked_s = _time(lambda: training.train_masked(settings, bert, texts))
     save_half(masked, bert, folder / "masked")
     causal, causal_s = _time(lambda: training.train_causal(settings, gpt, texts))
@@ -44,9 +42,9 @@ def build(settings: LanguageSettings, corpus: Corpus, folder: Path) -> dict[str,
     every = {"masked": masked, "causal": causal, "sentence": sentence}
     return {
         "metrics": {
-            **evaluation.evaluate_masked(masked, bert, unseen),
-            **evaluation.evaluate_causal(causal, gpt, unseen),
-            **evaluation.evaluate_sentence(sentence, bert, corpus.held_out),
+            **training.evaluate_masked(masked, bert, unseen),
+            **training.evaluate_causal(causal, gpt, unseen),
+            **training.evaluate_sentence(sentence, bert, corpus.held_out),
         },
         "words": len(words),
         "captions": {"training": len(texts), "held_out": len(unseen)},
