@@ -213,6 +213,7 @@ def alternatives_of(annotation: Any) -> list[Any]:
     return [annotation]
 
 
+@cache
 def base_of(annotation: Any) -> Any:
     """Return the class behind ``Annotated[...]`` and ``[...]``."""
     plain = plain_of(annotation)
@@ -226,6 +227,7 @@ def plain_of(annotation: Any) -> Any:
     return annotation
 
 
+@cache
 def is_sequence(base: Any) -> bool:
     """Say whether a class is a sequence other than text."""
     return isinstance(base, type) and issubclass(base, Sequence) and not issubclass(base, str)
@@ -386,6 +388,7 @@ class _Names(dict[str, Any]):
         return getattr(builtins, name, _Unresolved)
 
 
+@cache
 def annotation_of(target: Callable[..., Any], name: str) -> Any:
     """Return the resolved annotation of one argument of a function or class.
 

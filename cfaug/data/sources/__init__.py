@@ -41,6 +41,7 @@ __all__ = [
     "split_folder",
 ]
 
+OWN_SHARDS = OwnShards()
 KARPATHY = Karpathy()
 CAPTIONED_PARQUET = CaptionedParquet()
 LABELLED_PARQUET = LabelledParquet()
@@ -51,8 +52,8 @@ PHOTO_LISTS: tuple[PhotoList, ...] = (SnliVe(), ModifiedPhotos(), DetectedCaptio
 """Lists that can be named as a source, if a folder has several."""
 
 READERS: tuple[Reader, ...] = (
+    OWN_SHARDS,
     *ITEM_LISTS,
-    OwnShards(),
     ClipBenchmark(),
     TarReader(
         "webdataset",
@@ -88,7 +89,7 @@ IMPORTERS: tuple[Importer, ...] = (
 
 
 PAIRED: tuple[Reader | Importer, ...] = (
-    OwnShards(),
+    OWN_SHARDS,
     ModifiedPhotos(),
     PairedFolders(),
     CaptionList(),
@@ -106,6 +107,8 @@ def importer_of(path: Path) -> Importer | None:
     try:
         if path.is_dir():
             os.listdir(path)  # otherwise an unreadable folder would look like a missing file
+            if OWN_SHARDS.recognises(path):
+                return None
             if any(one.recognises(path) for one in ITEM_LISTS):
                 return None  # Winoground's lines are also COCO-Counterfactuals'
         return next((one for one in IMPORTERS if one.recognises(path)), None)
@@ -177,6 +180,8 @@ def detect(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
         UserError: if it does not exist, cannot be read, or has no known form.
     """
     try:
+        if path.is_dir() and OWN_SHARDS.recognises(path):
+            return OWN_SHARDS
         if KARPATHY.selects(path):
             return KARPATHY
         for photo_list in PHOTO_LISTS:
