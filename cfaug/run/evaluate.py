@@ -14,6 +14,7 @@ from annotated_types import MinLen
 
 from cfaug.core.devices import check_device, choose_device
 from cfaug.core.errors import USERS_MISTAKE, UserError, say
+from cfaug.core.processes import Threads, use_threads
 from cfaug.core.protocols import NoModel
 from cfaug.core.validation import Means, RunSeed, Share, check_fields
 from cfaug.data.mixture.settings import DataSettings
@@ -44,7 +45,6 @@ from cfaug.run.evaluation_data import (
 from cfaug.run.identity import runs_folder
 from cfaug.run.launch import DONE, FAILED, Jobs, report
 from cfaug.run.publish import check_result_loggers
-from cfaug.run.ranks import Threads, use_threads
 from cfaug.run.sources import permitted_roots
 from cfaug.run.unread import refuse_unread_by_runs
 from cfaug.run.unread_branches import CheckpointFacts, describe_learning

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
 from cfaug.core.errors import UserError, say, say_record
+from cfaug.core.processes import Threads, use_threads
 from cfaug.core.types import Example
 from cfaug.core.validation import Means, Positive, Processes, check
 from cfaug.core.world_source import QUESTIONS_PREFIX, is_world
@@ -25,7 +26,6 @@ from cfaug.run.examples import ExampleSettings, find_examples
 from cfaug.run.identity import NEUTRAL, without_module
 from cfaug.run.launch import DONE, FAILED, Jobs, report
 from cfaug.run.parallel import run_at_once
-from cfaug.run.ranks import Threads, use_threads
 from cfaug.run.sources import SOURCE
 
 ZOOS = ("shapescapes", "paper")

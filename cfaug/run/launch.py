@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.core.errors import USERS_MISTAKE, UserError, say
-from cfaug.core.processes import interruptible
+from cfaug.core.processes import interruptible, rank, wait_briefly
 from cfaug.core.safety.addresses import hide_words, scrub
 from cfaug.run.arguments import CommandLine, own_settings, read
 from cfaug.run.compose import PRESET, Config, compose_jobs, resolve
 from cfaug.run.installation import explain_missing
-from cfaug.run.ranks import rank, wait_briefly
 from cfaug.run.usage import reason_of, usage
 
 Jobs = list[tuple[Config, list[str]]]

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cfaug.core.errors import UserError
+from cfaug.core.processes import Threads
 from cfaug.core.validation import Means, Positive, Processes, RunSeed, check_fields
 from cfaug.run.binding import Node, RunPaths
 from cfaug.run.build import build
 from cfaug.run.compose import Config
 from cfaug.run.preset import Preset
-from cfaug.run.ranks import Threads
 
 if TYPE_CHECKING:
     from cfaug.models.specs import ModelSpec

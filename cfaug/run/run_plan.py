@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.core.errors import UserError, say_once
+from cfaug.core.processes import use_threads
 from cfaug.core.progress import watch
 from cfaug.core.validation import RunSeed, check
 from cfaug.data.mixture.settings import DataSettings, EntailmentData, QuestionData
@@ -38,7 +39,6 @@ from cfaug.run.mixture_plan import prepare_sources
 from cfaug.run.planned import TrainPlan, TrainRequest, TrainSettings
 from cfaug.run.preset import check_scale, check_warmup, notes, refuse_ignored_epochs
 from cfaug.run.question_plan import plan_questions
-from cfaug.run.ranks import use_threads
 from cfaug.run.readings import check_undrawn
 from cfaug.run.run_folder import RunFolder
 from cfaug.train.language_task import EditData
@@ -318,7 +318,7 @@ def _ask(job: TrainJob) -> tuple[object, ...]:
 
 
 def _try_all(tasks: Sequence[Task], writer: Connection) -> None:
-    from cfaug.run.ranks import use_threads
+    from cfaug.core.processes import use_threads
 
     use_threads(1)
     writer.send([_try(task) for task in tasks])

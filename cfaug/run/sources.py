@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cfaug.core.errors import UserError, say
+from cfaug.core.processes import speaks
 from cfaug.core.safety.addresses import find_typed, hide
 from cfaug.core.world_source import is_questions, is_world, questions_part, world_part
 from cfaug.data.mixture.settings import Sources
-from cfaug.run.ranks import speaks
 
 if TYPE_CHECKING:
     from cfaug.core.questions import AskedImage

@@ -9,7 +9,7 @@ from itertools import islice, product
 from typing import Any
 
 from cfaug.core.errors import UserError, name_some, say
-from cfaug.run.ranks import speaks
+from cfaug.core.processes import speaks
 from cfaug.run.usage import NOTHING, Options
 
 Words = list[str]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from cfaug.core.devices import check_accelerator
 from cfaug.core.errors import UserError, name_some, say, say_record
 from cfaug.core.files import write_file
+from cfaug.core.processes import has_launcher, rank, speaks
 from cfaug.core.progress import watch
 from cfaug.core.validation import check_part
 from cfaug.report.records import FAILED, INTERRUPTED
@@ -26,7 +27,7 @@ from cfaug.run.installation import check_logger
 from cfaug.run.launch import DONE, GOES_ON, Jobs, report
 from cfaug.run.parallel import run_at_once, shared_pixels
 from cfaug.run.planned import TrainSettings
-from cfaug.run.ranks import has_launcher, rank, speaks, start_ranks
+from cfaug.run.ranks import start_ranks
 from cfaug.run.readings import say_sources
 from cfaug.run.run_folder import Verdict
 from cfaug.run.run_plan import TrainJob, describe, plan_run, prepare_data, rehearse, unequal_sizes

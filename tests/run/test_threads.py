@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from cfaug.core.errors import UserError
-from cfaug.run.ranks import SPINS, use_threads, wait_briefly
+from cfaug.core.processes import SPINS, use_threads, wait_briefly
 
 
 @pytest.fixture

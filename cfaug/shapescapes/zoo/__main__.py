@@ -17,7 +17,7 @@ COMMANDS = {
     "captioner": "cfaug.shapescapes.zoo.captioner",
     "classifier": "cfaug.shapescapes.zoo.classifier",
     "clip": "cfaug.shapescapes.zoo.clip",
-    "clip_domains": "cfaug.shapescapes.zoo.clip",
+    "clip_domains": "cfaug.shapescapes.zoo.clip_domains",
     "clip_things": "cfaug.shapescapes.zoo.clip_things",
     "diffusion": "cfaug.shapescapes.zoo.diffusion.__main__",
     "diffusion_domains": "cfaug.shapescapes.zoo.diffusion.domains",
@@ -26,8 +26,8 @@ COMMANDS = {
     "fusion": "cfaug.shapescapes.zoo.fusion",
     "language": "cfaug.shapescapes.zoo.language.__main__",
     "perturber": "cfaug.shapescapes.zoo.perturber.__main__",
-    "perturber_rows": "cfaug.shapescapes.zoo.perturber.base",
-    "questions": "cfaug.shapescapes.zoo.vlm_training",
+    "perturber_rows": "cfaug.shapescapes.zoo.perturber.rows",
+    "questions": "cfaug.shapescapes.zoo.questions",
     "vlm": "cfaug.shapescapes.zoo.vlm",
 }
 """The module of each command, which has ``main(argv) -> int``."""

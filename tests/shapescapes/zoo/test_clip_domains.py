@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from cfaug.shapescapes.zoo.clip import (
+from cfaug.shapescapes.zoo.clip_domains import (
     DomainSettings,
     evaluate_domains,
     load_start,

@@ -108,7 +108,7 @@ def test_a_card_rebuilds_and_keeps_the_callers_paths_to_itself(tmp_path: Path, c
 
 @pytest.mark.parametrize("module", ["clip", "factor_classifier", "language", "diffusion"])
 def test_a_mistake_ends_with_two(module: str) -> None:
-    command = [sys.executable, "-m", f"cfaug.shapescapes.zoo.{module}", "seed=1"]
+    command = [sys.executable, "-m", "cfaug", "zoo", module, "seed=1"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 2
     assert ended.stderr == "error: say where to write: out=FOLDER\n"
