@@ -14,15 +14,15 @@ from typing import get_args
 import pytest
 import yaml
 
+from cfaug.core.binding import HYDRAS_OWN, bind, locate
 from cfaug.core.errors import UserError
 from cfaug.generate.recipe import Stage
+from cfaug.planning.build import SETTINGS_OF_A_RUN, build
+from cfaug.planning.training import TrainSettings
 from cfaug.run.arguments import flatten, sweep_overrides
-from cfaug.run.binding import HYDRAS_OWN, bind, locate
-from cfaug.run.build import SETTINGS_OF_A_RUN, build
 from cfaug.run.compose import compose_jobs
 from cfaug.run.evaluate import EvaluateSettings
 from cfaug.run.generate import GenerateSettings, build_recipe
-from cfaug.run.planned import TrainSettings
 
 ROOT = Path(__file__).resolve().parent.parent
 CONF = ROOT / "conf"

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from cfaug.planning.training import TrainSettings
 from cfaug.run.arguments import read
 from cfaug.run.compose import compose_jobs
 from cfaug.run.evaluate import EvaluateSettings
 from cfaug.run.generate import GenerateSettings
-from cfaug.run.planned import TrainSettings
 from cfaug.run.usage import usage
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -189,7 +189,7 @@ def hold_lock(path: Path, refusal: str | None = None) -> Iterator[None]:
         yield
 
 
-SAID = "CFAUG_SAID"
+PLAN_PRINTED = "CFAUG_SAID"
 """Environment variable, set if the command that started this process has printed the plan."""
 
 
@@ -205,7 +205,7 @@ def has_launcher() -> bool:
 
 def speaks() -> bool:
     """Say whether this process is the one of its run that prints the plan."""
-    return rank() == 0 and SAID not in os.environ
+    return rank() == 0 and PLAN_PRINTED not in os.environ
 
 
 Threads = Positive | Annotated[None, Means("all cores")]

@@ -170,7 +170,7 @@ def _strict(annotation: Any) -> Any:
         if len(kinds) == 1:
             return _strict(kinds[0])
         if not all(isinstance(mark, BaseMetadata | GroupedMetadata) for mark in kinds[1:]):
-            return Any  # cfaug.run.binding reads and checks other marks
+            return Any  # cfaug.core.binding reads and checks other marks
         # The validator of the base comes last, so that it runs before the bounds are compared.
         number = kinds[0] in {float, int}
         base, *reader = get_args(_strict(kinds[0])) if number else [_strict(kinds[0])]

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from cfaug.core.errors import UserError, say
 from cfaug.core.read_with import GIVEN, ReadWith
 from cfaug.core.validation import Seed, check_fields
+from cfaug.planning.build import build
+from cfaug.planning.source_report import say_source
 from cfaug.run.annotation_source import (
     AnnotationSource,
     find_answer_files,
@@ -18,9 +20,7 @@ from cfaug.run.annotation_source import (
     refuse_form,
     write_lines,
 )
-from cfaug.run.build import build
 from cfaug.run.launch import DONE
-from cfaug.run.readings import say_source
 
 if TYPE_CHECKING:
     from cfaug.annotation.assignment import Assignment
@@ -51,7 +51,7 @@ def annotation(
         UserError: if there are no pairs to ask about, or the node's own settings are invalid.
     """
     from cfaug.core.world_source import is_world
-    from cfaug.run.sources import label_file, open_source, permitted_roots
+    from cfaug.planning.sources import label_file, open_source, permitted_roots
 
     if "_target_" not in node:
         raise UserError("annotate=... is one of export, taxonomy, read, simulate")

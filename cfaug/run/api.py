@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cfaug.core.errors import CALLED_BY, UserError, name_commands, name_some
+from cfaug.core.installation import is_checkout
 from cfaug.report.records import Run
 from cfaug.report.records import read_run as read_run_folder
 from cfaug.report.results import RECORD, RESULTS, Result, read_results
 from cfaug.run.arguments import flatten, write_override
-from cfaug.run.installation import is_checkout
 from cfaug.run.launch import DONE, Jobs, collect_reports, explain
 from cfaug.run.unread import OPEN_SOURCE, place_of, refuse_others
 
@@ -75,9 +75,9 @@ def open_source(name: str | Path, settings: Settings | None = None, /, **more: A
     Raises:
         UserError: for a folder that no reader recognises, or invalid settings.
     """
-    from cfaug.run.build import build
-    from cfaug.run.sources import open_source as open_named
-    from cfaug.run.sources import permitted_roots
+    from cfaug.planning.build import build
+    from cfaug.planning.sources import open_source as open_named
+    from cfaug.planning.sources import permitted_roots
 
     _check_path(name, "the name of a source")
     [(config, words)] = _compose("train", settings, more)
@@ -300,7 +300,7 @@ def _evaluate(settings: Settings | None, more: Settings, named: Settings) -> Eva
 
 
 def _plan(settings: Settings | None, more: Settings) -> TrainJob:
-    from cfaug.run.planned import TrainSettings
+    from cfaug.planning.training import TrainSettings
     from cfaug.run.run_plan import plan_run, prepare_data
 
     jobs = _compose("train", settings, more)

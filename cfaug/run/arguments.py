@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from numbers import Real
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from cfaug.core.errors import UserError
+from cfaug.core.installation import find_folder
 from cfaug.core.renames import explain_words
-from cfaug.run.installation import find_folder
 
 HYDRA_FLAGS = {
     "--hydra-help", "--cfg", "-c", "--resolve", "--package", "-p",
@@ -346,63 +345,3 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[name] = value
     return flat
-
-
-USUAL_NAMES: Mapping[str, Sequence[str]] = MappingProxyType(
-    {
-        "lr": ("learning_rate", "learningrate", "rate"),
-        "weight_decay": ("wd", "decay"),
-        "warmup_steps": ("warmup", "num_warmup_steps"),
-        "warmup_ratio": ("warmup_proportion", "warmup_fraction"),
-        "max_epochs": ("epochs", "epoch", "num_epochs", "num_train_epochs"),
-        "max_steps": ("steps", "num_steps", "total_steps", "iterations"),
-        "accumulate_grad_batches": (
-            "accumulate", "accum_freq", "accumulation_steps", "gradient_accumulation_steps",
-        ),
-        "gradient_clip": ("grad_clip", "clip_grad", "gradient_clip_val", "max_grad_norm"),
-        "devices": ("gpus", "num_gpus", "nproc_per_node"),
-        "num_nodes": ("nodes", "nnodes"),
-        "batch_size": ("bs", "batch", "train_batch_size", "per_device_train_batch_size"),
-        "workers": ("num_workers", "dataloader_num_workers"),
-        "validation": ("val_split", "val_ratio", "validation_split"),
-        "cf_ratio": ("ratio", "counterfactual_ratio"),
-        "name": ("experiment_name", "run_name"),
-        "overwrite": ("force",),
-        "captions": ("caption_file", "prompts"),
-        "guidance_scale": ("cfg",),
-    }
-)  # fmt: skip
-"""{setting: its names in other libraries (Hugging Face, Lightning, open_clip)}."""
-
-
-def nearest(key: str, known: Sequence[str]) -> str | None:
-    """Return the known dotted key that ``key`` probably means.
-
-    Keys are compared as a whole and by their last part, those of the same node first. Names that
-    other libraries use for a setting count as well; keys that begin with an underscore do not.
-
-    >>> nearest("data.cf_rato", ["data.cf_ratio", "seed"])
-    'data.cf_ratio'
-    >>> nearest("cf_ratio", ["data.cf_ratio", "seed"])
-    'data.cf_ratio'
-    >>> nearest("optim.learning_rate", ["optim._target_", "optim.lr"])
-    'optim.lr'
-    """
-    parent, _, tail = key.rpartition(".")
-    own = [name for name in known if name.rpartition(".")[0] == parent]
-    settings = [
-        name
-        for name in dict.fromkeys([*own, *known])
-        if not any(part.startswith("_") for part in name.split("."))
-    ]
-    last = {name.rsplit(".", 1)[-1]: name for name in reversed(settings)}
-    if tail in last and key not in settings:
-        return last[tail]
-    for name, others in USUAL_NAMES.items():
-        if tail.lower() in others and name in last:
-            return last[name]
-    whole = difflib.get_close_matches(key, settings, 1, 0.6)
-    if whole and whole[0].rpartition(".")[0] == parent:
-        return whole[0]
-    near = difflib.get_close_matches(tail, list(last), 1, 0.65)
-    return last[near[0]] if near else (whole[0] if whole else None)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cfaug.core.errors import UserError, say
+from cfaug.planning.build import build
 from cfaug.report.arm_results import collect
 from cfaug.report.arms import Arm, arm_labels, read_arms, unnamed_settings
 from cfaug.report.comparison import Comparison
@@ -31,7 +32,6 @@ from cfaug.report.records import (
 from cfaug.report.results import Result, arms_of
 from cfaug.report.significance_rows import Primary, Table, family_of
 from cfaug.report.significance_table import items_of_runs, significance_table
-from cfaug.run.build import build
 from cfaug.run.evaluate_checkpoint import EvaluationTarget
 from cfaug.run.identity import clean_name
 from cfaug.run.launch import DONE, report

@@ -10,18 +10,16 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from cfaug.core.binding import Config, bind
 from cfaug.core.errors import UserError
 from cfaug.core.progress import watch
 from cfaug.core.renames import explain_settings
 from cfaug.core.safety.addresses import hide_settings
 from cfaug.data.mixture.settings import data_seed
 from cfaug.run.arguments import KEY, flatten, how_to_quote
-from cfaug.run.binding import bind
 from cfaug.run.sweep_jobs import leave_out_duplicated, refuse_duplicated, split
 from cfaug.run.unread import refuse_unread
 from cfaug.run.usage import NOTHING, Options, check_choice, explain, name_both, options_in
-
-Config = dict[str, Any]
 
 PRESET = "preset"
 """The node that a model's file adds for training: optimiser, batch and length (``conf/preset``)."""

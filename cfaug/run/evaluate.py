@@ -12,6 +12,7 @@ from unicodedata import normalize
 
 from annotated_types import MinLen
 
+from cfaug.core.binding import Node, RunPaths
 from cfaug.core.devices import check_device, choose_device
 from cfaug.core.errors import USERS_MISTAKE, UserError, say
 from cfaug.core.processes import Threads, use_threads
@@ -21,9 +22,9 @@ from cfaug.data.mixture.settings import DataSettings
 from cfaug.evaluation.benchmark import ChecksData, HasPrimaryMetrics
 from cfaug.evaluation.suites import check_member, open_member
 from cfaug.models.interpolation import Factor
+from cfaug.planning.build import build
+from cfaug.planning.sources import permitted_roots
 from cfaug.report.records import Run, experiment_folder, read_config, read_run, setting_node
-from cfaug.run.binding import Node, RunPaths
-from cfaug.run.build import build
 from cfaug.run.compare import join_experiments
 from cfaug.run.evaluate_checkpoint import (
     CacheSize,
@@ -45,7 +46,6 @@ from cfaug.run.evaluation_data import (
 from cfaug.run.identity import runs_folder
 from cfaug.run.launch import DONE, FAILED, Jobs, report
 from cfaug.run.publish import check_result_loggers
-from cfaug.run.sources import permitted_roots
 from cfaug.run.unread import refuse_unread_by_runs
 from cfaug.run.unread_branches import CheckpointFacts, describe_learning
 

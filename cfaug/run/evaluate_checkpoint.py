@@ -23,11 +23,11 @@ from cfaug.evaluation.benchmark import (
 )
 from cfaug.evaluation.context import adapt, loadable_as
 from cfaug.models.interpolation import Ends, Factor, Interpolated
+from cfaug.planning.build import build
 from cfaug.report.checkpoint_tables import interpolated_arm
 from cfaug.report.items import FOLDER, RANKINGS, Items, has_items, write_items
 from cfaug.report.records import experiment_folder, read_config, read_run, setting_node, write_leaks
 from cfaug.report.results import RESULTS, Result, answered, append_results, name_part
-from cfaug.run.build import build
 
 if TYPE_CHECKING:
     from cfaug.core.protocols import Benchmark

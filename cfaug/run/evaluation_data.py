@@ -17,13 +17,13 @@ from cfaug.core.weights import resolve
 from cfaug.core.world_source import is_questions, is_world, world_part
 from cfaug.data.mixture.settings import data_seed
 from cfaug.models.specs import HFClip, NoModelSpec
+from cfaug.planning.build import build
+from cfaug.planning.source_report import say_source
+from cfaug.planning.sources import label_file, open_data, open_questions, open_source, part_folder
 from cfaug.report.checkpoint_tables import WEIGHTS
 from cfaug.report.records import read_config, setting_node
-from cfaug.run.build import build
 from cfaug.run.evaluate_checkpoint import EvaluationTarget
 from cfaug.run.identity import clean_name
-from cfaug.run.readings import say_source
-from cfaug.run.sources import label_file, open_data, open_questions, open_source, part_folder
 from cfaug.run.unread import key_of
 from cfaug.run.unread_branches import describe_learning
 
@@ -150,7 +150,7 @@ def _describe_questions(
     Such a run trained on no images with captions, and held none out.
     """
     from cfaug.data.mixture.settings import DataSettings
-    from cfaug.run.question_plan import trained_images
+    from cfaug.planning.question_plan import trained_images
 
     none = DataSettings(None, None, seed=data.seed, world=data.world)
     found = describe_data(replace(one, data=none), opener)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
+from cfaug.core.binding import Config, Keys, Node
 from cfaug.core.errors import UserError, say, say_record
 from cfaug.core.processes import Threads, use_threads
 from cfaug.core.types import Example
@@ -18,15 +19,13 @@ from cfaug.generate.job import generate as make
 from cfaug.generate.plan import count_candidates, shard_count, shards_of
 from cfaug.generate.recipe import IMAGE_PARTS, TEXT_PARTS, Pipeline, Recipe, RunSettings, parts_of
 from cfaug.generate.sets import yield_lines
+from cfaug.planning.build import build
+from cfaug.planning.examples import ExampleSettings, find_examples
+from cfaug.planning.sources import SOURCE
 from cfaug.run.arguments import flatten
-from cfaug.run.binding import Keys, Node
-from cfaug.run.build import build
-from cfaug.run.compose import Config
-from cfaug.run.examples import ExampleSettings, find_examples
 from cfaug.run.identity import NEUTRAL, without_module
 from cfaug.run.launch import DONE, FAILED, Jobs, report
 from cfaug.run.parallel import run_at_once
-from cfaug.run.sources import SOURCE
 
 ZOOS = ("shapescapes", "paper")
 """The zoos that messages suggest."""
@@ -229,7 +228,7 @@ def _lacks_model(node: Mapping[str, Any], key: str) -> bool:
     """Say whether a required argument of a part is null."""
     import inspect
 
-    from cfaug.run.binding import locate
+    from cfaug.core.binding import locate
 
     *parents, last = key.split(".")[1:]
     part: Any = node

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cfaug.core.errors import UserError, name_some, say
+from cfaug.core.installation import check_logger
+from cfaug.planning.build import build
 from cfaug.report.arms import same_identity
 from cfaug.report.checkpoint_tables import alarms, changes, initial_values
 from cfaug.report.records import read_config, read_run, setting_node
-from cfaug.run.build import build
-from cfaug.run.installation import check_logger
 
 LOGS_RESULTS = "wandb"
 """The logger to which results are written as well; the others get only curves."""

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from types import FrameType
 
 from cfaug.core.errors import CALLED_BY
-from cfaug.core.processes import SAID, call
-from cfaug.run.installation import CHECKOUT
+from cfaug.core.installation import CHECKOUT
+from cfaug.core.processes import PLAN_PRINTED, call
 
 
 def start_ranks(name: str, words: Sequence[str], count: int) -> int:
@@ -34,7 +34,7 @@ def start_ranks(name: str, words: Sequence[str], count: int) -> int:
     command = [
         sys.executable, "-m", __name__, f"--nproc-per-node={count}", "-m", "cfaug", name, *words,
     ]  # fmt: skip
-    told = {"PYTHONPATH": path, "PYTHONSAFEPATH": "1", SAID: "1"}
+    told = {"PYTHONPATH": path, "PYTHONSAFEPATH": "1", PLAN_PRINTED: "1"}
     return call(command, env={CALLED_BY: "", **os.environ, **told})
 
 

@@ -23,13 +23,13 @@ from typing import Any, Literal
 from cfaug.core.cards import CARD, is_edited
 from cfaug.core.errors import UserError, say
 from cfaug.core.files import write_json
+from cfaug.core.installation import is_checkout
 from cfaug.core.processes import hold_lock
 from cfaug.core.renames import update_record
 from cfaug.report.arms import ABSENT, by_different_rules
 from cfaug.report.records import UNFINISHED, check_record
 from cfaug.report.results import read_record
 from cfaug.run.identity import EXTENDED, LENGTH, check_owner, config_hash
-from cfaug.run.installation import is_checkout
 
 Verdict = Literal["new", "resume", "done"]
 

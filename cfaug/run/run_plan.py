@@ -13,16 +13,26 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from cfaug.core.binding import Config
 from cfaug.core.errors import UserError, say_once
 from cfaug.core.processes import use_threads
 from cfaug.core.progress import watch
 from cfaug.core.validation import RunSeed, check
 from cfaug.data.mixture.settings import DataSettings, EntailmentData, QuestionData
+from cfaug.planning.build import build
+from cfaug.planning.mixture_plan import plan_contrastive, plan_entailment, prepare_sources
+from cfaug.planning.question_plan import plan_language, plan_questions
+from cfaug.planning.source_report import check_undrawn
+from cfaug.planning.training import (
+    TrainPlan,
+    TrainRequest,
+    TrainSettings,
+    check_scale,
+    check_warmup,
+    notes,
+    refuse_ignored_epochs,
+)
 from cfaug.report.records import read_run
-from cfaug.run.build import build
-from cfaug.run.compose import Config
-from cfaug.run.contrastive_plan import plan_contrastive
-from cfaug.run.entailment_plan import plan_entailment
 from cfaug.run.extending import longer, without_length
 from cfaug.run.identity import (
     arm_folder,
@@ -33,13 +43,7 @@ from cfaug.run.identity import (
     runs_folder,
     what_follows_the_seed,
 )
-from cfaug.run.language_plan import plan_language
 from cfaug.run.launch import Jobs
-from cfaug.run.mixture_plan import prepare_sources
-from cfaug.run.planned import TrainPlan, TrainRequest, TrainSettings
-from cfaug.run.preset import check_scale, check_warmup, notes, refuse_ignored_epochs
-from cfaug.run.question_plan import plan_questions
-from cfaug.run.readings import check_undrawn
 from cfaug.run.run_folder import RunFolder
 from cfaug.train.language_task import EditData
 from cfaug.train.settings import LossSettings, refuse_unstarted

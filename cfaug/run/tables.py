@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.core.errors import UserError, say
-from cfaug.run.build import build
+from cfaug.planning.build import build
 from cfaug.run.launch import DONE
 
 FOLDER = "tables"

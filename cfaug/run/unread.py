@@ -16,12 +16,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from cfaug.core.binding import locate
 from cfaug.core.errors import UserError, say
 from cfaug.core.read_with import declared_by, describe_conditions, holds
 from cfaug.core.world_source import world_family
 from cfaug.generate.recipe import IMAGE_PARTS, TEXT_PARTS
 from cfaug.run.arguments import flatten, key_of
-from cfaug.run.binding import locate
 from cfaug.run.unread_branches import (
     ANNOTATED,
     CheckpointFacts,
@@ -211,7 +211,7 @@ def _drawing(sources: Iterable[str]) -> set[str]:
 def _data_settings(config: Config) -> Any:
     """Return the settings of a mixture; ``None`` for other data, or if they are invalid."""
     from cfaug.data.mixture.settings import DataSettings
-    from cfaug.run.build import build
+    from cfaug.planning.build import build
 
     try:
         data = build(config["data"])

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from cfaug.core.binding import locate
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import DualEncoder, NoModel
 from cfaug.core.read_with import LEARNT, MODEL, TRAINED, WORLD, describe_conditions, find_unread
 from cfaug.core.world_source import is_questions, is_world
-from cfaug.run.binding import locate
 
 Config = Mapping[str, Any]
 STEPS = {
@@ -143,7 +143,7 @@ def about_checkpoint(model: Mapping[str, Any] | None, data: Mapping[str, Any]) -
         model: the node of the model; ``None`` for a benchmark that needs no model.
         data: the node ``data`` with the world to test on.
     """
-    from cfaug.run.build import build
+    from cfaug.planning.build import build
 
     provides = (NoModel,) if model is None else getattr(locate(model["_target_"]), "provides", ())
     try:
@@ -194,7 +194,7 @@ def is_read_with_source(name: str) -> Callable[[Config], bool]:
 
 def read_with_source(config: Config) -> set[str]:
     """Return the settings of ``data`` that the examples are read with, beside their source."""
-    from cfaug.run.examples import READ_BY, ExampleSettings, settings_read
+    from cfaug.planning.examples import READ_BY, ExampleSettings, settings_read
 
     data, recipe = config["data"], config["recipe"]
     asked = ExampleSettings(

@@ -11,9 +11,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from cfaug.core.binding import nearest
 from cfaug.core.errors import UserError
-from cfaug.run.arguments import flatten, key_of, nearest
-from cfaug.run.installation import find_folder
+from cfaug.core.installation import find_folder
+from cfaug.run.arguments import flatten, key_of
 from cfaug.run.unread import describe_readers
 
 OWN_LINES = ("_target_:", "# @package", "defaults:")

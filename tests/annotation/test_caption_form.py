@@ -15,7 +15,7 @@ from cfaug.annotation.caption_form import ORIGINAL, CaptionForm
 from cfaug.annotation.page import share_out, write_questions
 from cfaug.annotation.ratings import leave_out_inattentive, read_ratings, summarise_ratings
 from cfaug.core.errors import UserError
-from cfaug.run.build import build
+from cfaug.planning.build import build
 from tests import skips
 from tests.annotation.making import ROOT, write_answers
 from tests.annotation.test_annotation_page import data_of

@@ -32,7 +32,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import write_shards
-from cfaug.run.build import build
+from cfaug.planning.build import build
 from cfaug.stats.agreement import krippendorff_alpha
 from tests import skips
 from tests.annotation.making import HOSTILE, ROOT, write_answers

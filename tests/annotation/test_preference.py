@@ -16,7 +16,7 @@ from cfaug.annotation.findings import Findings
 from cfaug.annotation.page import share_out, write_questions
 from cfaug.core.errors import UserError
 from cfaug.data.shards.shards import read_scores
-from cfaug.run.build import build
+from cfaug.planning.build import build
 from cfaug.stats.item_tests import mcnemar
 from tests.annotation.making import HOSTILE, ROOT, pairs, write_answers
 from tests.annotation.test_annotation_page import data_of

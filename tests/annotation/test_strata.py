@@ -29,7 +29,7 @@ from cfaug.annotation.record import Sorting, read_record, record_of, write_recor
 from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import write_shards
-from cfaug.run.build import build
+from cfaug.planning.build import build
 from tests import skips
 from tests.annotation.making import ROOT, WHY, write_answers
 from tests.annotation.test_annotation_page import data_of

@@ -10,12 +10,12 @@ import pytest
 import yaml
 
 from cfaug.core.errors import UserError
+from cfaug.planning.build import build
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.document import Document, Part, read_document
 from cfaug.report.items import write_items
 from cfaug.report.paper_tables import published, write_tables_page
 from cfaug.report.writers import to_csv, to_latex, to_markdown
-from cfaug.run.build import build
 from tests.report.question_example import ASKED, IMAGES, question_items
 
 CONF = Path(__file__).parents[2] / "conf/table"

@@ -16,15 +16,15 @@ from scipy.stats import ttest_ind, ttest_rel
 
 from cfaug.coco_cf.tables import ArmsTable
 from cfaug.core.errors import UserError
+from cfaug.planning.build import build
+from cfaug.planning.training import TrainSettings
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import DAGGER
 from cfaug.report.numbers import DASH
 from cfaug.report.results import append_results, read_results
 from cfaug.run.arguments import read
-from cfaug.run.build import build
 from cfaug.run.compose import compose_jobs
 from cfaug.run.evaluate import EvaluateSettings
-from cfaug.run.planned import TrainSettings
 from tests.coco_cf import made_up
 
 ROOT = Path(__file__).resolve().parents[2]

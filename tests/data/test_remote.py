@@ -23,7 +23,7 @@ from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
 from cfaug.data.sources import remote
 from cfaug.data.sources.remote import fetch_shards, find_copies
-from cfaug.run.sources import open_source
+from cfaug.planning.sources import open_source
 from tests.data.test_sources import img2dataset
 
 

@@ -14,9 +14,9 @@ import yaml
 from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
 from cfaug.evaluation.benchmark import KeepsPages
+from cfaug.planning.build import build
 from cfaug.report.arm_results import Runs
 from cfaug.report.items import Items, read_items, write_items
-from cfaug.run.build import build
 from cfaug.social.skew import Skew
 from cfaug.social.skew_items import SkewItems
 from tests.grid_sets import grid_set, lay_grid_sets

@@ -12,7 +12,7 @@ from cfaug.core.weights import find_weights, resolve
 from cfaug.models.checkpoints import replace_checkpoint
 from cfaug.models.classifier_specs import TorchvisionClassification
 from cfaug.models.specs import HFClip, OpenClip, ViltMatching, every
-from cfaug.run.build import SETTINGS_OF_A_RUN
+from cfaug.planning.build import SETTINGS_OF_A_RUN
 
 MODELS = [
     protocols.DualEncoder, protocols.Matcher, protocols.Classifier, protocols.Answerer,

@@ -12,6 +12,7 @@ import yaml
 from PIL import Image, ImageDraw
 
 from cfaug.core.types import CounterfactualSet, Edit, Member
+from cfaug.planning.build import build
 from cfaug.report.arms import read_arms
 from cfaug.report.comparison import Comparison, Headline
 from cfaug.report.document import Entry
@@ -20,7 +21,6 @@ from cfaug.report.records import Run
 from cfaug.report.results import Result
 from cfaug.report.significance_rows import Table
 from cfaug.report.writers import to_latex, to_markdown
-from cfaug.run.build import build
 
 SEEDS = (11, 12, 13, 14, 15)
 OOD, ID = "shapescapes_ood_classification", "shapescapes_id_classification"

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from cfaug.core.binding import bind, nearest
 from cfaug.core.errors import UserError
-from cfaug.run.arguments import flatten, nearest, read, sweep_overrides
-from cfaug.run.binding import bind
+from cfaug.run.arguments import flatten, read, sweep_overrides
 
 
 def test_agents_spellings_are_tolerated():

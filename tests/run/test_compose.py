@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
+from cfaug.planning.training import TrainSettings
 from cfaug.run.arguments import read
 from cfaug.run.compose import compose_jobs
 from cfaug.run.generate import GenerateSettings
-from cfaug.run.planned import TrainSettings
 from tests.properties import examples
 
 CONF = Path(__file__).parents[2] / "conf"

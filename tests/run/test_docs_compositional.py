@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from cfaug.planning.training import TrainSettings
 from cfaug.report.document import read_document
 from cfaug.report.items import read_items
 from cfaug.run.compose import compose_jobs
-from cfaug.run.planned import TrainSettings
 from tests.test_conf import CONF, ROOT
 from tests.test_readme import readme_commands
 

@@ -13,7 +13,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.data.shards.shards import write_shard
-from cfaug.run.examples import ExampleSettings, find_examples
+from cfaug.planning.examples import ExampleSettings, find_examples
 from cfaug.shapescapes import WorldSettings
 from cfaug.shapescapes.language import parse
 from cfaug.shapescapes.scene import render, scene_of

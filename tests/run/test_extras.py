@@ -10,9 +10,10 @@ from importlib import invalidate_caches
 import pytest
 import yaml
 
+from cfaug.core import installation
 from cfaug.core.errors import UserError
-from cfaug.run import evaluate, installation, train
-from cfaug.run.installation import EXTRAS, LOGGERS, check_logger, explain_missing
+from cfaug.core.installation import EXTRAS, LOGGERS, check_logger, explain_missing
+from cfaug.run import evaluate, train
 from cfaug.run.launch import report
 from cfaug.run.publish import check_result_loggers
 from tests.scripts import ROOT

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cfaug.core.errors import UserError
-from cfaug.run.sources import permitted_roots
+from cfaug.planning.sources import permitted_roots
 
 
 def test_roots_are_absolute_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,8 @@ import pytest
 from cfaug.core.errors import UserError
 from cfaug.core.validation import alternatives_of, annotation_of, choices_of
 from cfaug.data.shards.shards import read_sets
+from cfaug.planning.build import build
 from cfaug.run.arguments import sweep_overrides
-from cfaug.run.build import build
 from cfaug.run.compose import compose_jobs
 from cfaug.run.generate import GenerateSettings, generate
 from cfaug.xmai.insertions import Switches

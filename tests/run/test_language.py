@@ -104,7 +104,7 @@ def test_what_makes_no_run_is_refused_in_words(train, capsys, words, said):
 
 def test_table_6_is_the_preset(script):
     """LANCE, Table 6 and section 4: 37.5k micro-steps, an update every 32."""
-    from cfaug.run.build import build
+    from cfaug.planning.build import build
     from tests.test_conf import _compose
 
     [(config, _)] = _compose("train", "experiment=lance_perturber")

@@ -8,7 +8,7 @@ import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.data.index import Index, open_index
-from cfaug.run.sources import Opened, check_negatives
+from cfaug.planning.sources import Opened, check_negatives
 from cfaug.train.settings import LossSettings
 from tests.data.layouts import captions_csv, negclip
 
@@ -41,7 +41,7 @@ def test_a_source_without_negatives_needs_nothing(tmp_path: Path) -> None:
 
 def test_those_of_the_training_rows_are_count_negatives(index: Index) -> None:
     from cfaug.data.mixture.mixture import plan_mixture
-    from cfaug.run.contrastive_plan import count_negatives
+    from cfaug.planning.mixture_plan import count_negatives
 
     mixture = plan_mixture(index, None, cf_ratio=0, size=None, seed=1, validation=0)
     assert count_negatives(mixture, LossSettings(negative_captions="used")).counts["negatives"] == 3
@@ -56,7 +56,7 @@ def test_those_of_the_training_rows_are_count_negatives(index: Index) -> None:
 def test_an_arm_says_what_wrong_captions_are_for(index: Index, arm: str, said: str) -> None:
     """Beside NegCLIP's list; pairs need no word where the counterfactuals are left out."""
     from cfaug.data.mixture.settings import DataSettings
-    from cfaug.run.contrastive_plan import use_negatives
+    from cfaug.planning.mixture_plan import use_negatives
 
     opened, data = Opened(None, index, None, None), DataSettings("r", "c", negatives=arm)
     for loss in (None, LossSettings(), LossSettings(negative_captions=said)):
@@ -75,7 +75,7 @@ def test_an_arm_says_what_wrong_captions_are_for(index: Index, arm: str, said: s
 
 def test_pairs_need_a_place_for_captions_where_those_are_wrong_answers(tmp_path: Path) -> None:
     from cfaug.data.mixture.settings import DataSettings
-    from cfaug.run.contrastive_plan import use_negatives
+    from cfaug.planning.mixture_plan import use_negatives
 
     captions_csv(tmp_path / "x")
     opened = Opened(None, open_index(tmp_path / "x", tmp_path / "cache"), None, None)

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from cfaug.planning.build import build
+from cfaug.planning.training import TrainSettings
 from cfaug.run.arguments import sweep_overrides
-from cfaug.run.build import build
 from cfaug.run.compose import compose_jobs
 from cfaug.run.identity import arm_slug
-from cfaug.run.planned import TrainSettings
 
 pytestmark = pytest.mark.xdist_group("paper")  # one process trains its runs
 

@@ -9,11 +9,10 @@ import pytest
 import yaml
 
 from cfaug.core.errors import UserError
-from cfaug.run.build import build
+from cfaug.planning.build import build
+from cfaug.planning.training import TrainSettings, notes
 from cfaug.run.compose import compose_jobs
 from cfaug.run.evaluate import EvaluateSettings
-from cfaug.run.planned import TrainSettings
-from cfaug.run.preset import notes
 
 CONF = Path(__file__).parents[2] / "conf"
 OWN = ("data=folder", "data.real=P", "data.counterfactual=C")

@@ -6,8 +6,8 @@ import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.data.mixture.settings import DataSettings
+from cfaug.planning.sources import open_questions
 from cfaug.run.evaluation_data import DataOpener
-from cfaug.run.sources import open_questions
 from cfaug.shapescapes.question_parts import make_questions
 from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.zoo.questions import main

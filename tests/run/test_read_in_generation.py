@@ -13,7 +13,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.read_with import ReadWith
 from cfaug.editing.baselines import RandomDeletion
 from cfaug.generate.source import digest_of
-from cfaug.run.build import build
+from cfaug.planning.build import build
 from cfaug.run.generate import WHERE_IT_RUNS, GenerateSettings, _job, generate, write_exports
 from tests.data.making import noise_image
 from tests.run.test_unread_generate import changes, leaves, merge, settle

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from cfaug.core.binding import locate
 from cfaug.core.errors import UserError
 from cfaug.core.validation import accepts, annotation_of
 from cfaug.run.api import mix
-from cfaug.run.binding import locate
 from cfaug.run.generate import GenerateSettings
 from cfaug.run.scripts.evaluate import main as evaluate
 from cfaug.run.scripts.generate import main as generate

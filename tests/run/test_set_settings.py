@@ -10,8 +10,8 @@ from cfaug.core.errors import UserError
 from cfaug.data.index import Index, open_index
 from cfaug.data.mixture.settings import DataSettings
 from cfaug.data.shards.shards import write_shards
-from cfaug.run.contrastive_plan import check_sets, content_trained_with
-from cfaug.run.sources import Opened
+from cfaug.planning.mixture_plan import check_sets, content_trained_with
+from cfaug.planning.sources import Opened
 from cfaug.train.settings import LossSettings
 from tests.data.layouts import captions_csv
 from tests.data.making import pair

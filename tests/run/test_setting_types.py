@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 
 import pytest
 
+from cfaug.core.binding import Node, bind
 from cfaug.core.errors import UserError
 from cfaug.core.validation import Positive, annotation_of
+from cfaug.planning.training import TrainSettings
 from cfaug.run.arguments import read
-from cfaug.run.binding import Node, bind
 from cfaug.run.compose import compose_jobs
-from cfaug.run.planned import TrainSettings
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index

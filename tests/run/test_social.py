@@ -10,9 +10,9 @@ import pytest
 from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import read_sets
+from cfaug.planning.sources import say_once, shows_world
 from cfaug.run.compose import compose_jobs
 from cfaug.run.generate import GenerateSettings, generate
-from cfaug.run.sources import say_once, shows_world
 from cfaug.social.grid_sets import read_grid_sets
 from tests.run.conftest import files
 from tests.test_conf import CONF

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
+from cfaug.planning.training import TrainSettings
 from cfaug.run.arguments import read
 from cfaug.run.compose import compose_jobs
-from cfaug.run.planned import TrainSettings
 from cfaug.run.scripts.evaluate import main as evaluate
 from cfaug.run.scripts.generate import main as generate
 from cfaug.run.scripts.train import main as train

@@ -9,15 +9,15 @@ from typing import Any, ClassVar, Literal
 import pytest
 
 from cfaug.compositional.pairs import PairMatching
+from cfaug.core.binding import locate
 from cfaug.core.errors import USERS_MISTAKE, UserError
 from cfaug.core.prompt_files import read_yaml
 from cfaug.core.protocols import Answerer, DualEncoder, Matcher
 from cfaug.core.validation import alternatives_of, annotation_of, base_of, choices_of
 from cfaug.evaluation.context import EvaluationContext
 from cfaug.evaluation.retrieval import Retrieval
+from cfaug.planning.build import build
 from cfaug.run.arguments import flatten
-from cfaug.run.binding import locate
-from cfaug.run.build import build
 from cfaug.run.compose import compose_jobs
 from cfaug.run.evaluate import EvaluateSettings
 from cfaug.run.evaluation_data import refuse_contradictions

@@ -13,10 +13,10 @@ import pytest
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from cfaug.core.binding import bind, locate
 from cfaug.core.errors import UserError
 from cfaug.core.validation import alternatives_of, annotation_of, choices_of
 from cfaug.run.arguments import flatten
-from cfaug.run.binding import bind, locate
 from cfaug.run.compose import _container, _keep_taken, _merge, _register_resolvers, compose_jobs
 from cfaug.run.generate import WHERE_IT_RUNS, GenerateSettings, describe_settings
 from cfaug.run.unread import find_unread_words

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
+from cfaug.core.binding import locate
 from cfaug.core.prompt_files import read_yaml
 from cfaug.core.read_with import declared_by
 from cfaug.models import specs
 from cfaug.report.comparison import Comparison
 from cfaug.report.paper_tables import PaperTable
-from cfaug.run.binding import locate
 from tests.test_conf import CONF
 
 TABLES = sorted(file.stem for file in (CONF / "table").glob("*.yaml"))

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from cfaug.core.errors import UserError
-from cfaug.run.build import build
+from cfaug.planning.build import build
 from cfaug.run.run_folder import RunFolder
 from cfaug.train.card import write_card
 from tests.models import tiny

@@ -15,11 +15,11 @@ from cfaug.annotation.findings import Findings
 from cfaug.annotation.record import FILE, Sorting, record_of, write_record
 from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
+from cfaug.planning.build import build
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.numbers import DASH
 from cfaug.report.paper_tables import published
 from cfaug.report.writers import to_csv, to_latex, to_markdown
-from cfaug.run.build import build
 from tests.annotation.making import WHY
 from tests.annotation.test_strata import ERRORS
 from tests.grid_sets import grid_set, lay_grid_sets

@@ -11,11 +11,11 @@ import pytest
 import yaml
 
 from cfaug.core.errors import UserError
+from cfaug.planning.build import build
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.document import Document, Entry, read_document
 from cfaug.report.paper_tables import write_tables_page
 from cfaug.report.writers import to_csv, to_latex, to_markdown
-from cfaug.run.build import build
 from cfaug.shapescapes.oracles.social_planted import find_labels, read_world_runs
 from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.world import World

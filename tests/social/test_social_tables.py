@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from cfaug.core.errors import UserError
+from cfaug.planning.build import build
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.document import Document, Part, read_document
 from cfaug.report.item_tests import compare_items
@@ -23,7 +24,6 @@ from cfaug.report.items import RANKINGS, Items, read_items, write_items
 from cfaug.report.numbers import Measure, p_text
 from cfaug.report.paper_tables import published, write_tables_page
 from cfaug.report.writers import to_csv, to_latex, to_markdown
-from cfaug.run.build import build
 from cfaug.social.skew_items import RankingTask, SkewItems
 from cfaug.social.skew_rankings import compare_over_sets, read_rankings
 from cfaug.social.skew_tests import chance_skew

@@ -16,7 +16,7 @@ from cfaug.core.questions import BASIC, COUNTERFACTUAL, AskedImage, AskedQuestio
 from cfaug.data.mixture.settings import QuestionData
 from cfaug.data.sources.question_sets.columns import EmbeddedImage
 from cfaug.models.task_specs import VisionLanguage
-from cfaug.run.question_plan import draw_questions, open_rows, trained_images
+from cfaug.planning.question_plan import draw_questions, open_rows, trained_images
 from cfaug.shapescapes.question_parts import make_questions
 from cfaug.shapescapes.settings import WorldSettings
 from cfaug.train.question_task import QuestionTask

@@ -9,7 +9,7 @@ import yaml
 from cfaug.core.errors import UserError
 from cfaug.models.lora import merge
 from cfaug.models.specs import HFClip
-from cfaug.run.build import build
+from cfaug.planning.build import build
 from cfaug.train.settings import OptimSettings
 from cfaug.train.tuning import Lora, Tuning, matching, trainable
 from tests.models import tiny

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from cfaug.core.types import CounterfactualSet, Edit, Example, Member, Proposal
 from cfaug.data.shards.shards import write_shards
+from cfaug.planning.build import build
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.items import Items, write_items
 from cfaug.report.writers import to_markdown
-from cfaug.run.build import build
 from cfaug.shapescapes.detector import CaptionTruth, text_truth
 from cfaug.shapescapes.oracles.xmai import against_reader, reciprocal_ranks
 from cfaug.shapescapes.scene import Scene

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cfaug.core.installation import find_folder
 from cfaug.run.evaluate import EvaluateSettings, run_jobs
-from cfaug.run.installation import find_folder
 from cfaug.run.launch import Script, launch
 
 SCRIPT = Script("evaluate", EvaluateSettings, run_jobs, find_folder("conf"), __doc__ or "")

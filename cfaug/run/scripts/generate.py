@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cfaug.core.installation import find_folder
 from cfaug.run.generate import GenerateSettings, run_jobs
-from cfaug.run.installation import find_folder
 from cfaug.run.launch import Script, launch
 
 SCRIPT = Script("generate", GenerateSettings, run_jobs, find_folder("conf"), __doc__ or "")

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cfaug.run.installation import find_folder
+from cfaug.core.installation import find_folder
+from cfaug.planning.training import TrainSettings
 from cfaug.run.launch import Script, launch
-from cfaug.run.planned import TrainSettings
 from cfaug.run.train import run_jobs
 
 SCRIPT = Script("train", TrainSettings, run_jobs, find_folder("conf"), __doc__ or "")

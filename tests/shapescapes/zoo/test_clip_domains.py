@@ -11,9 +11,9 @@ import torch
 
 from cfaug.shapescapes.zoo.clip_domains import (
     DomainSettings,
-    evaluate_domains,
+    evaluate,
     load_start,
-    main_domains,
+    main,
 )
 from tests.shapescapes.zoo.clips import compare_texts
 
@@ -33,7 +33,7 @@ def test_the_card_is_true():
     card = json.loads((FOLDER / "card.json").read_text())
     model = VisionTextDualEncoderModel.from_pretrained(FOLDER, dtype=torch.float32).eval()
     settings = DomainSettings(out="", **card["settings"])
-    found = evaluate_domains(model, settings)
+    found = evaluate(model, settings)
     for metric, value in card["metrics"].items():
         assert found[metric] == pytest.approx(value, abs=0.005), metric  # float16 on disk
     assert sum(file.stat().st_size for file in FOLDER.iterdir()) < 1_200_000
@@ -44,7 +44,7 @@ def test_the_command_writes_a_model_that_loads(tmp_path, capsys):
     from cfaug.models.specs import HFClip
 
     words = ["scenes=70", "steps=2", "held_out=8", f"out={tmp_path / 'made'}"]
-    assert main_domains(words) == 0
+    assert main(words) == 0
     assert 0 <= json.loads(capsys.readouterr().out.splitlines()[-1])["domain_acc1"] <= 1
     loaded = HFClip(str(tmp_path / "made")).load()
     with torch.inference_mode():

@@ -12,7 +12,7 @@ import yaml
 
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import Matcher
-from cfaug.run.build import build
+from cfaug.planning.build import build
 from cfaug.shapescapes.zoo.clip import draw_unbiased, jitter, truth
 from cfaug.shapescapes.zoo.command import read
 from cfaug.shapescapes.zoo.fusion import KINDS, FusionSettings, evaluate, main

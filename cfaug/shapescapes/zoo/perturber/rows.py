@@ -29,7 +29,7 @@ from cfaug.shapescapes.vocabulary import (
 )
 from cfaug.shapescapes.zoo.command import read as read_settings
 from cfaug.shapescapes.zoo.command import run
-from cfaug.shapescapes.zoo.perturber.base import RowSettings
+from cfaug.shapescapes.zoo.perturber.settings import RowSettings
 
 Scene = tuple[str, str | None, str | None]
 """Subject, colour and place; a caption may leave out the latter two."""

@@ -28,12 +28,11 @@ if TYPE_CHECKING:
     from cfaug.shapescapes import WorldSettings
     from cfaug.train.settings import LossSettings
 
+
 NAMED = 3
 """Most captions that a message names."""
-
 FEW = 10
 """Number of images among which recall at 10 is always 1."""
-
 SOURCE = "data.source"
 """The setting of ``generate.py`` that names the source of the examples."""
 

@@ -8,13 +8,12 @@ from dataclasses import is_dataclass
 from importlib import import_module
 from typing import Any
 
+from cfaug.core.binding import fit_value
 from cfaug.core.errors import UserError
 from cfaug.core.validation import annotation_of
 from cfaug.models import specs
-from cfaug.run.binding import fit_value
 
 TARGET = "_target_"
-
 SETTINGS_OF_A_RUN = frozenset(
     {
         "cfaug.data.mixture.settings.DataSettings",
@@ -29,8 +28,6 @@ SETTINGS_OF_A_RUN = frozenset(
     }
 )
 """Classes that a run's config.yaml may name, all of them plain settings without side effects."""
-
-
 MOST_SETTINGS = 10_000
 """Most values in a run's node, as with YAML anchors a few lines can expand to any number."""
 

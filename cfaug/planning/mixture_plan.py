@@ -1,34 +1,130 @@
-"""Planning the training of a dual encoder: open the sources, draw the mixture."""
+"""Planning shared by all trainings on a mixture: open the sources, report the drawn rows."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, cast
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
 from cfaug.core.errors import UserError
 from cfaug.core.grids import NEUTRAL
+from cfaug.core.protocols import Entailer
+from cfaug.core.types import ENTAILMENT
 from cfaug.data.mixture.hard_negatives import require_neutral
 from cfaug.data.mixture.mixture import mix
-from cfaug.data.mixture.records import COUNTERFACTUAL
-from cfaug.data.mixture.settings import DataSettings
-from cfaug.run.mixture_plan import (
-    indexes_of,
-    of_mixture,
-    open_sources,
-    planned_mixture,
-    report_mixture,
+from cfaug.data.mixture.records import COUNTERFACTUAL, Mixture
+from cfaug.data.mixture.settings import DataSettings, EntailmentData
+from cfaug.models.checkpoints import choose_protocol
+from cfaug.models.specs import EntailmentLearner
+from cfaug.planning.source_report import check_sources, describe_sources
+from cfaug.planning.sources import (
+    Opened,
+    check_negatives,
+    needed_sources,
+    open_data,
+    open_source,
+    permitted_roots,
+    report_held_out,
+    report_join,
+    say_once,
 )
-from cfaug.run.planned import TrainPlan, TrainRequest
-from cfaug.run.readings import check_sources
-from cfaug.run.sources import Opened, check_negatives, say_once
+from cfaug.planning.training import TrainPlan, TrainRequest
 from cfaug.train.contrastive_task import ContrastiveTask
+from cfaug.train.entailment_task import EntailmentTask
 from cfaug.train.settings import AnswerLoss, LossSettings
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
-    from cfaug.data.mixture.records import Mixture
+    from cfaug.train.mixture_task import MixtureTask
+
+
+def report_mixture(
+    mixture: Mixture, data: DataSettings, opened: Opened, asked: TrainRequest
+) -> None:
+    """Print what was joined and what is held out."""
+    if mixture.join is not None:
+        report_join(mixture.join, opened, asked.cache)
+    if mixture.held_out is not None:
+        report_held_out(mixture.held_out, data)
+
+
+def of_mixture(mixture: Mixture, data: DataSettings, asked: TrainRequest) -> dict[str, Any]:
+    """Return the arguments of every :class:`cfaug.train.mixture_task.MixtureTask`."""
+    assert data.seed is not None
+    indexes = indexes_of(mixture)
+    return {
+        **asked.of_task(), "data_seed": data.seed, "data": data, "mixture": mixture,
+        "indexes": indexes,
+    }  # fmt: skip
+
+
+def planned_mixture(task: MixtureTask, opened: Opened, content: Mapping[str, str]) -> TrainPlan:
+    """Return a task with the part of its data that identifies its run.
+
+    Args:
+        task: the task to train.
+        opened: the open sources of its data.
+        content: {setting: hash of its data}.
+    """
+    data = task.data
+    return TrainPlan(
+        task=task,
+        data={"seed": data.seed, "cf_ratio": data.cf_ratio, "holdout": data.holdout},
+        # A plan is identified by its name, as it was before it became an object.
+        hashed={"plan": None if data.plan is None else data.plan.name},
+        content=content,
+        older=opened.earlier,
+        sources=describe_sources(data, opened),
+    )
+
+
+def indexes_of(mixture: Mixture) -> tuple[Index | None, Index | None]:
+    """Return the indexes of the mixture's rows; a control's differ from the plan's."""
+    real, counterfactual = mixture.sources
+    return cast("Index | None", real), cast("Index | None", counterfactual)
+
+
+def prepare_sources(runs: Sequence[tuple[DataSettings, Mapping[str, Any]]]) -> None:
+    """Draw and scan the sources of a sweep on all cores, so that planning finds them on the disk.
+
+    Args:
+        runs: (data settings, paths) of each run.
+
+    Raises:
+        UserError: if a source cannot be drawn or scanned.
+    """
+    wanted = {}
+    for settings, paths in runs:
+        names = (*needed_sources(settings), settings.control_source, settings.human_labels)
+        wanted[settings.seed, settings.world, names] = (settings, paths)
+    if len(wanted) < 2:
+        return
+    # Forked before torch is imported, so a process costs next to nothing.
+    with ProcessPoolExecutor(mp_context=get_context("fork")) as pool:
+        for _ in pool.map(_prepare, *zip(*wanted.values(), strict=True)):
+            pass
+
+
+def _prepare(settings: DataSettings, paths: Mapping[str, Any]) -> None:
+    open_sources(settings, paths)
+
+
+def open_sources(data: DataSettings, paths: Mapping[str, Any]) -> Opened:
+    """Open the sources of data settings; a part of the world is drawn on first use."""
+    shards, cache, roots = Path(paths["shards"]), Path(paths["cache"]), permitted_roots(paths)
+
+    def open_one(name: str) -> Index:
+        return open_source(name, data.world, data.seed, shards, cache, roots, fetch=True)
+
+    return open_data(data, open_one, shards)
+
+
+# Planning the training of a dual encoder: open the sources, draw the mixture.
 
 
 def plan_contrastive(data: DataSettings, asked: TrainRequest) -> TrainPlan:
@@ -186,3 +282,56 @@ def content_trained_with(
     if not wanted or opened.counterfactual is None:
         return opened.content
     return {**opened.content, "counterfactual": opened.counterfactual.hash_with([NEUTRAL])}
+
+
+# Planning the training of an entailer: open the sources, draw the mixture, check its labels.
+
+
+def plan_entailment(data: EntailmentData, asked: TrainRequest) -> TrainPlan:
+    """Open the sources and draw the mixture; count its labels.
+
+    Raises:
+        UserError: for a model, settings or data that cannot make a run, or an example whose label
+            is not one of the three.
+    """
+    model: Any = asked.model
+    owner = getattr(model, "owner", type(model).__name__)
+    choose_protocol(model.provides, Entailer, owner)
+    if not isinstance(model, EntailmentLearner):
+        raise UserError(
+            f"{owner} cannot be trained: choose a model that task=entailment trains, such as "
+            "model=vilt_entailer, bridgetower_entailer or flava_entailer"
+        )
+    asked.refuse_contrastive("task=entailment")
+    opened = open_sources(data, asked.paths)
+    check_sources(data, opened)
+    mixture = mix(data, opened)
+    _check_labels(mixture)
+    report_mixture(mixture, data, opened, asked)
+    task = EntailmentTask(**of_mixture(mixture, data, asked))
+    for side, found in task.classes.items():
+        counted = ", ".join(f"{count:,} {label}" for label, count in found.items())
+        say_once(f"{side}: {counted}")
+    return planned_mixture(task, opened, opened.content)
+
+
+def _check_labels(mixture: Mixture) -> None:
+    """Refuse examples whose label is not one of the three.
+
+    Raises:
+        UserError: naming the source, how many, and one of them.
+    """
+    for source, index in enumerate(indexes_of(mixture)):
+        rows = [side[side[:, 0] == source, 1] for side in (mixture.train, mixture.validation)]
+        drawn = [row for part in rows for row in part.tolist()]
+        wrong = [row for row in drawn if cast("Any", index).label(row) not in ENTAILMENT]
+        if wrong:
+            assert index is not None
+            said = index.label(wrong[0])
+            what = "no label" if said is None else f"the label {said[:40]!r}"
+            raise UserError(
+                f"{index.source}: {len(wrong):,} of {len(drawn):,} examples have no label of "
+                f"{', '.join(ENTAILMENT)}, such as {index.key(wrong[0])}, which has {what}: "
+                "task=entailment learns from labelled hypotheses, such as SNLI-VE's or "
+                "shapescapes:ve"
+            )

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from cfaug.core.errors import UserError
 from cfaug.core.world_source import is_questions, is_world, world_part
-from cfaug.run.sources import say_once
+from cfaug.planning.sources import say_once
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
     from cfaug.data.mixture.settings import DataSettings
-    from cfaug.run.sources import Opened
+    from cfaug.planning.sources import Opened
 
 
 def describe_sources(data: DataSettings, opened: Opened) -> dict[str, dict[str, Any]]:

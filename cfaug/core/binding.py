@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_args, get_origin, is_typeddict
 
 from cfaug.core.errors import UserError
+from cfaug.core.installation import explain_missing
 from cfaug.core.validation import (
     accepts,
     alternatives_of,
@@ -21,8 +24,6 @@ from cfaug.core.validation import (
     plain_of,
     write_value,
 )
-from cfaug.run.arguments import nearest
-from cfaug.run.installation import explain_missing
 
 HYDRAS_OWN = ("_target_", "_convert_", "_partial_", "_recursive_")
 """Keys of a node that are not arguments of its target."""
@@ -109,11 +110,6 @@ def _bind_node(
 def _ours(target: Callable[..., Any]) -> bool:
     return str(getattr(target, "__module__", "")).partition(".")[0] == "cfaug"
 
-
-# Check typed values against the annotations of the arguments that take them.
-#
-# A text is not a boolean and 1.5 is not a count: every composed setting has the type in the
-# constructor's signature, or is refused with a message before anything is done.
 
 YES_AND_NO = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 """YAML 1.1's booleans; Hydra's grammar reads ``no`` as a text."""
@@ -281,3 +277,66 @@ def refuse_unknown(node: Mapping[str, Any], taken: Sequence[str], path: str) -> 
             f"nothing takes {path}{key}: {hint}Keys here: "
             + ", ".join(path + name for name in taken)
         )
+
+
+USUAL_NAMES: Mapping[str, Sequence[str]] = MappingProxyType(
+    {
+        "lr": ("learning_rate", "learningrate", "rate"),
+        "weight_decay": ("wd", "decay"),
+        "warmup_steps": ("warmup", "num_warmup_steps"),
+        "warmup_ratio": ("warmup_proportion", "warmup_fraction"),
+        "max_epochs": ("epochs", "epoch", "num_epochs", "num_train_epochs"),
+        "max_steps": ("steps", "num_steps", "total_steps", "iterations"),
+        "accumulate_grad_batches": (
+            "accumulate", "accum_freq", "accumulation_steps", "gradient_accumulation_steps",
+        ),
+        "gradient_clip": ("grad_clip", "clip_grad", "gradient_clip_val", "max_grad_norm"),
+        "devices": ("gpus", "num_gpus", "nproc_per_node"),
+        "num_nodes": ("nodes", "nnodes"),
+        "batch_size": ("bs", "batch", "train_batch_size", "per_device_train_batch_size"),
+        "workers": ("num_workers", "dataloader_num_workers"),
+        "validation": ("val_split", "val_ratio", "validation_split"),
+        "cf_ratio": ("ratio", "counterfactual_ratio"),
+        "name": ("experiment_name", "run_name"),
+        "overwrite": ("force",),
+        "captions": ("caption_file", "prompts"),
+        "guidance_scale": ("cfg",),
+    }
+)  # fmt: skip
+"""{setting: its names in other libraries (Hugging Face, Lightning, open_clip)}."""
+
+
+def nearest(key: str, known: Sequence[str]) -> str | None:
+    """Return the known dotted key that ``key`` probably means.
+
+    Keys are compared as a whole and by their last part, those of the same node first. Names that
+    other libraries use for a setting count as well; keys that begin with an underscore do not.
+
+    >>> nearest("data.cf_rato", ["data.cf_ratio", "seed"])
+    'data.cf_ratio'
+    >>> nearest("cf_ratio", ["data.cf_ratio", "seed"])
+    'data.cf_ratio'
+    >>> nearest("optim.learning_rate", ["optim._target_", "optim.lr"])
+    'optim.lr'
+    """
+    parent, _, tail = key.rpartition(".")
+    own = [name for name in known if name.rpartition(".")[0] == parent]
+    settings = [
+        name
+        for name in dict.fromkeys([*own, *known])
+        if not any(part.startswith("_") for part in name.split("."))
+    ]
+    last = {name.rsplit(".", 1)[-1]: name for name in reversed(settings)}
+    if tail in last and key not in settings:
+        return last[tail]
+    for name, others in USUAL_NAMES.items():
+        if tail.lower() in others and name in last:
+            return last[name]
+    whole = difflib.get_close_matches(key, settings, 1, 0.6)
+    if whole and whole[0].rpartition(".")[0] == parent:
+        return whole[0]
+    near = difflib.get_close_matches(tail, list(last), 1, 0.65)
+    return last[near[0]] if near else (whole[0] if whole else None)
+
+
+Config = dict[str, Any]

@@ -16,13 +16,12 @@ from cfaug.core.world_source import is_world, world_part
 from cfaug.data.sources.lists import LISTS
 from cfaug.generate.recipe import ExamplePer
 from cfaug.generate.source import group_by_image, read_captions
-from cfaug.run.build import build
-from cfaug.run.readings import say_source
-from cfaug.run.sources import part_folder, permitted_roots, say_once
+from cfaug.planning.build import build
+from cfaug.planning.source_report import say_source
+from cfaug.planning.sources import part_folder, permitted_roots, say_once
 
 MODIFIED = "modified_captions"
 """The kind of an index of texts and their edits."""
-
 Reader = Callable[[str, "ExampleSettings"], Sequence[Example]]
 """A function that reads the examples of a source or grid by its name."""
 

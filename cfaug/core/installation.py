@@ -38,8 +38,6 @@ def is_checkout() -> bool:
     return (CHECKOUT / "pyproject.toml").is_file() and (CHECKOUT / "train.py").is_file()
 
 
-# Packages that only some commands need, and the extra of this project that installs each.
-
 EXTRAS = {
     "diffusers": "generate",
     "textblob": "generate",

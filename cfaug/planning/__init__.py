@@ -1,0 +1,1 @@
+"""What the settings of a command name: data opened, objects built, a training planned."""
