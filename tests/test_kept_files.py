@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cfaug.core.caches import read_kept, write_kept
+from cfaug.core.files import read_kept, write_kept
 
 
 def test_what_is_whole_is_read_in_order_and_what_is_damaged_is_deleted(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cfaug.core.caches import KeptRecords
+from cfaug.core.files import KeptRecords
 
 FOUND = {"a": {"text": "line\u2028line\n", "nll": [0.1, 1e-300]}, "b": {"text": None, "nll": ()}}
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfaug.core.errors import UserError
-from cfaug.data.sources.image_check import content_digest
+from cfaug.core.pixels import content_digest
 from cfaug.editing.causal_lm import CausalLM
 from cfaug.evaluation.cached_model import Features, recall_or_compute, text_keys
 from cfaug.evaluation.inference import compute_distinct

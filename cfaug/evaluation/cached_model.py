@@ -24,11 +24,10 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
 import numpy as np
 
-from cfaug.core.caches import KeptRecords, read_kept, write_kept
 from cfaug.core.errors import UserError, say
-from cfaug.core.files import write_file
+from cfaug.core.files import KeptRecords, read_kept, write_file, write_kept
+from cfaug.core.pixels import DIGEST_BYTES, content_digest
 from cfaug.core.protocols import Answerer, Classifier, DualEncoder, Entailer, Matcher
-from cfaug.data.sources.image_check import DIGEST_BYTES, content_digest
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index

@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cfaug.core.caches import KeptRecords
-from cfaug.core.pixels import decode_image
+from cfaug.core.files import KeptRecords
+from cfaug.core.pixels import content_digest, decode_image
 from cfaug.core.progress import Progress
 from cfaug.core.protocols import Answerer, WritesAnswers
 from cfaug.core.questions import Answered, Question
 from cfaug.core.types import OptionScore
-from cfaug.data.sources.image_check import content_digest
 from cfaug.evaluation import cached_model
 from cfaug.evaluation.cached_model import CachedAnswerer, explain_refusal, place_keys
 from cfaug.evaluation.inference import evaluating

@@ -11,10 +11,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from cfaug.core.caches import KeptRecords, Record
 from cfaug.core.detections import DETECTIONS, detections_from_json, detections_to_json
 from cfaug.core.devices import check_device, choose_device
 from cfaug.core.errors import RejectedError, UnavailableError, UserError, say
+from cfaug.core.files import KeptRecords, Record
 from cfaug.core.pixels import decode_image, open_image, stack_pixels
 from cfaug.core.protocols import Captioner, Detector, OpenVocabularyDetector
 from cfaug.core.read_with import ReadWith

@@ -9,17 +9,18 @@ from dataclasses import asdict
 from pathlib import Path
 
 from cfaug.data.shards.shards import write_shard
-from cfaug.generate.candidate_log import SUFFIX, Journal, candidate_log
 from cfaug.generate.candidate_scoring import (
+    SUFFIX,
+    Journal,
     ScoredCandidate,
     ScoredSlice,
     ShardScorer,
+    candidate_log,
     choose,
     reject_slice,
 )
-from cfaug.generate.failures import Attempt, attempt, say_some
+from cfaug.generate.failures import Attempt, ProgressReporter, attempt, say_some
 from cfaug.generate.plan import Batch, ShardPlan, digest
-from cfaug.generate.progress import ProgressReporter
 from cfaug.generate.sampling import Trial
 from cfaug.generate.sets import Provenance, count_yields, make_sets
 

@@ -18,10 +18,9 @@ from cfaug.data.shards import edits
 from cfaug.data.shards.shards import read_commit
 from cfaug.generate import captions, images
 from cfaug.generate.annotation import AnnotationStage
-from cfaug.generate.candidate_log import Journal
-from cfaug.generate.candidate_scoring import ShardScorer
+from cfaug.generate.candidate_scoring import Journal, ShardScorer
 from cfaug.generate.captions import edit_captions, sibling_aware
-from cfaug.generate.failures import Attempt, Failure, say_some
+from cfaug.generate.failures import Attempt, Failure, ProgressReporter, say_some
 from cfaug.generate.folder import (
     FolderRecord,
     add_counts,
@@ -43,7 +42,6 @@ from cfaug.generate.plan import (
     shard_slice,
     shards_of,
 )
-from cfaug.generate.progress import ProgressReporter
 from cfaug.generate.recipe import Pipeline, Recipe, RunSettings, ShardSettings
 from cfaug.generate.source import digest_of
 

@@ -8,8 +8,7 @@ from typing import Any
 
 from cfaug.core.errors import UserError
 from cfaug.core.types import CounterfactualSet, Images, Member, Proposal
-from cfaug.generate.candidate_log import draw_columns
-from cfaug.generate.candidate_scoring import ScoredCandidate, ScoredSlice, ShardScorer
+from cfaug.generate.candidate_scoring import ScoredCandidate, ScoredSlice, ShardScorer, draw_columns
 
 
 @dataclass(frozen=True)

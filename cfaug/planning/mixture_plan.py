@@ -34,8 +34,8 @@ from cfaug.planning.sources import (
     say_once,
 )
 from cfaug.planning.training import TrainPlan, TrainRequest
-from cfaug.train.contrastive_task import ContrastiveTask
 from cfaug.train.entailment_task import EntailmentTask
+from cfaug.train.mixture_task import ContrastiveTask
 from cfaug.train.settings import AnswerLoss, LossSettings
 
 if TYPE_CHECKING:

@@ -28,12 +28,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 
 from cfaug.core.errors import UserError
+from cfaug.core.pixels import content_digest
 from cfaug.core.progress import watch
 from cfaug.core.protocols import EncodesImages, Entailer
 from cfaug.core.read_with import FOLDER, GIVEN, TRAINED, ReadWith
 from cfaug.core.types import ENTAILMENT, Evaluation, Outcome
 from cfaug.core.validation import Positive
-from cfaug.data.sources.image_check import content_digest
 from cfaug.data.sources.lists import LISTS
 from cfaug.evaluation.benchmark import fingerprint
 from cfaug.evaluation.cached_model import CachedEntailer, image_keys, recall_or_compute, text_keys

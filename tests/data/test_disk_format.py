@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
+from cfaug.core.pixels import Digest, box_digest
 from cfaug.data.index import Index, open_index
 from cfaug.data.index.disk_format import column_files, read_about, write_index
 from cfaug.data.shards.shards import write_shards
 from cfaug.data.sources import Row
-from cfaug.data.sources.image_check import Digest, box_digest
 from tests.data.making import pair
 
 Harm = Callable[[Path], object]

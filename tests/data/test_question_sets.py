@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from cfaug.core.errors import UserError
+from cfaug.core.pixels import content_digest
 from cfaug.core.questions import NO_OPTION, AskedImage, AskedQuestion
 from cfaug.core.types import SourceImage
-from cfaug.data.sources.image_check import content_digest
 from cfaug.data.sources.question_sets import FORMS, read_questions
 from cfaug.data.sources.question_sets.columns import EmbeddedImage, ParquetColumn
 from cfaug.data.sources.question_sets.rows import split_options

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cfaug.core.pixels import DIGEST_BYTES
 from cfaug.data.index.disk_format import DIGESTS, NUMBERS
-from cfaug.data.sources.image_check import DIGEST_BYTES
 
 PLAN = """
 import json, sys, time

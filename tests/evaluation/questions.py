@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 
 from cfaug.cfmm.vqa import VisualQuestions
+from cfaug.core.pixels import content_digest
 from cfaug.core.questions import BASIC, COUNTERFACTUAL, Answered, AskedImage, AskedQuestion
 from cfaug.core.rng import generator
 from cfaug.core.types import OptionScore
-from cfaug.data.sources.image_check import content_digest
 from cfaug.evaluation.context import EvaluationContext
 from tests.evaluation.joined import picture
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
 from cfaug.core.types import Draw, Images
-from cfaug.generate.candidate_log import Journal
-from cfaug.generate.candidate_scoring import ScoredCandidate, ScoredSlice
+from cfaug.generate.candidate_scoring import Journal, ScoredCandidate, ScoredSlice
 from tests.properties import examples
 
 COSINES = st.floats(-1, 1, width=32)

@@ -12,11 +12,10 @@ import torch
 from PIL import Image
 
 from cfaug.core.types import Edit, ImageJob
-from cfaug.generate.candidate_log import Journal, candidate_log
-from cfaug.generate.candidate_scoring import ShardScorer
+from cfaug.generate.candidate_scoring import Journal, ShardScorer, candidate_log
+from cfaug.generate.failures import ProgressReporter
 from cfaug.generate.images import choose_winners, draw_shard, merge
 from cfaug.generate.plan import ShardPlan
-from cfaug.generate.progress import ProgressReporter
 from cfaug.generate.recipe import encode_image
 from cfaug.generate.sampling import Draws
 from cfaug.imaging.cosines import clip_selection

@@ -14,11 +14,10 @@ from cfaug.core.errors import UserError
 from cfaug.core.protocols import EmbeddingScorer, ImageEditor, Progressive, Scorer
 from cfaug.core.types import Edit, Example, Images, Proposal
 from cfaug.data.shards.shards import read_commit, read_sets
-from cfaug.generate.candidate_log import Journal
-from cfaug.generate.candidate_scoring import ShardScorer
+from cfaug.generate.candidate_scoring import Journal, ShardScorer
+from cfaug.generate.failures import ProgressReporter
 from cfaug.generate.images import Provenance, draw_shard, publish
 from cfaug.generate.plan import ShardPlan, check_groups, digest
-from cfaug.generate.progress import ProgressReporter
 from cfaug.generate.recipe import Pipeline
 from cfaug.generate.sampling import Draws
 from cfaug.imaging.same_image import SameImage

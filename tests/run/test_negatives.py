@@ -94,7 +94,7 @@ def test_a_loss_of_pairs_has_no_place_for_wrong_answers_alone(arm: str) -> None:
     from types import SimpleNamespace
 
     from cfaug.data.mixture.settings import DataSettings
-    from cfaug.train.contrastive_task import ContrastiveTask
+    from cfaug.train.mixture_task import ContrastiveTask
     from cfaug.train.settings import TrainerSettings
 
     task = SimpleNamespace(

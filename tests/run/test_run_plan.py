@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from cfaug.core.files import write_json
+from cfaug.core.pixels import Digest
 from cfaug.data.index.disk_format import write_index
 from cfaug.data.sources import Row
-from cfaug.data.sources.image_check import Digest
 from cfaug.run.identity import config_hash
 
 PAPER = {

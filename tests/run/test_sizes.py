@@ -10,7 +10,7 @@ from cfaug.data.mixture.mixture import plan_mixture
 from cfaug.data.mixture.settings import DataSettings
 from cfaug.run.run_folder import RunFolder
 from cfaug.run.run_plan import unequal_sizes
-from cfaug.train.contrastive_task import ContrastiveTask
+from cfaug.train.mixture_task import ContrastiveTask
 from cfaug.train.settings import LoggerSettings, OptimSettings, TrainerSettings
 from tests.data.making import Columns
 

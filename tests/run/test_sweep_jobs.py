@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from cfaug.core.errors import UserError
 from cfaug.planning.training import TrainSettings
 from cfaug.run.arguments import read
-from cfaug.run.compose import compose_jobs
+from cfaug.run.compose import compose_jobs, leave_out_duplicated
 from cfaug.run.scripts.evaluate import main as evaluate
 from cfaug.run.scripts.generate import main as generate
 from cfaug.run.scripts.train import main as train
-from cfaug.run.sweep_jobs import leave_out_duplicated
 from tests.properties import examples
 
 CONF = Path(__file__).parents[2] / "conf"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from cfaug.core.caches import KeptRecords
+from cfaug.core.files import KeptRecords
 from cfaug.evaluation import cached_model
 from cfaug.report.items import read_items
 from cfaug.report.results import read_results

@@ -17,7 +17,7 @@ from cfaug.data.mixture.mixture import plan_mixture
 from cfaug.data.mixture.settings import DataSettings
 from cfaug.data.shards.shards import write_shards
 from cfaug.models.specs import HFClip
-from cfaug.train.contrastive_task import ContrastiveTask
+from cfaug.train.mixture_task import ContrastiveTask
 from cfaug.train.settings import LoggerSettings, OptimSettings, TrainerSettings
 from cfaug.train.task import fit
 from cfaug.train.tuning import Lora, Tuning

@@ -16,6 +16,7 @@ import numpy as np
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import checksum
+from cfaug.core.pixels import DIGEST_BYTES
 from cfaug.data.index.extra_columns import (
     EXTRA,
     MOST_COLUMNS,
@@ -26,7 +27,6 @@ from cfaug.data.index.extra_columns import (
 )
 from cfaug.data.index.reading import RowCounts, ScanReport
 from cfaug.data.sources import Row
-from cfaug.data.sources.image_check import DIGEST_BYTES
 from cfaug.data.sources.released import MAX_BYTES
 from cfaug.data.sources.row import NAMED_AT_ONCE, Description
 

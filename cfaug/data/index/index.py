@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 
 from cfaug.core.errors import UserError
-from cfaug.core.pixels import cut_out
+from cfaug.core.pixels import box_digest, content_digest, cut_out
 from cfaug.data.index.disk_format import (
     ABOUT,
     BOXES,
@@ -33,7 +33,6 @@ from cfaug.data.index.disk_format import (
 )
 from cfaug.data.index.extra_columns import EXTRA, ExtraColumns, Strings, map_column
 from cfaug.data.index.reading import ScanReport
-from cfaug.data.sources.image_check import box_digest, content_digest
 from cfaug.data.sources.row import class_caption
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from cfaug.core.errors import UserError, say
 from cfaug.core.files import whole_folder
+from cfaug.core.pixels import IMAGES
 from cfaug.data.index.disk_format import (
     ABOUT,
     FORMAT,
@@ -34,7 +35,6 @@ from cfaug.data.sources import (
 from cfaug.data.sources.captioned_parquet import split_home
 from cfaug.data.sources.compositional import TableImporter
 from cfaug.data.sources.folders import hidden_below
-from cfaug.data.sources.image_check import IMAGES
 from cfaug.data.sources.importing import import_folder
 from cfaug.data.sources.row import Description
 

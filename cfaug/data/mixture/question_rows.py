@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from cfaug.core.errors import UserError
+from cfaug.core.pixels import content_digest
 from cfaug.core.questions import COUNTERFACTUAL, AskedImage, AskedQuestion
 from cfaug.data.index.disk_format import group_code
-from cfaug.data.sources.image_check import content_digest
 
 if TYPE_CHECKING:
     from cfaug.core.types import SourceImage

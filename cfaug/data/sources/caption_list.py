@@ -9,9 +9,9 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from cfaug.core.errors import UserError
+from cfaug.core.pixels import check_images_differ
 from cfaug.data.sources.columns import Columns, columns_of, find_list, image_records, other_lists
 from cfaug.data.sources.folders import file_digest, images_below, locate, sidecar_lines
-from cfaug.data.sources.image_check import check_images_differ
 from cfaug.data.sources.row import (
     Description,
     ErrorCollector,

@@ -19,9 +19,9 @@ from typing import Any
 
 from cfaug.core.detections import DETECTIONS, Attribute, Detection, detections_to_json
 from cfaug.core.errors import UserError
+from cfaug.core.pixels import content_digest
 from cfaug.core.types import CounterfactualSet, Member
 from cfaug.data.sources.coco import photo_key
-from cfaug.data.sources.image_check import content_digest
 from cfaug.data.sources.lists import Record, is_list_of_texts, read_texts
 from cfaug.data.sources.modified_captions import (
     FILE,

@@ -10,8 +10,8 @@ from typing import Any
 
 from cfaug.core.errors import UserError, name_some
 from cfaug.core.files import is_hidden, require_regular
+from cfaug.core.pixels import IMAGES, UNREAD_IMAGES, Digest, check_image
 from cfaug.core.safety.addresses import ADDRESS, without_secrets
-from cfaug.data.sources.image_check import IMAGES, UNREAD_IMAGES, Digest, check_image
 from cfaug.data.sources.row import (
     Description,
     ErrorCollector,

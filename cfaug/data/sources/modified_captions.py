@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.core.errors import UserError
+from cfaug.core.pixels import Digest
 from cfaug.core.types import Example
 from cfaug.core.words import replaced_run
 from cfaug.data.sources.folders import file_digest
-from cfaug.data.sources.image_check import Digest
 from cfaug.data.sources.lists import LISTS, LONGEST_LINE, list_records, require_unicode
 from cfaug.data.sources.photo_lists import PhotoList, PhotoText, rows_of
 from cfaug.data.sources.row import ErrorCollector, Row, caption, clean_key, entailment_label

@@ -17,8 +17,8 @@ from typing import Any
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import check_link, visible_files
+from cfaug.core.pixels import Digest
 from cfaug.data.sources.folders import IMAGE_FOLDERS, file_digest, images_below, locate
-from cfaug.data.sources.image_check import Digest
 from cfaug.data.sources.lists import LONGEST_LINE, Record, list_records
 from cfaug.data.sources.row import Description, Row, files_identity
 

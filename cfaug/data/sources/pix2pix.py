@@ -17,10 +17,10 @@ from typing import Any
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import require_regular, visible_files
+from cfaug.core.pixels import IMAGES
 from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.core.words import replaced_run
 from cfaug.data.sources.folders import file_digest, images_below
-from cfaug.data.sources.image_check import IMAGES
 from cfaug.data.sources.lists import json_file, json_lines
 from cfaug.data.sources.released import require_image
 from cfaug.data.sources.row import (

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from cfaug.core.errors import UserError
+from cfaug.core.pixels import check_image
 from cfaug.core.types import CounterfactualSet
 from cfaug.data.shards.codec import image_extension
-from cfaug.data.sources.image_check import check_image
 from cfaug.data.sources.lists import require_unicode
 from cfaug.data.sources.row import Description
 

@@ -16,8 +16,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from cfaug.core.errors import UserError, name_some
+from cfaug.core.pixels import Digest
 from cfaug.core.types import ENTAILMENT, KEY_PATTERN
-from cfaug.data.sources.image_check import Digest
 from cfaug.data.sources.lists import require_unicode
 
 NEGATIVES = "negatives"

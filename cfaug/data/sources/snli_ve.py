@@ -14,9 +14,9 @@ from sys import intern
 from typing import Any
 
 from cfaug.core.errors import UserError
+from cfaug.core.pixels import content_digest
 from cfaug.core.types import CounterfactualSet, Member
 from cfaug.data.sources.captioned_parquet import split_files, split_home
-from cfaug.data.sources.image_check import content_digest
 from cfaug.data.sources.labelled import class_names_of
 from cfaug.data.sources.lists import json_lines
 from cfaug.data.sources.parquet import (

@@ -13,11 +13,11 @@ from typing import Any
 
 from cfaug.core.errors import UserError, name_some
 from cfaug.core.files import check_link, require_regular, visible_files
+from cfaug.core.pixels import IMAGES, Digest, check_image
 from cfaug.core.types import KEY_PATTERN
 from cfaug.data.shards.codec import Sample, scan
 from cfaug.data.shards.shards import list_complete, list_unfinished, read_commit
 from cfaug.data.sources.folders import hidden_phrase
-from cfaug.data.sources.image_check import IMAGES, Digest, check_image
 from cfaug.data.sources.lists import json_file
 from cfaug.data.sources.row import (
     NEGATIVES,

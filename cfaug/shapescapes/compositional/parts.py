@@ -37,14 +37,12 @@ from cfaug.shapescapes.compositional.edits import (
     CLAIMS,
     EDITS,
     SINGLE,
-    Pair,
-    PictureDistribution,
-    choose,
-)
-from cfaug.shapescapes.compositional.pictures import (
     DescriptionForm,
+    Pair,
     Picture,
     PictureDescription,
+    PictureDistribution,
+    choose,
     say,
     words_of_pictures,
 )

@@ -19,16 +19,18 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from cfaug.core.rng import derive, generator
-from cfaug.shapescapes.compositional.edits import EDITS, PictureDistribution, draw_picture
-from cfaug.shapescapes.compositional.parts import PairDistribution
-from cfaug.shapescapes.compositional.pictures import (
+from cfaug.shapescapes.compositional.edits import (
+    EDITS,
     DescriptionForm,
     Picture,
     PictureDescription,
+    PictureDistribution,
+    draw_picture,
     relations,
     say,
     words_of_pictures,
 )
+from cfaug.shapescapes.compositional.parts import PairDistribution
 from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.vocabulary import FRAMES
 from cfaug.shapescapes.world import World

@@ -13,8 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from cfaug.core.caches import read_kept, write_kept
 from cfaug.core.errors import UserError, say
+from cfaug.core.files import read_kept, write_kept
 from cfaug.core.weights import sha256_text
 
 KEY, FOUND = '{"key": "', '", "found": '

@@ -9,8 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from cfaug.shapescapes.compositional.edits import EDITS, PictureDistribution, draw_picture
-from cfaug.shapescapes.compositional.pictures import words_of_pictures
+from cfaug.shapescapes.compositional.edits import (
+    EDITS,
+    PictureDistribution,
+    draw_picture,
+    words_of_pictures,
+)
 from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.world import World
 from cfaug.shapescapes.zoo.clip_things import MAX_LENGTH, describe, evaluate_pairs, load_start, main

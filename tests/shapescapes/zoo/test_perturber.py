@@ -17,7 +17,7 @@ from cfaug.editing.edit_format import EditFormat, group_rows
 from cfaug.shapescapes.language import WorldVariations
 from cfaug.shapescapes.zoo.perturber import __main__ as command
 from cfaug.shapescapes.zoo.perturber import base
-from cfaug.shapescapes.zoo.perturber.settings import PerturberSettings, RowSettings
+from cfaug.shapescapes.zoo.perturber.rows import PerturberSettings, RowSettings
 
 ROWS = RowSettings(out="rows.jsonl", captions=40)
 

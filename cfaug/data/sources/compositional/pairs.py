@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from cfaug.core.errors import UserError
+from cfaug.core.pixels import IMAGES
 from cfaug.data.sources.compositional.item import (
     Item,
     ItemForm,
@@ -17,7 +18,6 @@ from cfaug.data.sources.compositional.item import (
     file_entries,
     named_files,
 )
-from cfaug.data.sources.image_check import IMAGES
 from cfaug.data.sources.lists import json_file, json_lines, list_records
 
 IMAGE_KIND = "image_kind"

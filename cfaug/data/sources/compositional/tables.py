@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.core.errors import UserError
+from cfaug.core.pixels import content_digest
 from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.core.words import replaced_run
 from cfaug.data.sources.captioned_parquet import split_files, split_home
@@ -19,7 +20,6 @@ from cfaug.data.sources.compositional.listed import (
     missing_error,
     short_place,
 )
-from cfaug.data.sources.image_check import content_digest
 from cfaug.data.sources.parquet import holds_images, image_of, open_parquet, parquet_files, records
 from cfaug.data.sources.question_sets.columns import ArrowStream
 from cfaug.data.sources.row import Description, ErrorCollector, clean_key, files_identity

@@ -13,8 +13,8 @@ from typing import Any
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import require_regular
+from cfaug.core.pixels import content_digest
 from cfaug.data.sources.folders import IMAGE_FOLDERS
-from cfaug.data.sources.image_check import content_digest
 from cfaug.data.sources.parquet import DAMAGE, ROWS_AT_ONCE, holds_images, open_parquet
 from cfaug.data.sources.photo_lists import find_photo
 from cfaug.data.sources.released import MAX_BYTES, require_image

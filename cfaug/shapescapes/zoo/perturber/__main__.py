@@ -15,8 +15,7 @@ from typing import Any
 from cfaug.editing.causal_lm import CausalLM
 from cfaug.editing.edit_format import EditFormat, split_by_caption
 from cfaug.shapescapes.zoo.command import fresh_folder, read, run, save_half, write_card
-from cfaug.shapescapes.zoo.perturber.rows import draw_answers
-from cfaug.shapescapes.zoo.perturber.settings import PerturberSettings
+from cfaug.shapescapes.zoo.perturber.rows import PerturberSettings, draw_answers
 from cfaug.train.language_task import EditData, LanguageTask
 from cfaug.train.settings import LoggerSettings, OptimSettings, TrainerSettings
 from cfaug.train.task import fit

@@ -17,8 +17,13 @@ from cfaug.shapescapes.language import WorldCheck, parse
 from cfaug.shapescapes.zoo.command import FittingSettings, Rates, fit
 from cfaug.shapescapes.zoo.language.corpus import pad
 from cfaug.shapescapes.zoo.model import END, build_word_tokenizer, split_words
-from cfaug.shapescapes.zoo.perturber.rows import PROMPTS, captions_of, split_scenes
-from cfaug.shapescapes.zoo.perturber.settings import PerturberSettings, RowSettings
+from cfaug.shapescapes.zoo.perturber.rows import (
+    PROMPTS,
+    PerturberSettings,
+    RowSettings,
+    captions_of,
+    split_scenes,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
