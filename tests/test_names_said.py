@@ -17,8 +17,6 @@ PLACES = {
     "code": (ROOT / "cfaug").rglob("*.py"),
 }
 DOTTED = re.compile(r"\bcfaug(?:\.[a-z_]\w*)+\.[A-Z]\w*[a-z]\w*")
-FORMER = "renames.py"
-"""The module that knows the names of older files, which are gone."""
 
 
 @cache
@@ -55,7 +53,7 @@ def test_every_class_that_is_named_is_there(place):
     said = {
         name: file.relative_to(ROOT)
         for file in PLACES[place]
-        if file.is_file() and file.name != FORMER
+        if file.is_file()
         for name in DOTTED.findall(file.read_text(encoding="utf-8"))
     }
     assert said

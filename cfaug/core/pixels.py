@@ -319,8 +319,6 @@ def _bits(image: Image.Image, name: str) -> int | None:
 
 # Checks of an encoded image without decoding it, and the digest of its content.
 
-HEAD = 4096
-"""Number of bytes of an image that determined its digest before format 3 of indexes."""
 CHUNK = 4 * 2**20
 """Number of bytes of an image that are read at once: all of it, except for the very largest."""
 DIGEST_BYTES = 16
@@ -338,22 +336,20 @@ class Digest(NamedTuple):
 
     Attributes:
         whole: digest of all its bytes, hexadecimal; equal only for equal images.
-        head: digest of its length and first 4 KiB, which identified earlier runs.
         turned: whether its EXIF data say to turn or mirror it, which nothing does.
     """
 
     whole: str
-    head: str
     turned: bool = False
 
     @classmethod
     def of(cls, data: bytes) -> Digest:
         """Return the digest of an encoded image."""
-        return cls(content_digest(data).hex(), _head_digest(data[:HEAD], len(data)))
+        return cls(content_digest(data).hex())
 
     def of_box(self, box: Sequence[int]) -> Digest:
         """Return the digest of a part of the image: left, top, right, bottom in pixels."""
-        return Digest(box_digest(bytes.fromhex(self.whole), box).hex(), f"{self.head} {list(box)}")
+        return Digest(box_digest(bytes.fromhex(self.whole), box).hex())
 
 
 def content_digest(data: bytes) -> bytes:
@@ -364,12 +360,6 @@ def content_digest(data: bytes) -> bytes:
 def box_digest(digest: bytes, box: Sequence[int]) -> bytes:
     """Return a digest of 16 bytes for a part of the image with ``digest``."""
     return content_digest(digest + b",".join(b"%d" % int(edge) for edge in box))
-
-
-def _head_digest(head: bytes, length: int) -> str:
-    return hashlib.blake2b(
-        head + length.to_bytes(8, "little"), digest_size=DIGEST_BYTES
-    ).hexdigest()
 
 
 def check_images_differ(images: Iterable[tuple[str, Hashable]], where: str) -> None:
@@ -430,7 +420,7 @@ def check_image(read: Callable[[int, int], bytes], length: int, where: str) -> D
         decode_image(data, where)
         if data.startswith(b"\x89PNG") and b"IEND" not in data:  # Pillow ignores a missing end
             raise UserError(f"{where}: the image is truncated; replace or remove it")
-    return Digest(digest.hexdigest(), _head_digest(first[:HEAD], length), turned)
+    return Digest(digest.hexdigest(), turned)
 
 
 def _is_whole(head: bytes, tail: bytes, length: int) -> bool:

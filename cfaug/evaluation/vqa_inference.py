@@ -121,11 +121,10 @@ class Asker:
             ]
 
         found = self._recall(asks, f"write {max_new_tokens}", answer)
-        # Older versions stored no reason: there a prompt was too long.
         return [
             Answered(text=one["text"])
             if one["text"] is not None
-            else Answered(left_out=one.get("left_out", "context"))
+            else Answered(left_out=one["left_out"])
             for one in found
         ]
 

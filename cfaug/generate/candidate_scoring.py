@@ -371,7 +371,7 @@ class Journal:
             return None
         start = 8 + int.from_bytes(content[:8], "little")
         about = json.loads(bytes(content[8:start]))
-        if about["plan"] != plan or "slices" not in about:  # the latter in an older version
+        if about["plan"] != plan:
             return None
         scored = []
         for one in about["slices"]:

@@ -78,7 +78,6 @@ def planned_mixture(task: MixtureTask, opened: Opened, content: Mapping[str, str
         # A plan is identified by its name, as it was before it became an object.
         hashed={"plan": None if data.plan is None else data.plan.name},
         content=content,
-        older=opened.earlier,
         sources=describe_sources(data, opened),
     )
 

@@ -154,13 +154,6 @@ class Opened(Sources):
         """The hash of each source by name, which replaces paths in a run's identity."""
         return {name: one.hash for name, one in vars(self).items() if one is not None}
 
-    @property
-    def earlier(self) -> dict[str, str]:
-        """The hash of each index by the previous rule, which identifies older runs."""
-        indexes = {"real": self.real, "counterfactual": self.counterfactual}
-        indexes["control"] = self.control
-        return {name: one.earlier for name, one in indexes.items() if one is not None}
-
 
 def open_data(data: DataSettings, open_one: Callable[[str], Index], shards: Path) -> Opened:
     """Open the sources that the settings need, and no others.

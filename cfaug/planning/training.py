@@ -119,7 +119,6 @@ class TrainPlan:
         data: values for settings of ``data`` that were left open.
         hashed: settings whose value in the run's identity differs from the written one.
         content: {setting: hash of its training data}.
-        older: {setting: hash by an older rule}, where that hash differs.
         sources: {role of a source: the form in which it was read}.
     """
 
@@ -127,7 +126,6 @@ class TrainPlan:
     data: Mapping[str, Any]
     hashed: Mapping[str, Any] = field(default_factory=dict)
     content: Mapping[str, str] = field(default_factory=dict)
-    older: Mapping[str, str] = field(default_factory=dict)
     sources: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 

@@ -141,8 +141,6 @@ CONTENT = {
     "model.name_or_path": "content.weights", "model.pretrained": "content.weights",
 }  # fmt: skip
 """The content hash that an identity contains in place of each setting that is a path."""
-INDEXED = ("content.real", "content.counterfactual", "content.control")
-"""Hashes of an index's content, prefixed by the rule that made them."""
 ABSENT = "(absent)"
 """Shown in messages for a setting that an identity lacks."""
 
@@ -162,7 +160,7 @@ def same_identity(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     dropped: set[Path] = set()
     left_out = []
     for arm, own in arms.items():
-        what = _identities(own)
+        what = {run.folder: arm_identity(run.record) for run in own}
         usual = what[min(own, key=lambda run: (-_frequency(what, run), run.seed)).folder]
         for run in own:
             if differences(what[run.folder], usual):
@@ -179,13 +177,7 @@ def _frequency(what: Mapping[Path, Mapping[str, Any]], run: Run) -> int:
     return sum(not differences(other, what[run.folder]) for other in what.values())
 
 
-def _identities(runs: Sequence[Run]) -> dict[Path, dict[str, Any]]:
-    """Return the arm's identity by each of its runs, all by one rule."""
-    old = any("by_seed" not in run.record for run in runs)
-    return {run.folder: arm_identity(run.record, guess=old) for run in runs}
-
-
-def arm_identity(record: Mapping[str, Any], *, guess: bool = False) -> dict[str, Any]:
+def arm_identity(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return the identity that an arm's runs share, without settings that depend on the seed.
 
     A run records in ``by_seed`` which of its settings depend on the seed and how: the weights of
@@ -193,45 +185,17 @@ def arm_identity(record: Mapping[str, Any], *, guess: bool = False) -> dict[str,
 
     Args:
         record: the content of ``run.json``.
-        guess: whether to leave out everything that may depend on the seed, for older runs that did
-            not record it: the weights, and data of a world without a seed of its own.
     """
     identity = record.get("identity") or {}
     by_seed = record.get("by_seed") or {}
-    if guess:
-        by_seed = {"model.name_or_path": None}
-        if "data.world.seed" in identity and identity["data.world.seed"] is None:
-            by_seed |= dict.fromkeys(CONTENT)
     gone = {*VARY, *by_seed, *(CONTENT[name] for name in by_seed if name in CONTENT)}
     shared = {name: value for name, value in identity.items() if name not in gone}
     return {**shared, **{name: rule for name, rule in by_seed.items() if name not in VARY}}
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """Return the keys in which two identities differ, as far as they are comparable.
-
-    Hashes of the same content by different rules differ, so they do not show whether the content
-    does: such a key is left out.
-    """
-    return [
-        key
-        for key in sorted({*one, *other})
-        if one.get(key, ABSENT) != other.get(key, ABSENT)
-        and not by_different_rules(key, one.get(key), other.get(key))
-    ]
-
-
-def by_different_rules(key: str, one: Any, other: Any) -> bool:
-    """Return whether two values are an index's content hashes by two rules (``2:`` or none).
-
-    Args:
-        key: key of an identity.
-        one: value of the first identity.
-        other: value of the second identity.
-    """
-    if key not in INDEXED or not isinstance(one, str) or not isinstance(other, str):
-        return False
-    return one.rpartition(":")[0] != other.rpartition(":")[0]
+    """Return the keys in which two identities differ."""
+    return [key for key in sorted({*one, *other}) if one.get(key, ABSENT) != other.get(key, ABSENT)]
 
 
 def _describe_differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:

@@ -316,22 +316,12 @@ def read_document(path: Path) -> Document:
     """
     try:
         found = json.loads(require_regular(path).read_text(encoding="utf-8"))
-        _update_daggers(found)
         return from_json(Document, found)
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise UserError(
             f"{path} is not a table as evaluate.py writes it ({error}): remove it, or make the "
             f"table again with `python evaluate.py table={path.stem}`"
         ) from error
-
-
-def _update_daggers(found: Any) -> None:
-    """Give cells of older versions, which had no other superscript, their dagger."""
-    for part in found["parts"]:
-        for _, cells in part["rows"]:
-            for cell in cells:
-                if "dagger" in cell:
-                    cell["above"] = DAGGER * bool(cell["dagger"])
 
 
 # The figures of a document, in the order in which its page shows them.

@@ -16,7 +16,6 @@ from typing import Any
 
 from cfaug.core.errors import UserError, visible
 from cfaug.core.files import check_link, require_regular, write_json
-from cfaug.core.renames import update_record, update_settings
 from cfaug.data.mixture.leakage import Leaks, describe_leak
 from cfaug.report.results import RECORD, RESULTS, Result, read_record, read_results
 
@@ -154,7 +153,7 @@ def read_run(folder: Path) -> Run:
         if name != visible(name):
             raise UserError(f"{folder}: a folder's name holds control characters: rename it")
     places = {"experiment": arm.parent.name, "arm": arm.name}
-    return Run(folder, arm.parent.name, arm.name, {**update_record(record), **places})
+    return Run(folder, arm.parent.name, arm.name, {**record, **places})
 
 
 def check_record(record: Mapping[str, Any], file: Path, *, complete: bool = True) -> None:
@@ -204,7 +203,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise UserError(f"{file} cannot be read: {error}") from error
     if not isinstance(content, dict):
         raise UserError(f"{file} should hold the run's settings")
-    return update_settings(content, "train")
+    return content
 
 
 def setting_node(config: Mapping[str, Any], name: str, folder: Path) -> dict[str, Any]:

@@ -162,32 +162,20 @@ Asked = tuple[str, str, str]
 def answered(path: Path) -> set[Asked]:
     """Return the benchmarks whose rows are complete in a run's file, with weights and data.
 
-    A benchmark with a lost metric, for example by a torn line, is left out. Rows of older versions
-    do not say how many belong together: for these, the last benchmark before a torn line counts as
-    incomplete.
+    A benchmark with a lost metric, for example by a torn line, is left out.
 
     Raises:
         UserError: as ``read_results``.
     """
     if not path.exists():
         return set()
-    every = every_result(path)
     metrics: dict[Asked, set[Cell]] = {}
     together: dict[Asked, int] = {}
-    for row in _last(every):
+    for row in _last(every_result(path)):
         key = (row.benchmark, row.weights, row.data)
         metrics.setdefault(key, set()).add(row.cell)
         together[key] = max(together.get(key, 0), row.together)
-    cut = every[-1:] if _is_torn(path) else []
-    torn = {row.benchmark for row in cut if not row.together}
-    return {
-        key for key, found in metrics.items() if len(found) >= together[key] and key[0] not in torn
-    }
-
-
-def _is_torn(path: Path) -> bool:
-    tail = path.read_bytes().rpartition(b"\n")[2]
-    return bool(tail) and not _is_json(tail)
+    return {key for key, cells in metrics.items() if len(cells) >= together[key]}
 
 
 def read_record(path: Path) -> dict[str, Any]:

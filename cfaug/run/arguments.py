@@ -17,7 +17,6 @@ from typing import Any
 
 from cfaug.core.errors import UserError
 from cfaug.core.installation import find_folder
-from cfaug.core.renames import explain_words
 
 HYDRA_FLAGS = {
     "--hydra-help", "--cfg", "-c", "--resolve", "--package", "-p",
@@ -71,12 +70,8 @@ def read(argv: Sequence[str], script: str | None = None) -> CommandLine:
     ('data.cf_ratio=0.6',)
 
     Raises:
-        UserError: for an unknown flag, naming the nearest one; a setting that was renamed, with the
-            corrected command; or a sweep that cannot be read.
+        UserError: for an unknown flag, naming the nearest one; or a sweep that cannot be read.
     """
-    renamed = explain_words(argv, script or "")
-    if renamed:
-        raise UserError(renamed)
     overrides: list[str] = []
     flags: list[str] = []
     multirun = False
@@ -274,9 +269,6 @@ def sweep_overrides(file: Path, script: str | None = None) -> list[str]:
         if not values or not isinstance(values, list):
             raise UserError(f"{file}: parameter {key!r} needs `value` or a list `values`")
         found.append(f"{key}={','.join(map(_one_value, values))}")
-    renamed = explain_words(found, Path(program).stem)
-    if renamed:
-        raise UserError(f"{file}: {renamed}")
     return found
 
 

@@ -17,7 +17,6 @@ from cfaug.core.binding import Config, bind
 from cfaug.core.errors import UserError, name_some, say
 from cfaug.core.processes import speaks
 from cfaug.core.progress import watch
-from cfaug.core.renames import explain_settings
 from cfaug.core.safety.addresses import hide_settings
 from cfaug.data.mixture.settings import data_seed
 from cfaug.run.arguments import KEY, flatten, how_to_quote
@@ -172,15 +171,6 @@ def _merge_words(name: str, words: tuple[str, ...]) -> Any:
     return compose(config_name=name, overrides=list(words))
 
 
-def _explain_renamed(name: str, words: Sequence[str], options: Options) -> str | None:
-    """Explain old names of settings in the files, if the settings could not be resolved."""
-    try:
-        merged = _container(_merge(name, words, options), resolve=False)
-    except Exception:  # then the words are at fault, not the files
-        return None
-    return explain_settings(flatten(merged), name)
-
-
 def _says_nothing(word: str, options: Options) -> bool:
     """Say whether a word is ``group=null`` for a group that is null by default."""
     key, _, value = word.partition("=")
@@ -216,12 +206,8 @@ def _job(
                 "the model's file names no preset to take optimiser, batch and length from: add "
                 f"`defaults: [/preset@_global_.preset: paper]` to it, or type +{PRESET}=paper"
             ) from error
-        renamed = _explain_renamed(name, words, options)
-        why = renamed or explain(words, error, compose_words, options, accepts)
+        why = explain(words, error, compose_words, options, accepts)
         raise UserError(why) from error
-    renamed = explain_settings(flatten(config), name)
-    if renamed:
-        raise UserError(renamed)
     config = hide_settings(config)
     return bind(_keep_taken(config, command), command, _find_typed(words), options), words
 

@@ -23,7 +23,7 @@ from cfaug.planning.build import build
 from cfaug.planning.examples import ExampleSettings, find_examples
 from cfaug.planning.sources import SOURCE
 from cfaug.run.arguments import flatten
-from cfaug.run.identity import NEUTRAL, without_module
+from cfaug.run.identity import without_module
 from cfaug.run.launch import DONE, FAILED, Jobs, report
 from cfaug.run.parallel import run_at_once
 
@@ -276,16 +276,8 @@ def _result_settings(recipe: Mapping[str, Any], parts: Sequence[str]) -> dict[st
     return {
         k: without_module(v) if k.endswith("_target_") else v
         for k, v in flat.items()
-        if k.rsplit(".", 1)[-1] not in WHERE_IT_RUNS and not _is_as_ever(k, v)
+        if k.rsplit(".", 1)[-1] not in WHERE_IT_RUNS
     }
-
-
-def _is_as_ever(key: str, value: object) -> bool:
-    """Say whether a setting of a recipe's world has the neutral value of older records."""
-    group, _, name = key.rpartition(".")
-    return (
-        group.endswith(".world") and name in UNRECORDED and value == NEUTRAL[f"data.world.{name}"]
-    )
 
 
 def _plan(job: Job) -> dict[str, Any]:

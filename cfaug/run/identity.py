@@ -9,15 +9,13 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import yaml
 
 from cfaug.core.errors import UserError
-from cfaug.core.renames import old_key, old_word
 from cfaug.core.world_source import is_questions, is_world
 from cfaug.report.arms import CONTENT
 from cfaug.report.checkpoint_tables import WEIGHTS
@@ -36,33 +34,12 @@ REPLACED_BY_CONTENT = (
     "data.edits", "data.prompts", "data.format", "model.name_or_path", "model.pretrained",
 )  # fmt: skip
 """Settings whose content is hashed in their place: the same bytes elsewhere are the same run."""
-NEUTRAL: Mapping[str, Any] = MappingProxyType(
-    {
-        "data.control": None, "data.plan": None, "data.real_captions": "all",
-        "data.counterfactual_captions": "own", "data.negatives": None,
-        "data.split": "group", "data.counterfactual_holdout": 0, "data.holdout": 0,
-        "data.world.shortcut": "background", "data.world.domains": ["photo"],
-        "data.world.colours": [
-            "red", "orange", "yellow", "green", "blue", "purple", "pink", "black",
-        ],
-        "data.world.backgrounds": [
-            "beach", "grass", "night", "snow", "brick", "water", "road", "curtain",
-        ],
-        "data.world.skew": 0.0, "data.world.skewed": "both", "data.world.skewed_subjects": 5,
-        "data.world.ve_photos": 3000, "data.world.ve_test_photos": 300,
-        "data.world.vqa_pairs": 3000, "data.world.vqa_test_pairs": 150,
-        "model.geometry": None, "optim.decay_rule": "matrices", "optim.layer_decay": None,
-        "optim.warmup_ratio": None, "trainer.accumulate_grad_batches": 1,
-        "trainer.micro_batch_size": None, "trainer.early_stopping": None,
-        "trainer.ema_decay": None,
-    }
-)  # fmt: skip
-"""Settings that are left out at these values, which change nothing, so that a run from before a
-setting existed is still the same run."""
 LENGTH = ("trainer.max_steps", "trainer.max_epochs", "trainer.early_stopping")
 """Settings in which a run may differ from its extension."""
 EXTENDED = "extended_from"
 """Key of an identity: the steps after which a run was extended, each time."""
+UNNAMED = (*NOT_A_RESULT, "hydra")
+"""Settings that never enter the name of an arm."""
 SHORT = {"data", "trainer", "optim"}
 """Groups left out of a slug, as in ``cf_ratio=0.6``."""
 
@@ -72,33 +49,22 @@ def _is_under(key: str, names: Sequence[str]) -> bool:
 
 
 def arm_folder(experiment: Path, overrides: Sequence[str], config: Mapping[str, Any]) -> Path:
-    """Return the folder of an arm; a folder named after older names of settings keeps its name.
+    """Return the folder of an arm.
 
     Args:
         experiment: the experiment's folder, which holds those of its arms.
         overrides: the words of the command line, ``key=value``.
         config: the resolved configuration.
     """
-    folder = experiment / arm_slug(overrides, config)
-    typed = [old_word(word, "train") for word in overrides]
-    former = [
-        experiment / arm_slug(overrides, config, named=str),
-        experiment / arm_slug(typed, config, named=lambda key: old_key(key, "train")),
-    ]
-    return next((one for one in (folder, *former) if one.exists()), folder)
+    return experiment / arm_slug(overrides, config)
 
 
-def arm_slug(
-    overrides: Sequence[str],
-    config: Mapping[str, Any],
-    named: Callable[[str], str] = lambda key: "" if _is_under(key, ["hydra"]) else key,
-) -> str:
+def arm_slug(overrides: Sequence[str], config: Mapping[str, Any]) -> str:
     """Name the arm after every override that changes the result.
 
     Args:
         overrides: the words of the command line, ``key=value``.
         config: the resolved configuration.
-        named: a function that returns the name of a setting in the slug.
 
     >>> arm_slug(["data.cf_ratio=.6", "seed=107"], {"data": {"cf_ratio": 0.6}, "arm": None})
     'cf_ratio=0.6'
@@ -116,12 +82,10 @@ def arm_slug(
     flat = flatten(config)
     pieces = {}
     for key, override in zip(keys, overrides, strict=True):
-        if key in {"seed", "experiment", "scale", "task"} or _is_under(key, NOT_A_RESULT):
+        if key in {"seed", "experiment", "scale", "task"} or _is_under(key, UNNAMED):
             continue
-        if not named(key):
-            continue
-        head, _, tail = named(key).partition(".")
-        name = tail if head in SHORT and tail not in {"", "seed"} else named(key)
+        head, _, tail = key.partition(".")
+        name = tail if head in SHORT and tail not in {"", "seed"} else key
         value = flat.get(key, override.partition("=")[2])
         pieces[name] = Path(str(value)).name if key in REPLACED_BY_CONTENT else value
     parts = [str(config["arm"])] if config.get("arm") else []
@@ -140,9 +104,9 @@ def identity(config: Mapping[str, Any], content: Mapping[str, str]) -> dict[str,
     settings = {
         k: without_module(v) if k.rpartition(".")[2] == "_target_" else v
         for k, v in flatten(config).items()
-        if not _is_under(k, left_out) and not (k in NEUTRAL and v == NEUTRAL[k])
+        if not _is_under(k, left_out)
     }
-    return {**settings, **_content(content)}
+    return {**settings, **{f"content.{name}": value for name, value in content.items()}}
 
 
 def without_module(target: str) -> str:
@@ -152,19 +116,6 @@ def without_module(target: str) -> str:
     ('cfaug.LossSettings', 'mine.losses.Loss')
     """
     return f"cfaug.{target.rpartition('.')[2]}" if target.startswith("cfaug.") else target
-
-
-def _content(hashes: Mapping[str, str]) -> dict[str, str]:
-    return {f"content.{name}": value for name, value in hashes.items()}
-
-
-def older_content(hashes: Mapping[str, str]) -> dict[str, str]:
-    """Return the part of an identity that differs by an older rule.
-
-    Args:
-        hashes: {name of an index: its hash by the older rule}, named as for ``identity``.
-    """
-    return _content(hashes)
 
 
 def what_follows_the_seed(written: Mapping[str, str], data: Mapping[str, Any]) -> dict[str, str]:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -25,8 +25,7 @@ from cfaug.core.errors import UserError, say
 from cfaug.core.files import write_json
 from cfaug.core.installation import is_checkout
 from cfaug.core.processes import hold_lock
-from cfaug.core.renames import update_record
-from cfaug.report.arms import ABSENT, by_different_rules
+from cfaug.report.arms import ABSENT
 from cfaug.report.records import UNFINISHED, check_record
 from cfaug.report.results import read_record
 from cfaug.run.identity import EXTENDED, LENGTH, check_owner, config_hash
@@ -59,7 +58,6 @@ class RunFolder:
 
     path: Path
     identity: Mapping[str, Any]
-    older: Mapping[str, str] = field(default_factory=dict)
     replaces: str | None = None
     arm: str | None = None
 
@@ -143,29 +141,25 @@ class RunFolder:
         file = self.path / "run.json"
         record = read_record(file)
         check_record(record, file, complete=False)
-        return update_record(record)
+        return record
 
     def write_record(self, record: Mapping[str, Any]) -> None:
         """Write ``run.json`` so that a reader sees the old file or the new one."""
         write_json(self.path / "run.json", record, indent=2, sort_keys=False)
 
     def _is_of(self, record: Mapping[str, Any]) -> bool:
-        """Say whether a record is of this run."""
-        identities = (self.identity, {**self.identity, **self.older})
-        if record.get("config_hash") in [config_hash(one) for one in identities]:
+        """Say whether a record is of this run; ``skew=1`` and ``skew=1.0`` are one setting."""
+        if record.get("config_hash") == self.hash:
             return True
-        # trainer.precision=32 used to be a number; data.world.skew=1 and 1.0 are one setting.
         other = record.get("identity")
-        texts = [_as_texts(one) for one in identities]
-        return isinstance(other, Mapping) and _as_texts(other) in texts
+        return isinstance(other, Mapping) and _as_texts(other) == _as_texts(self.identity)
 
     def differing(self, other: Mapping[str, Any]) -> list[str]:
-        """Return the keys whose values differ from another identity's, by either rule."""
+        """Return the keys whose values differ from another identity's."""
         return [
             key
             for key in sorted({*other, *self.identity})
             if _as_text(other.get(key, ABSENT)) != _as_text(self.identity.get(key, ABSENT))
-            and (key not in other or other[key] != self.older.get(key))
         ]
 
     def difference(self, other: Mapping[str, Any]) -> str:
@@ -178,7 +172,6 @@ class RunFolder:
             [
                 f"{self.path} holds a run of another configuration:",
                 *lines,
-                *self._of_rules(other),
                 "Two ways out: overwrite=true starts anew there (the old run is removed), "
                 "or arm=NAME (or name=NAME) puts this run elsewhere.",
                 *self._way_on(other),
@@ -192,21 +185,6 @@ class RunFolder:
         return [
             "A third, if its last state was kept (trainer.keep_last=true): extend=true goes on "
             "from there to more steps."
-        ]
-
-    def _of_rules(self, other: Mapping[str, Any]) -> list[str]:
-        """Explain hashes of content that cannot be compared because their rules differ."""
-        keys = [
-            key
-            for key, value in self.identity.items()
-            if by_different_rules(key, value, other.get(key))
-            and self.older.get(key) != other.get(key)
-        ]
-        if not keys:
-            return []
-        return [
-            f"({', '.join(keys)} without 2: is an older version's hash; by its rule too the data "
-            "differ now: files changed, or are read differently)"
         ]
 
     def clear(self) -> None:

@@ -39,7 +39,6 @@ from cfaug.run.identity import (
     clean_name,
     experiment_name,
     identity,
-    older_content,
     runs_folder,
     what_follows_the_seed,
 )
@@ -111,10 +110,9 @@ def plan_run(settings: TrainSettings) -> TrainJob:
     config = {**config, "data": {**config["data"], **planned.data}}
     hashed = {**config, "data": {**config["data"], **planned.hashed}}
     what = identity(hashed, {**planned.content, "weights": asked.model.weights_hash()})
-    older = older_content(planned.older)
     job = TrainJob(
         task=planned.task, settings=settings, config=config,
-        folder=RunFolder(arm / f"seed={settings.seed}", what, older, arm=settings.arm),
+        folder=RunFolder(arm / f"seed={settings.seed}", what, arm=settings.arm),
         notes=tuple(filter(None, warned)),
         sources=planned.sources,
         by_seed=what_follows_the_seed(settings.by_seed or {}, config["data"]),

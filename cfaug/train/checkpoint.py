@@ -219,16 +219,16 @@ class CheckpointCallback(pl.Callback):
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the result of ``state_dict``, also in its older form without names.
+        """Restore the result of ``state_dict``.
 
         An extended run restarts the count of early stopping.
 
         Raises:
             UserError: if weights are averaged now, but were not in the saved run.
         """
-        best = state_dict.get("best") if "unvalidated" in state_dict else state_dict
+        best = state_dict["best"]
         self.best = Best(**best) if best else None
-        self._unvalidated = state_dict.get("unvalidated")
+        self._unvalidated = state_dict["unvalidated"]
         counted = state_dict.get(STOPPING)
         if counted is not None:
             self.lowest = counted["lowest"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from cfaug.data.index.extra_columns import (
     GrowingExtra,
 )
 from cfaug.data.shards.shards import write_shards
-from tests.data.making import noise_image, pair
+from tests.data.making import noise_image
 from tests.properties import examples
 
 
@@ -270,34 +269,3 @@ def test_invalid_json_of_an_index_from_elsewhere_is_named(tmp_path: Path, text: 
     assert extra.row(0) == {"boxes": [1]}
     with pytest.raises(UserError, match=r"column 'boxes' of extra\.arrow holds invalid JSON"):
         extra.row(1)
-
-
-def test_an_index_of_format_3_is_read_by_name_and_made_again_in_a_cache(
-    tmp_path: Path, as_format_3: Any
-) -> None:
-    write_shards([pair(i) for i in range(3)], tmp_path / "shards")
-    new = open_index(tmp_path / "shards", tmp_path / "cache")
-    shutil.copytree(new.folder, tmp_path / "old")
-    as_format_3(tmp_path / "old")
-    old = open_index(tmp_path / "old", tmp_path / "cache")
-    assert (old.hash, old.earlier) == (new.hash, new.earlier)
-    assert old.text(1) == new.text(1)
-    assert old.read_image(1) == new.read_image(1)
-    assert old.extra_names == ()
-    with pytest.raises(UserError, match="made before indexes had names of groups"):
-        old.group_name(0)
-    assert new.extra_names == ("i", "edit_kind", "edit_before", "edit_after")
-
-
-@pytest.fixture
-def as_format_3() -> Any:
-    from tests.data.test_disk_format import _about
-
-    def make(folder: Path) -> None:
-        about = json.loads((folder / "index.json").read_text())
-        for file in (*folder.glob("group_names.*"), folder / EXTRA):
-            file.unlink()
-            del about["checks"][file.name]
-        _about(folder, format=3, checks=about["checks"])
-
-    return make

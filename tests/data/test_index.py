@@ -227,7 +227,6 @@ def test_an_image_is_all_its_bytes(tmp_path: Path, write: Callable[[Path, bytes]
     write(tmp_path / "source", second)
     other = open_index(tmp_path / "source", tmp_path / "cache")
     assert one.hash != other.hash
-    assert one.earlier == other.earlier  # which is why there is another rule now
     digests = [hashlib.blake2b(image, digest_size=16).digest() for image in (first, second)]
     assert [bytes(index.digests[0]) for index in (one, other)] == digests
     assert one.contents[0] == int.from_bytes(digests[0][:8], "little") != other.contents[0]
@@ -252,21 +251,6 @@ def test_an_image_of_any_name_that_a_list_names_is_part_of_the_source(
     (folder / name).unlink()
     with pytest.raises(UserError, match=f"no image '{name}'"):
         open_index(folder, tmp_path / "cache")
-
-
-def test_the_hash_of_runs_made_before_is_known(shards: Path, tmp_path: Path) -> None:
-    """By the rule of format 2, written down here once more."""
-    digest = hashlib.sha256()
-    for one in SETS:
-        for member in one.members:
-            image = one.images[member.image_name]
-            head = image[:4096] + len(image).to_bytes(8, "little")
-            about = [one.key, one.group, member.text, member.label, member.image_name]
-            about.append(hashlib.blake2b(head, digest_size=16).hexdigest())
-            digest.update(json.dumps(about).encode())
-    index = open_index(shards, tmp_path / "cache")
-    assert index.earlier == digest.hexdigest()
-    assert index.hash.startswith("2:")
 
 
 def test_an_image_that_is_not_the_one_of_its_name_is_another(tmp_path: Path) -> None:

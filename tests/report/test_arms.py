@@ -47,7 +47,7 @@ def test_an_arm_is_untrained_if_no_run_took_a_step(steps, trained):
 
 
 @pytest.mark.parametrize("sources", [None, {}, {"real": {"source": "r"}}])
-def test_older_records_leave_the_source_to_the_configuration(tmp_path, sources):
+def test_records_without_sources_leave_the_source_to_the_configuration(tmp_path, sources):
     (tmp_path / "config.yaml").write_text(yaml.safe_dump({"data": {"counterfactual": "pairs"}}))
     fields = {} if sources is None else {"sources": sources}
     assert read_arms([run(folder=tmp_path, cf_ratio=0.5, **fields)])["x"].source == "pairs"

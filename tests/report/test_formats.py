@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 from html import unescape
 
@@ -126,20 +125,6 @@ def test_json_gives_the_document_back(tmp_path_factory, text, value):
     made = document(text, value)
     (folder / "coco_cf_3.json").write_text(made.to_json())
     assert read_document(folder / "coco_cf_3.json") == made
-
-
-def test_a_document_of_an_older_version_is_read(tmp_path):
-    made = document("a")
-    old = json.loads(made.to_json())
-    for part in old["parts"]:
-        del part["accents"]
-        for _, cells in part["rows"]:
-            for cell in cells:
-                cell["dagger"] = bool(cell.pop("above"))
-                del cell["signs"], cell["small"]
-    (tmp_path / "coco_cf_3.json").write_text(json.dumps(old))
-    assert read_document(tmp_path / "coco_cf_3.json") == made
-    assert made.parts[0].rows[0][1][0].above == DAGGER
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"name": 1, "parts": 3}', "no json"])

@@ -4,10 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfaug.data.mixture.settings import DataSettings
-from cfaug.run.identity import NEUTRAL, arm_slug, config_hash, identity
-from cfaug.shapescapes import WorldSettings
-from cfaug.train.settings import OptimSettings, TrainerSettings
+from cfaug.run.identity import arm_slug, config_hash, identity
 
 CONFIG = {
     "name": "main", "arm": None, "seed": 107,
@@ -40,26 +37,6 @@ def test_where_and_how_fast_do_not_change_the_hash(path):
 )
 def test_what_changes_the_result_changes_the_hash(path):
     assert config_hash(identity(CONFIG, {})) != config_hash(identity(_with(path, 3), {}))
-
-
-@pytest.mark.parametrize("name", NEUTRAL)
-def test_a_setting_that_changes_nothing_is_no_part_of_the_hash(name):
-    without = config_hash(identity(CONFIG, {}))
-    assert config_hash(identity(_with(name, NEUTRAL[name]), {})) == without
-    assert config_hash(identity(_with(name, "other"), {})) != without
-
-
-def test_neutral_values_are_what_the_settings_do_without():
-    """Else a run could be taken for another one."""
-    made_of = {
-        "data": DataSettings("a", "b"), "optim": OptimSettings(lr=1), "trainer": TrainerSettings(),
-    }  # fmt: skip
-    for group, made in made_of.items():
-        names = {n: v for n, v in NEUTRAL.items() if n.rpartition(".")[0] == group}
-        assert {name: getattr(made, name.partition(".")[2]) for name in names} == names
-    world = {n.removeprefix("data.world."): v for n, v in NEUTRAL.items() if "data.world." in n}
-    usual = {name: getattr(WorldSettings(), name) for name in world}
-    assert {n: list(v) if isinstance(v, tuple) else v for n, v in usual.items()} == world
 
 
 def test_content_is_part_of_the_hash():

@@ -9,11 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cfaug.core.files import write_json
 from cfaug.core.pixels import Digest
 from cfaug.data.index.disk_format import write_index
 from cfaug.data.sources import Row
-from cfaug.run.identity import config_hash
 
 PAPER = {
     "coco_real": 13_928, "coco_base": 13_928, "coco_medium": 34_820, "coco_all": 41_784,
@@ -185,21 +183,3 @@ def test_labels_of_another_part_are_refused(place, capsys):
     words = ["data.cf_ratio=1", "data.human_labels=shapescapes:ood_pairs", "dry_run=true"]
     assert place.train(*words) == 2
     assert "ood_pairs-000000_0" in capsys.readouterr().err
-
-
-def test_a_run_made_before_images_were_hashed_whole_is_done(paper, dry_run, monkeypatch):
-    words = [f"data.real={paper / 'val2017'}", f"data.counterfactual={paper / 'cf'}", "data=folder"]
-    found = []
-    monkeypatch.setattr("cfaug.run.train.describe", lambda job: found.append(job) or {})
-    dry_run(*words)
-    monkeypatch.undo()
-    assert dry_run(*words)["state"] == "absent"
-    folder = found[0].folder
-    older = {**folder.identity, **folder.older}
-    assert {key for key in older if older[key] != folder.identity[key]} == {
-        "content.real", "content.counterfactual",
-    }  # fmt: skip
-    (folder.path / "checkpoint").mkdir(parents=True)
-    record = {"state": "done", "config_hash": config_hash(older), "identity": older}
-    write_json(folder.path / "run.json", record)
-    assert dry_run(*words)["state"] == "done"

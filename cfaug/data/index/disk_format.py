@@ -48,8 +48,7 @@ equals the group of the row before in its set or, for a set's first row, the set
 DIGESTS = "digests"
 """The column with a row for each image, not for each pair: uint8 (images, 16)."""
 HASH_RULE = "2"
-"""Prefix of a content's hash. Rule 1, which had no prefix, covered only the first 4 KiB of
-images."""
+"""Prefix of a content's hash, to be raised when the rule changes."""
 
 
 @dataclass(frozen=True)
@@ -58,13 +57,11 @@ class Content:
 
     Attributes:
         hash: ``2:`` and the sha256 of every set, group, text, label and image (with all its bytes).
-        earlier: the sha256 in indexes of format 2, of images' lengths and first 4 KiB.
         extra: the names of the extra columns.
         columns_dropped: number of extra columns left out beyond the limit.
     """
 
     hash: str
-    earlier: str
     extra: tuple[str, ...] = ()
     columns_dropped: int = 0
 
@@ -86,17 +83,15 @@ def write_columns(rows: Iterable[Row], folder: Path, source: str) -> Content:
         UserError: if there are no rows, a set has a gap, or a key is duplicated.
     """
     table = _Table(source)
-    digest, earlier = hashlib.sha256(), hashlib.sha256()
+    digest = hashlib.sha256()
     for row in rows:
         table.add(row)
         fields = [row.set, row.group, row.text, row.label, row.image_id]
         about = json.dumps([*fields, *([row.negatives] if row.negatives else [])])[:-1]
-        line = f"{about}, ".encode()
-        digest.update(line + f'"{row.digest.whole}"]'.encode())
-        earlier.update(line + f'"{row.digest.head}"]'.encode())
+        digest.update(f'{about}, "{row.digest.whole}"]'.encode())
     table.check()
     extra, dropped = table.save(folder)
-    return Content(f"{HASH_RULE}:{digest.hexdigest()}", earlier.hexdigest(), extra, dropped)
+    return Content(f"{HASH_RULE}:{digest.hexdigest()}", extra, dropped)
 
 
 class _Table:
@@ -202,11 +197,8 @@ class _Table:
         return self._extra.save(folder, len(self.words["texts"]))
 
 
-FORMAT = 4
-"""Format 3 had no extra columns and no names of groups; format 2 no digests of whole images, no
-checksums, and the content's hash by the older rule."""
-READABLE = (3, 4)
-"""Readable formats of an index that the user names; an older index in a cache is remade."""
+FORMAT = 5
+"""The number of this format: an index of another one in a cache is made anew."""
 ABOUT = "index.json"
 NEGATIVE_FILES = tuple(f"{NEGATIVES}.{part}.npy" for part in ("blob", "offsets"))
 SEEN = "seen"
@@ -224,13 +216,11 @@ class IndexDescription:
     Attributes:
         kind: the kind of the reader, such as ``shards``.
         hash: the hash of the content.
-        earlier: the hash of the content by the rule of format 2.
         reading: the form, columns and counts that were recognised in the source.
     """
 
     kind: str
     hash: str
-    earlier: str
     reading: ScanReport
 
 
@@ -269,7 +259,6 @@ def write_index(
     files = sorted([*folder.glob("*.npy"), *folder.glob(EXTRA)])
     about = {
         "format": FORMAT, "kind": kind, "source": source, "hash": content.hash,
-        "earlier": content.earlier,
         "reading": tally.reading(kind, form, described, content.extra).json(),
         "checks": {file.name: checksum(file) for file in files},
     }  # fmt: skip
@@ -290,7 +279,7 @@ def read_about(folder: Path) -> IndexDescription:
     """
     try:
         about: Any = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-        if about["format"] not in READABLE:
+        if about["format"] != FORMAT:
             raise DamagedError(f"it is of format {about['format']}, not {FORMAT}")
         if _check_of(about) != about["check"]:
             raise DamagedError(f"{ABOUT} was changed since it was written")
@@ -306,9 +295,7 @@ def read_about(folder: Path) -> IndexDescription:
         if not _fits(columns, words, digests):
             raise DamagedError("its columns do not fit each other")
         reading = ScanReport.of_json(about["reading"])
-        return IndexDescription(
-            str(about["kind"]), str(about["hash"]), str(about["earlier"]), reading
-        )
+        return IndexDescription(str(about["kind"]), str(about["hash"]), reading)
     except (OSError, ValueError, KeyError, TypeError, EOFError, RecursionError) as error:
         raise DamagedError(f"it cannot be read: {error!r}") from error
 

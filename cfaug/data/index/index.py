@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 OPEN_FILES = 64
 """Number of files that an index keeps open, far below the usual limit of 1,024 a process."""
-_SENT = ("folder", "source", "kind", "hash", "earlier")
+_SENT = ("folder", "source", "kind", "hash")
 """The attributes of an index that are sent to a worker."""
 
 
@@ -68,7 +68,6 @@ class Index:
         source: the indexed source, as the user named it.
         kind: the kind of the reader, such as ``shards``.
         hash: the hash of the content, which does not depend on the path.
-        earlier: the hash by an earlier rule, which identifies older runs.
         reading: the reader's report on the source; not sent to workers.
     """
 
@@ -76,7 +75,6 @@ class Index:
     source: str
     kind: str
     hash: str
-    earlier: str = ""
     reading: ScanReport | None = None
 
     def __len__(self) -> int:

@@ -120,7 +120,7 @@ def _read(
 
 def _open_folder(folder: Path, source: str | Path) -> Index:
     about = read_about(folder)
-    return Index(folder, str(source), about.kind, about.hash, about.earlier, about.reading)
+    return Index(folder, str(source), about.kind, about.hash, about.reading)
 
 
 def _open_named(folder: Path, source: str | Path) -> Index:

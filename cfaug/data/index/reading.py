@@ -22,8 +22,6 @@ NAMED = 8
 """Number of columns that a line names."""
 MEMBERS = 4
 """Number of captions of a set that a line shows: a grid has dozens."""
-LATER = ("kept", "notes")
-"""Fields that older records lack."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +77,7 @@ class ScanReport:
 
     @classmethod
     def of_json(cls, record: Mapping[str, Any]) -> ScanReport:
-        """Restore a reading from ``json``; older ones have no ``kept`` columns and no ``notes``.
+        """Restore a reading from ``json``.
 
         Raises:
             KeyError: if another field is missing.
@@ -87,7 +85,7 @@ class ScanReport:
         """
         values: dict[str, Any] = {}
         for one in fields(cls):
-            value: Any = record.get(one.name, []) if one.name in LATER else record[one.name]
+            value: Any = record.get(one.name, []) if one.name == "notes" else record[one.name]
             wanted = {"str": str, "int": int, "bool": bool}.get(str(one.type), list)
             many = isinstance(value, list)
             texts: list[Any] = value if many else []

@@ -147,9 +147,6 @@ class QuestionRows:
             digest.update(f"{json.dumps(said)} {self._digests[number]}\n".encode())
         return f"{RULE}:{digest.hexdigest()}"
 
-    earlier = ""
-    """The hash by an older rule, which questions do not have."""
-
     def kinds(self, rows: Iterable[int]) -> Mapping[str, int]:
         """Return {kind: number of questions} of some rows."""
         return Counter(self.question(row).kind for row in rows)
