@@ -16,7 +16,7 @@ from cfaug.data.sources.lists import json_lines
 from cfaug.editing.edit_format import EditFormat, group_rows
 from cfaug.shapescapes.language import WorldVariations
 from cfaug.shapescapes.zoo.perturber import __main__ as command
-from cfaug.shapescapes.zoo.perturber import base
+from cfaug.shapescapes.zoo.perturber import base, rows
 from cfaug.shapescapes.zoo.perturber.rows import PerturberSettings, RowSettings
 
 ROWS = RowSettings(out="rows.jsonl", captions=40)
@@ -24,36 +24,36 @@ ROWS = RowSettings(out="rows.jsonl", captions=40)
 
 def test_rows_are_read_as_they_were_drawn(tmp_path, capsys):
     file = tmp_path / "rows.jsonl"
-    assert base.main([f"out={file}", "captions=40"]) == 0
-    answers = base.draw_answers(ROWS)
+    assert rows.main([f"out={file}", "captions=40"]) == 0
+    answers = rows.draw_answers(ROWS)
     assert group_rows(json_lines(file), EditFormat.short(), file) == answers
     assert "40 captions" in capsys.readouterr().out
     with pytest.raises(UserError, match="exists already"):
-        base.main([f"out={file}"])
+        rows.main([f"out={file}"])
     with pytest.raises(UserError, match="to draw from"):
-        base.draw_answers(replace(ROWS, captions=10**6))
+        rows.draw_answers(replace(ROWS, captions=10**6))
 
 
 def test_no_scene_that_is_held_out_is_trained_on():
     """Neither as a caption, nor as an edit, nor in the lists of the base model."""
-    training, held = (set(side) for side in base.split_scenes(0.2, 0))
+    training, held = (set(side) for side in rows.split_scenes(0.2, 0))
     assert len(held) == round(0.2 * len(training | held))
     assert not training & held
-    for one in base.draw_answers(ROWS):
-        assert {base.scene_of(text) for text in (one.caption, *one.edits)} <= training
+    for one in rows.draw_answers(ROWS):
+        assert {rows.scene_of(text) for text in (one.caption, *one.edits)} <= training
         assert len(one.edits) <= ROWS.variations
     lists = base.lists(PerturberSettings(out="x"))
     for text in itertools.islice(lists, 50):
         lines = [line.partition(". ")[2] or line for line in text.split("\n")]
-        assert {base.scene_of(line) for line in lines} <= training
+        assert {rows.scene_of(line) for line in lines} <= training
     tested = base.held_out_captions(ROWS, 30)
-    assert {base.scene_of(text) for text in tested} <= held
+    assert {rows.scene_of(text) for text in tested} <= held
 
 
 def test_every_word_that_is_asked_or_answered_is_known():
     tokenizer = base.build_tokenizer()
     asked = EditFormat.short()
-    for one in base.draw_answers(replace(ROWS, captions=200)):
+    for one in rows.draw_answers(replace(ROWS, captions=200)):
         text = asked.prompt(one.prompt, one.caption) + asked.response(one.edits)
         assert tokenizer.unk_token_id not in tokenizer(text)["input_ids"]
     answer = "1. a blue ball\n2. a sketch of a red ball"
@@ -129,4 +129,4 @@ def test_a_toy_is_built_twice_with_the_same_weights(tmp_path, capsys):
     for file in ("model.safetensors", "base/model.safetensors", "edit_format.json"):
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
     card = json.loads((tmp_path / "one" / "card.json").read_text())
-    assert set(card["metrics"]) == {*(p.name for p in base.PROMPTS), "all"}
+    assert set(card["metrics"]) == {*(p.name for p in rows.PROMPTS), "all"}
