@@ -6,7 +6,7 @@ import inspect
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import lru_cache
 from itertools import islice, product
@@ -19,7 +19,8 @@ from cfaug.core.processes import speaks
 from cfaug.core.progress import watch
 from cfaug.core.safety.addresses import hide_settings
 from cfaug.data.mixture.settings import data_seed
-from cfaug.run.arguments import KEY, flatten, how_to_quote
+from cfaug.run.arguments import KEY, SEARCH_PATH, flatten, how_to_quote
+from cfaug.run.arms import ARMS, register_arms
 from cfaug.run.unread import refuse_unread
 from cfaug.run.usage import NOTHING, Options, check_choice, explain, name_both, options_in
 
@@ -59,6 +60,7 @@ def compose_jobs(
     GlobalHydra.instance().clear()
     _merge_words.cache_clear()
     _register_resolvers()
+    register_arms([conf, *_own_folders(overrides)])
     with initialize_config_dir(version_base="1.3", config_dir=str(conf.resolve())):
         parsed = _parse(overrides, multirun)
         refuse_duplicated(parsed)
@@ -88,10 +90,19 @@ def _refuse_parts(conf: Path, name: str, words: Sequence[str]) -> None:
             raise UserError(f"{word} cannot be chosen alone; it is a part of {instead}: type these")
 
 
+def _own_folders(words: Sequence[str]) -> Iterator[Path]:
+    """Yield the folders of settings that ``--config-dir`` names."""
+    for word in words:
+        key, _, value = word.partition("=")
+        if key == SEARCH_PATH:
+            yield from (Path(one.removeprefix("file://")) for one in value.strip("[]").split(","))
+
+
 def _keep_taken(config: Config, command: Callable[..., Any]) -> Config:
     """Leave out the nodes that composition adds for training if the command does not take them."""
     taken = inspect.signature(command).parameters
     anything = any(one.kind is one.VAR_KEYWORD for one in taken.values())
+    config.pop(ARMS, None)
     for name in (PRESET, BY_SEED):
         if not anything and name not in taken:
             config.pop(name, None)

@@ -15,6 +15,7 @@ from cfaug.core.binding import nearest
 from cfaug.core.errors import UserError
 from cfaug.core.installation import find_folder
 from cfaug.run.arguments import flatten, key_of
+from cfaug.run.arms import names_itself, read_arms
 from cfaug.run.unread import describe_readers
 
 OWN_LINES = ("_target_:", "# @package", "defaults:")
@@ -125,10 +126,15 @@ def _names(conf: Path, group: str, *, nested: bool) -> list[str]:
         nested: whether files in folders of the group are options.
     """
     folder = conf / group
-    files = (file.relative_to(folder).with_suffix("") for file in folder.rglob("*.yaml"))
     inner = _inner_groups(folder)
-    names = (name for name in files if name.parts[0] not in inner)
-    return sorted(name.as_posix() for name in names if len(name.parts) == 1 or nested)
+    names = []
+    for file in folder.rglob("*.yaml"):
+        name = file.relative_to(folder).with_suffix("")
+        if name.parts[0] in inner or (len(name.parts) > 1 and not nested):
+            continue
+        names += [f"{name.as_posix()}/{arm}" for arm in read_arms(file)]
+        names += [name.as_posix()] if names_itself(file) else []
+    return sorted(names)
 
 
 def _inner_groups(folder: Path) -> set[str]:

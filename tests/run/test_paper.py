@@ -13,6 +13,7 @@ from cfaug.planning.training import TrainSettings
 from cfaug.run.arguments import sweep_overrides
 from cfaug.run.compose import compose_jobs
 from cfaug.run.identity import arm_slug
+from cfaug.run.usage import options_in
 
 pytestmark = pytest.mark.xdist_group("paper")  # one process trains its runs
 
@@ -42,14 +43,9 @@ def experiments() -> list[str]:
 
 
 def test_the_sweeps_are_the_experiments():
-    folder = ROOT / "conf" / "experiment"
-    files = {p.relative_to(folder).with_suffix("").as_posix() for p in folder.rglob("coco_cf_*")}
-    files |= {
-        path.relative_to(folder).with_suffix("").as_posix()
-        for path in folder.glob("coco_cf_*/*.yaml")
-    }
-    groups = {name for name in files if (folder / name).is_dir()}
-    assert set(experiments()) == files - groups
+    options = options_in(ROOT / "conf", "train")("experiment")
+    arms = {name for name in options if name.startswith("coco_cf_") and "/" in name}
+    assert set(experiments()) == arms
     assert TRAINED == [
         "coco_cf_11",
         "coco_cf_12",
@@ -90,7 +86,6 @@ def trained(paths, script) -> Path:
     """Runs of every experiment with two steps, and everything the tables ask of them."""
     for experiment in experiments():
         arm = experiment.split("/")[-1]
-        arm = "human_validated" if arm == "coco_cf_11" else arm
         steps = [] if arm.endswith("before") else TWO_STEPS
         words = [f"experiment={experiment}", f"arm={arm}", SEED, *SMALL, *steps, *paths]
         assert script("train")(words) == 0, experiment

@@ -11,11 +11,12 @@ from cfaug.models.task_specs import VisionLanguage
 from cfaug.report.document import read_document
 from cfaug.report.items import read_items
 from cfaug.report.results import read_results
+from cfaug.run.arms import read_arms
 from tests.data.question_files import own_record, write_own
 from tests.models import tiny_vlm
 from tests.test_conf import CONF
 
-ARMS = sorted(file.stem for file in (CONF / "experiment/cfmm_training").glob("*.yaml"))
+ARMS = sorted(read_arms(CONF / "experiment/cfmm_training.yaml"))
 
 
 @pytest.fixture(scope="module")

@@ -11,12 +11,13 @@ import torch
 from cfaug.report.document import read_document
 from cfaug.report.items import read_items
 from cfaug.report.results import read_results
+from cfaug.run.arms import read_arms
 from cfaug.train.contrastive_module import ContrastiveModule
 from tests.data.layouts import TEXTS, images, table
 from tests.grid_sets import every_grid_set, lay_grid_sets
 from tests.test_conf import CONF
 
-ARMS = sorted(file.stem for file in (CONF / "experiment/social_debias").glob("*.yaml"))
+ARMS = sorted(read_arms(CONF / "experiment/social_debias.yaml").keys() - {"start"})
 HELD_OUT = {"tree", "house", "cat"}  # three of ten, the same in every world and for every seed
 SMALL = [
     "data.world.real_scenes=90", "data.world.id_scenes=20", "data.size=90", "data.batch_size=40",
@@ -44,7 +45,7 @@ def sets(run) -> None:
 
 def train(run, experiment: str, *words: str, seed: int = 107) -> int:
     """Train an arm; its name is that of the experiment's, whatever else is small."""
-    arm = experiment.partition("/")[2] or "planted"
+    arm = experiment.partition("/")[2].replace("start", "planted")
     named = [] if any(word.startswith("arm=") for word in words) else [f"arm={arm}"]
     return run("train", f"experiment={experiment}", f"seed={seed}", *SMALL, *named, *words)
 
@@ -58,7 +59,7 @@ def record(root: Path, arm: str, seed: int = 107) -> dict:
 def test_every_arm_is_trained_asked_and_tabled(run, tmp_path, capfd):
     sets(run)
     for seed in (107, 108):
-        assert train(run, "social_debias_start", "trainer.max_steps=2", seed=seed) == 0
+        assert train(run, "social_debias/start", "trainer.max_steps=2", seed=seed) == 0
         for arm in ARMS:
             steps = [] if arm == "before" else ["trainer.max_steps=2"]
             assert train(run, f"social_debias/{arm}", *steps, seed=seed) == 0, capfd.readouterr()

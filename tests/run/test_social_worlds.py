@@ -20,7 +20,7 @@ def test_models_of_skewed_worlds_are_asked_and_tabled(script, tmp_path, capsys):
         assert script("generate")([*words, f"paths.shards={tmp_path / 'shards' / folder}"]) == 0
     planted = ["experiment=social/planted", "arm=both-1", "data.world.skew=1", "-m", "seed=0,1"]
     assert script("train")([*planted, *SMALL, *paths]) == 0
-    nothing = ["experiment=social_nothing", "seed=0"]
+    nothing = ["experiment=social/nothing", "seed=0"]
     assert script("train")([*nothing, *SMALL, *paths]) == 0
     for name in ("social", "social_nothing"):
         asked = [f"name={name}", "benchmark=social", "benchmark.skip=[generated_skew]"]
