@@ -144,12 +144,6 @@ def test_a_record_gives_back_the_reading(found: ScanReport) -> None:
     assert ScanReport.of_json(json.loads(json.dumps(found.json()))) == found
 
 
-def test_a_record_made_before_columns_were_kept_is_read() -> None:
-    record = ScanReport("k", "f", 1, 1, 1, 0, 0, 0, ("a",), (), ("b",)).json()
-    del record["kept"]
-    assert ScanReport.of_json(record) == ScanReport("k", "f", 1, 1, 1, 0, 0, 0, ("a",), (), ("b",))
-
-
 @pytest.mark.parametrize("change", [{"rows": "3"}, {"example": "a"}, {"unused": [3]}, {"kind": 1}])
 def test_a_record_of_another_type_is_no_reading(change: dict[str, object]) -> None:
     record = ScanReport("k", "f", 1, 1, 1, 0, 0, 0, ("a",)).json()

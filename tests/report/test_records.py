@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
 from cfaug.report.arm_results import Runs, collect
-from cfaug.report.arms import arm_identity
 from cfaug.report.checkpoint_tables import changes, initial_values
 from cfaug.report.experiment_report import _background
 from cfaug.report.records import (
@@ -104,7 +103,6 @@ def test_at_a_tie_the_lowest_seed_says_what_the_arm_is(tmp_path):
     [
         ({"content.weights": "other"}, [1, 2]),
         ({"content.real": "2:bb"}, [1, 2]),
-        ({"content.real": "aa"}, [1, 2, 3]),  # by another rule: nobody can compare them
         ({"data.seed": 77}, [1, 2, 3]),
     ],
 )
@@ -125,17 +123,6 @@ def test_weights_and_worlds_may_follow_the_seed_where_a_run_says_so(tmp_path):
     found = collect(folders(tmp_path / "mix"))
     assert len(found.rows) == 3
     assert "model.name_or_path is (absent)" in found.left_out[0]
-
-
-def test_runs_made_before_they_said_so_are_still_read(tmp_path):
-    for seed in (1, 2, 3):
-        changed = {"content.weights": f"w{seed % 2}", "content.real": f"2:{seed}"}
-        put(tmp_path, f"old/real/seed={seed}", changed={**changed, "data.world.seed": None})
-    put(tmp_path, "old/real/seed=4", by_seed=SAYS_IT, changed={"data.world.seed": None})
-    assert len(collect(folders(tmp_path / "old")).rows) == 4
-    put(tmp_path, "old/real/seed=5", changed={"data.world.seed": 7})
-    assert len(collect(folders(tmp_path / "old")).rows) == 4
-    assert "content.real" not in arm_identity({"identity": {"data.world.seed": None}}, guess=True)
 
 
 @pytest.mark.parametrize("state", ["failed", "running"])

@@ -151,17 +151,6 @@ def test_a_benchmark_is_known_with_all_of_its_metrics_only(tmp_path):
     assert answered(path) == {known, ("other", "abc", "")}
 
 
-def test_of_rows_that_do_not_say_it_the_last_before_a_torn_line_are_measured_again(tmp_path):
-    path = tmp_path / "results.jsonl"
-    append_results(path, [replace(ROW, benchmark="first"), ROW, replace(ROW, metric="acc5")])
-    both = {("first", "abc", ""), (ROW.benchmark, "abc", "")}
-    assert answered(path) == both
-    path.write_bytes(path.read_bytes()[:-1])  # whole but for its newline
-    assert answered(path) == both
-    path.write_bytes(path.read_bytes()[:-30])
-    assert answered(path) == {("first", "abc", "")}
-
-
 def test_unequal_seeds_are_refused_by_name():
     rows = [replace(ROW, seed=s) for s in (1, 2, 3)]
     rows += [replace(ROW, arm="cf", seed=s) for s in (1, 3)]

@@ -123,10 +123,6 @@ def test_pages_for_people(place, annotate, capsys):
             ["export", "annotate.assignment.annotators_per_item=5"],
             "annotators_per_item=5 is invalid",
         ),
-        (
-            ["export", "annotate.raters=5"],
-            "annotate.raters=5 is now annotate.assignment.annotators_per_item=5",
-        ),
         (["export", "annotate/question=what"], "caption_true"),
         (["export", "data.counterfactual=null"], "name a folder"),
         (["read"], "annotation/answers-*.jsonl: put the files that annotators downloaded there"),

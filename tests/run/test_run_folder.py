@@ -51,30 +51,6 @@ def test_a_whole_number_is_one_setting_however_it_was_typed(tmp_path, before, no
     assert RunFolder(tmp_path, {"data.world.skew": True, "seed": 1}).state() == "other"
 
 
-def test_a_run_made_under_the_older_rule_of_content_is_the_same_run(tmp_path):
-    settings = {"data.cf_ratio": 0.6, "content.weights": "w"}
-    older = {"content.real": "aa", "content.counterfactual": "bb"}
-    now = {**settings, "content.real": "2:cc", "content.counterfactual": "2:dd"}
-    there = RunFolder(tmp_path, {**settings, **older})
-    record = {"config_hash": there.hash, "identity": dict(there.identity), "state": "done"}
-    write_json(tmp_path / "run.json", record)
-    folder = RunFolder(tmp_path, now, older)
-    (tmp_path / "checkpoint").mkdir()
-    assert (folder.verdict(False), folder.state()) == ("done", "done")
-    write_json(tmp_path / "run.json", {**record, "state": "failed"})
-    assert folder.verdict(False) == "resume"
-    others = RunFolder(tmp_path, now, {**older, "content.real": "ax"})
-    assert others.state() == "other"
-    with pytest.raises(UserError, match="an older version's hash; by its rule too") as caught:
-        others.verdict(False)
-    assert "content.real: there 'aa', asked '2:cc'" in str(caught.value)
-    assert "content.counterfactual: there" not in str(caught.value)
-    with pytest.raises(UserError) as caught:  # only what differs is named
-        RunFolder(tmp_path, {**now, "data.cf_ratio": 0.5}, older).verdict(False)
-    assert "content" not in str(caught.value)
-    assert "data.cf_ratio: there 0.6, asked 0.5" in str(caught.value)
-
-
 def test_a_damaged_record_is_a_state_and_names_the_way_out(tmp_path):
     folder = RunFolder(tmp_path, {"data.cf_ratio": 0.6})
     (tmp_path / "run.json").write_text("{")
