@@ -20,6 +20,7 @@ from cfaug.generate.recipe import Stage
 from cfaug.planning.build import SETTINGS_OF_A_RUN, build
 from cfaug.planning.training import TrainSettings
 from cfaug.run.arguments import flatten, sweep_overrides
+from cfaug.run.arms import names_itself
 from cfaug.run.compose import compose_jobs
 from cfaug.run.evaluate import EvaluateSettings
 from cfaug.run.generate import GenerateSettings, build_recipe
@@ -115,7 +116,8 @@ def options_of(script):
     for entry in yaml.safe_load((CONF / f"{script}.yaml").read_text())["defaults"]:
         if isinstance(entry, dict):
             for file in sorted((CONF / next(iter(entry))).glob("*.yaml")):
-                yield f"{file.parent.name}={file.stem}"
+                if file.parent.name != "experiment" or names_itself(file):
+                    yield f"{file.parent.name}={file.stem}"
 
 
 def _options():

@@ -229,7 +229,6 @@ def judge(
     places: np.ndarray,
     truth: np.ndarray,
     classes: Sequence[str],
-    top_k: int | None = None,
 ) -> Answers:
     """Compare logits with the truth.
 
@@ -238,8 +237,6 @@ def judge(
         places: the row of ``logits_MC`` that belongs to each image, integers (images,).
         truth: column of each image's true class, integers (images,).
         classes: class names in the order of the logits.
-        top_k: probabilities are 0 where this many other classes are more probable, as for
-            ``cfaug.stats.stress.truth_probability``; ``None`` keeps all probabilities.
     """
     named = np.array(classes, dtype=object)
     hits: list[Mapping[str, np.ndarray]] = []
@@ -251,7 +248,7 @@ def judge(
         best, best_p = top_classes(every, SHOWN)
         hits.append(hits_at(logits, own))
         rank.append(1 + (logits > logits[np.arange(len(own)), own][:, None]).sum(axis=1))
-        p.append(truth_probability(every, own, top_k))
+        p.append(truth_probability(every, own))
         top.append(named[best])
         top_p.append(best_p)
     return Answers(

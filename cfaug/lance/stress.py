@@ -177,9 +177,6 @@ class JoinedBenchmark(SourceBenchmark):
         return concatenate_columns(columns)
 
 
-Compat = Literal["released"]
-RELEASED_TOP = 5
-"""Classes among which LANCE's released code looks for the truth; its probability is 0 elsewhere."""
 IMAGENET = "imagenet"
 """Value of ``benchmark.classes`` for ImageNet's 1,000 classes, by CLIP's names."""
 
@@ -201,8 +198,6 @@ class Stress(JoinedBenchmark):
             ``class``.
         restrict: choose only among the labels of the test, not among all classes of the model as
             the paper does.
-        compat: ``released`` sets the probability of a class that is not among the five most
-            probable to 0, as LANCE's released code does; ``None`` follows the paper.
         classes: the classes a dual encoder chooses among: ``None`` is the labels of the test,
             ``imagenet`` its 1,000 classes, or a file with a line for each class. A classifier uses
             its own classes.
@@ -216,7 +211,6 @@ class Stress(JoinedBenchmark):
 
     parts: Sequence[Part] = ("kind",)
     restrict: bool = False
-    compat: Compat | None = None
     classes: str | None = None
     templates: Sequence[str] = (PAPER_TEMPLATE,)
     clusters: EditClusters | None = None
@@ -256,7 +250,7 @@ class Stress(JoinedBenchmark):
 
     def settings_asked(self) -> list[Any]:
         """Return the settings that change the test, for ``data_hash``."""
-        told: list[Any] = [*self.parts, str(self.restrict), str(self.compat)]
+        told: list[Any] = [*self.parts, str(self.restrict)]
         if self.clusters is not None:
             told += self.clusters.identity()
         asked = self.prompted
@@ -276,11 +270,10 @@ class Stress(JoinedBenchmark):
             numbers = np.arange(len(numbers))
         named = make_distinct([class_words(name) for name in classes])  # not WordNet ids
         number = dict(zip(self._labels, numbers.tolist(), strict=True))
-        top = RELEASED_TOP if self.compat == "released" else None
         columns = []
         for (one, shown), at in zip(self._shown(), places, strict=True):
             truth = np.array([number[label] for label in one.labels])
-            answers: Answers = judge(logits, at, truth, named, top)
+            answers: Answers = judge(logits, at, truth, named)
             columns.append(item_columns(one, answers, shown))
         items = concatenate_columns(columns)
         if self.clusters is not None:

@@ -39,7 +39,7 @@ ITEM_COLUMNS = (
 """Columns of the CSV with the tests over items."""
 SHORT_INTERVALS = (
     "Difference and its BCa bootstrap interval (paired by seed) in percentage points. The "
-    "interval is too short with few seeds: see cfaug/stats/effects.py."
+    "interval is too short with few seeds: see docs/statistics.md."
 )
 DIRECTIONS = (
     "A difference is the arm minus the baseline: for a metric in which lower is better, a "

@@ -13,13 +13,13 @@ from typing import Any
 
 from cfaug.core.errors import UserError
 
-ARMS, DEFAULTS = "arms", "defaults"
+EXPERIMENT, ARMS, DEFAULTS = "experiment", "arms", "defaults"
 MARK = f"\n{ARMS}:"
 """Only a file with this text is parsed."""
 
 
 def read_arms(file: Path) -> dict[str, dict[str, Any]]:
-    """Return the settings of each arm in a file of a group; empty for a file without arms.
+    """Return the settings of each arm of an experiment; empty for a file without arms.
 
     Raises:
         UserError: if the arms are not a mapping of settings.
@@ -57,9 +57,9 @@ def register_arms(folders: Iterable[Path]) -> None:
 
     store = ConfigStore.instance()
     for folder in folders:
-        for file in sorted(folder.glob("experiment/*.yaml")):
+        for file in sorted(folder.glob(f"{EXPERIMENT}/*.yaml")):
             for name, node in read_arms(file).items():
-                store.store(name, node, f"{file.parent.name}/{file.stem}", "_global_")
+                store.store(name, node, f"{EXPERIMENT}/{file.stem}", "_global_")
 
 
 def _join(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def compose_jobs(
         refuse_duplicated(parsed)
         options = options_in(conf, name)
         jobs = split(parsed, options) if multirun else [list(overrides)]
-        _refuse_parts(conf, name, [word for job in jobs for word in job])
+        _refuse_parts(conf, name, [word for job in jobs for word in job], options)
         every = watch(jobs, "composing the sweep", len(jobs), "jobs")
         composed = leave_out_duplicated([_job(name, job, command, options) for job in every])
 
@@ -77,14 +77,17 @@ def compose_jobs(
         return composed
 
 
-def _refuse_parts(conf: Path, name: str, words: Sequence[str]) -> None:
-    """Refuse a choice that is a file for other choices to include.
+def _refuse_parts(conf: Path, name: str, words: Sequence[str], options: Options) -> None:
+    """Refuse a choice that is a file for other choices to include, or has several arms.
 
     Raises:
         UserError: naming these choices.
     """
     for word in dict.fromkeys(words):
         group, _, choice = word.partition("=")
+        arms = [one for one in options(group) if one.startswith(f"{choice}/")]
+        if arms and choice not in options(group):
+            raise UserError(f"{word} has several arms: choose {group}={f', {group}='.join(arms)}")
         instead = name_both(conf, name, group, choice) if "/" in choice else None
         if instead is not None:
             raise UserError(f"{word} cannot be chosen alone; it is a part of {instead}: type these")
@@ -102,7 +105,6 @@ def _keep_taken(config: Config, command: Callable[..., Any]) -> Config:
     """Leave out the nodes that composition adds for training if the command does not take them."""
     taken = inspect.signature(command).parameters
     anything = any(one.kind is one.VAR_KEYWORD for one in taken.values())
-    config.pop(ARMS, None)
     for name in (PRESET, BY_SEED):
         if not anything and name not in taken:
             config.pop(name, None)
@@ -178,8 +180,14 @@ def _merge(name: str, words: Sequence[str], options: Options) -> Any:
 @lru_cache(maxsize=64)
 def _merge_words(name: str, words: tuple[str, ...]) -> Any:
     from hydra import compose
+    from omegaconf import OmegaConf
 
-    return compose(config_name=name, overrides=list(words))
+    tree = compose(config_name=name, overrides=list(words))
+    if ARMS in tree:  # an experiment's file that is chosen itself brings its other arms along
+        OmegaConf.set_struct(tree, False)
+        del tree[ARMS]
+        OmegaConf.set_struct(tree, True)
+    return tree
 
 
 def _says_nothing(word: str, options: Options) -> bool:

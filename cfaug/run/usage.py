@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from cfaug.core.binding import nearest
 from cfaug.core.errors import UserError
 from cfaug.core.installation import find_folder
 from cfaug.run.arguments import flatten, key_of
-from cfaug.run.arms import names_itself, read_arms
+from cfaug.run.arms import EXPERIMENT, names_itself, read_arms
 from cfaug.run.unread import describe_readers
 
 OWN_LINES = ("_target_:", "# @package", "defaults:")
@@ -132,8 +133,10 @@ def _names(conf: Path, group: str, *, nested: bool) -> list[str]:
         name = file.relative_to(folder).with_suffix("")
         if name.parts[0] in inner or (len(name.parts) > 1 and not nested):
             continue
-        names += [f"{name.as_posix()}/{arm}" for arm in read_arms(file)]
-        names += [name.as_posix()] if names_itself(file) else []
+        if group == EXPERIMENT:
+            names += [f"{name.as_posix()}/{arm}" for arm in read_arms(file)]
+        if group != EXPERIMENT or names_itself(file):
+            names.append(name.as_posix())
     return sorted(names)
 
 
@@ -304,7 +307,10 @@ def explain(
     if isinstance(error, MissingConfigException):
         missing = error.missing_cfg_file
         at_fault = [word for word in words if word.lstrip("+").replace("=", "/", 1) == missing]
-        return ": ".join([*at_fault[:1], reason_of(error)])
+        group, _, choice = "".join(at_fault[:1]).lstrip("+").partition("=")
+        close = get_close_matches(choice, options(group), 1)
+        hint = [f"did you mean {group}={close[0]}?"] if close else []
+        return ": ".join([*at_fault[:1], " ".join([*hint, reason_of(error)])])
     # Groups may be in the user's own folder, so it is always included.
     where = [word for word in words if word.startswith(SEARCH_PATH)]
     groups = where + [word for word in words if options(key_of(word).partition("@")[0])]

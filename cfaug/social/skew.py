@@ -57,7 +57,6 @@ from cfaug.social.grid_sets import GridImages, GridSets, Invalid, read_grid_sets
 from cfaug.social.skew_items import ALPHA, RankingTask, SkewItems
 from cfaug.social.skew_metrics import SKEW_ALPHA, Zeros
 from cfaug.social.skew_rows import (
-    Compat,
     Judging,
     Permute,
     RankedSubject,
@@ -110,8 +109,6 @@ class Skew(WritesModelPage, SourceBenchmark):
             prompts of its sets, one per prefix.
         invalid: ``refuse`` or ``leave_out`` sets that do not have one image for each combination of
             their grid.
-        compat: ``released`` computes NDKL, MinSkew, Bias@K and a K of at least the number of labels
-            as the paper's released code does, with its errors; ``None`` computes them correctly.
         page: largest number of subjects per grid that the page shows with pictures, besides those
             that stand out; ``None`` writes no page.
 
@@ -131,15 +128,13 @@ class Skew(WritesModelPage, SourceBenchmark):
     prompts: Prompts = "raw_mean"
     templates: Sequence[str] | None = None
     invalid: Invalid = "refuse"
-    compat: Compat | None = None
     page: Count | None = 100
 
     kind: ClassVar[str] = "skew"
     whole_sets: ClassVar[bool] = True
     keeps_rankings: ClassVar[bool] = True
     read_with: ClassVar[ReadWith] = {
-        "zeros": {"compat": (None,)},  # the released code has its own rule, ref0
-        "alpha": {"zeros": ("smooth",), "compat": (None,)},
+        "alpha": {"zeros": ("smooth",)},
         "permutations": {"permute": ("sets",)},
     }
     reads_data: ClassVar[ReadWith] = {
@@ -158,7 +153,6 @@ class Skew(WritesModelPage, SourceBenchmark):
         self._how = Judging(
             k=self._listed_ks(), zeros=self.zeros, alpha=self.alpha, permute=self.permute,
             permutations=self.permutations, resamples=self.resamples, seed=self.seed,
-            compat=self.compat,
         )  # fmt: skip
 
     def _listed_ks(self) -> tuple[int | str, ...] | None:

@@ -1,4 +1,4 @@
-"""The items of a skew benchmark: one row per grid, labelling, K and subject; see ``bench.skew``.
+"""The items of a skew benchmark: one row per grid, labelling, K and subject.
 
 No model is needed here: a subject is given by its images in order of rank.
 """
@@ -30,8 +30,6 @@ from cfaug.social.skew_metrics import (
     min_skew,
     ndkl,
     rank_images,
-    released_bias,
-    released_ndkl,
     skew,
 )
 from cfaug.social.skew_tests import (
@@ -170,14 +168,10 @@ class _Pool:
         chance = chance_skew(pool.tolist(), k)
         test = self._test(k, value)
         [(low, high)] = bootstrap_max_skew(ranked, [k], self.drawn, INTERVAL)
-        released = how.compat == "released"
-        zeros: Zeros = "ref0" if released else how.zeros
-        signed = self._bias(top, k)
-        divergence = (
-            released_ndkl(ranked.labels, pool, k) if released else ndkl(ranked.labels, pool)
-        )
-        usual = math.nan if released else chance_ndkl(pool.tolist())
-        smallest = float(min_skew(top, pool, zeros, how.alpha))
+        signed = float(bias(top)) if len(top) == 2 else math.nan
+        divergence = ndkl(ranked.labels, pool)
+        usual = chance_ndkl(pool.tolist())
+        smallest = float(min_skew(top, pool, how.zeros, how.alpha))
         return {
             "max_skew": value,
             "max_skew_chance": chance.mean,
@@ -202,7 +196,7 @@ class _Pool:
             "p_gap": self.p_gap,
             "top_counts": _json(top.tolist()),
             "pool_counts": _json(pool.tolist()),
-            "skews": _json(skew(top, pool, zeros, how.alpha).tolist()),
+            "skews": _json(skew(top, pool, how.zeros, how.alpha).tolist()),
             **_lists("gaps", self.gaps),
             **_lists("rank_gaps", self.rank_gaps),
             "top": _json(self.names[: min(k, TOP_SHOWN)]),
@@ -222,13 +216,6 @@ class _Pool:
         names = (self.subject.grid, self.by.labelling.name, self.subject.subject, k)
         stream = generator(how.seed, "skew", *names)
         return permutation_test(self.ranked, k, stream, how.permutations)
-
-    def _bias(self, top: np.ndarray, k: int) -> float:
-        if len(top) != 2:
-            return math.nan
-        if self.how.compat == "released":
-            return released_bias(np.argsort(np.argsort(self.places)), k)
-        return float(bias(top))
 
 
 @lru_cache(maxsize=1)
@@ -360,7 +347,7 @@ def label_grid(grid: GridImages, asked: Sequence[str] | None) -> list[GridLabels
 
 
 def ranking_columns(sets: GridSets, ranked: Sequence[RankedSubject]) -> dict[str, Column]:
-    """Return the rankings of a skew benchmark, one row per image; see ``bench.skew``.
+    """Return the rankings of a skew benchmark, one row per image; see ``cfaug.social.skew``.
 
     Args:
         sets: the sets that the ranked images belong to.
@@ -397,7 +384,6 @@ def _attributes(grid: GridImages, numbers: Sequence[int]) -> str:
 # Settings that say how the rankings of a skew benchmark are scored.
 
 Permute = Literal["sets", "pool"]
-Compat = Literal["released"]
 MOST_PERMUTATIONS, MOST_RESAMPLES = 100_000_000, 1_000_000
 """Permutations take time, some seconds per subject for a million; resamples take memory."""
 LABELS = "labels"
@@ -415,7 +401,6 @@ class Judging:
     permutations: Annotated[int, Interval(ge=1, le=MOST_PERMUTATIONS)] = 10_000
     resamples: Annotated[int, Interval(ge=1, le=MOST_RESAMPLES)] = 2_000
     seed: Seed = 0
-    compat: Compat | None = None
 
     def __post_init__(self) -> None:
         check_fields(self, "benchmark")
@@ -435,6 +420,4 @@ class Judging:
         """
         asked = (members,) if self.k is None else self.k
         found = [labels if k == LABELS else int(k) for k in asked]
-        if self.compat == "released":  # main.py: never fewer than there are labels
-            found = [max(k, labels) for k in found]
         return list(dict.fromkeys(found))

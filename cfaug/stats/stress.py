@@ -38,26 +38,17 @@ def softmax(logits_NC: Any) -> np.ndarray:
     return found
 
 
-def truth_probability(
-    p_NC: np.ndarray, labels_N: np.ndarray, top_k: int | None = None
-) -> np.ndarray:
+def truth_probability(p_NC: np.ndarray, labels_N: np.ndarray) -> np.ndarray:
     """Return the probability of each image's own class, float64 (images,).
 
     Args:
         p_NC: probabilities, (images, classes).
         labels_N: index of each image's class, integers (images,).
-        top_k: number of classes that keep their probability, the others get 0, as in LANCE's
-            released code, which looks the class up among the most probable ones; ``None`` keeps
-            all, as in the paper.
 
     >>> truth_probability(np.array([[0.5, 0.3, 0.2]]), np.array([1])).tolist()
     [0.3]
-    >>> truth_probability(np.array([[0.5, 0.3, 0.2]]), np.array([1]), top_k=1).tolist()
-    [0.0]
     """
-    own = p_NC[np.arange(len(p_NC)), labels_N].astype(np.float64)
-    if top_k is not None:
-        own = np.where((p_NC > own[:, None]).sum(axis=1) < top_k, own, 0.0)
+    own: np.ndarray = p_NC[np.arange(len(p_NC)), labels_N].astype(np.float64)
     return own
 
 

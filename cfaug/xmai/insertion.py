@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 from annotated_types import Ge
@@ -36,7 +36,7 @@ from cfaug.evaluation.benchmark import WritesModelPage
 from cfaug.evaluation.cached_model import image_keys
 from cfaug.evaluation.inference import Pixels, compute_distinct, embed_images, embed_texts
 from cfaug.report.items import Items
-from cfaug.stats.ranking import Ties, text_standing
+from cfaug.stats.ranking import text_standing
 from cfaug.xmai.text_overlap import OVERLAP, WORDNET, overlap_columns
 from cfaug.xmai.text_pair_benchmark import Metric, TextPairBenchmark
 from cfaug.xmai.text_pairs import TextPairs
@@ -84,8 +84,6 @@ class Insertion(WritesModelPage, TextPairBenchmark):
         pairs_per_batch: number of texts and photos that are ranked together in a batch, in addition
             to the ranking among all; 1,000 in the paper (section 4.1).
         seed: the seed of the shuffle into batches.
-        compat: ``code`` makes and ranks the batches as the released notebook does: see
-            ``cfaug.xmai.insertion``; ``None`` has each photo once and drops nothing.
         sentence_encoder: the model that compares the two texts, all-mpnet-base-v2 in the paper
             (section 4.5); ``None`` uses the model's own embeddings, with the prefix.
         synonyms: the synonyms for METEOR: ``wordnet``, or a folder of WordNet; ``None`` leaves
@@ -100,7 +98,6 @@ class Insertion(WritesModelPage, TextPairBenchmark):
     prefix: str = PREFIX
     pairs_per_batch: Annotated[int, Ge(FEWEST)] = 1000
     seed: Seed = 0
-    compat: Compat | None = None
     sentence_encoder: SentenceEmbedder | None = None
     synonyms: str | None = WORDNET
     page: Positive | None = 60
@@ -131,15 +128,13 @@ class Insertion(WritesModelPage, TextPairBenchmark):
             )
         _, rows = np.unique(self._photo_of_set, return_index=True)
         self._photos = Pixels(first.index, first.rows[rows, 0])
-        self._batches: Batches = make_batches(
-            str(self.name), len(first), self.pairs_per_batch, self.seed, self.compat
-        )
+        self._batches = make_batches(str(self.name), len(first), self.pairs_per_batch, self.seed)
         return self
 
     def settings_asked(self) -> list[Any]:
         """Return the settings that change the test or its metrics, for ``data_hash``."""
         compared = None if self.sentence_encoder is None else self.sentence_encoder.describe()
-        return [self.prefix, self.pairs_per_batch, self.seed, self.compat, self.synonyms, compared]
+        return [self.prefix, self.pairs_per_batch, self.seed, self.synonyms, compared]
 
     def run(self, encoder: DualEncoder | CachedEncoder) -> Evaluation:
         """Return the mean reciprocal ranks, drops and similarities of every method.
@@ -236,9 +231,8 @@ def _cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 #
 # Their released notebook ranks 1,000 captions against the photos of these 1,000 pairs, in the order
 # of pandas' ``sample(frac=1, random_state=0)``; a photo that several captions share is a candidate
-# that many times, and a tie takes the best rank (``compat: code``).
-
-Compat = Literal["code"]
+# that many times, a tie takes the best rank, and the last batch is dropped if it is not whole. Here
+# each photo is a candidate once, ranks are averaged over ties, and no set is dropped.
 
 
 @dataclass(frozen=True)
@@ -272,77 +266,41 @@ def rank_in_gallery(found: Embedded) -> tuple[np.ndarray, np.ndarray]:
     return reciprocal, np.stack([where.above + 1.0 for where in each])
 
 
-@dataclass(frozen=True)
-class Batches:
-    """Sets that are ranked together.
-
-    Attributes:
-        places: numbers of the sets in each batch.
-        repeated: whether a photo is a candidate once for each of its texts in the batch.
-        ties: the rank that equal scores take: ``min`` (the best), ``mean`` or ``max``.
-    """
-
-    places: tuple[np.ndarray, ...]
-    repeated: bool
-    ties: Ties
-
-
-def make_batches(name: str, sets: int, size: int, seed: int, compat: Compat | None) -> Batches:
-    """Divide sets into shuffled batches.
+def make_batches(name: str, sets: int, size: int, seed: int) -> list[np.ndarray]:
+    """Divide the numbers of sets into shuffled batches of nearly equal sizes.
 
     Args:
         name: the benchmark's name, for messages.
         sets: number of sets.
-        size: sets per batch: approximate, as batches have equal sizes; exact with ``code``, which
-            drops the remainder.
+        size: the approximate number of sets in a batch.
         seed: the seed of the shuffle.
-        compat: ``code`` follows the authors' notebook; ``None`` counts each photo once in a batch
-            and averages over ties.
-
-    Raises:
-        UserError: if ``code`` would drop all sets.
     """
-    if compat == "code":
-        # The published numbers depend on pandas' order, so our keyed randomness is not used here.
-        order = np.random.RandomState(seed).permutation(sets)
-        whole = sets // size
-        if not whole:
-            raise UserError(
-                f"{name}: compat=code drops the last batch if it is not whole, and {sets} sets are "
-                f"fewer than benchmark.pairs_per_batch={size}: choose fewer, or "
-                "benchmark.compat=null"
-            )
-        return Batches(tuple(order[: whole * size].reshape(whole, size)), True, "min")
     if sets < size:
         say(f"{name}: {sets:,} sets are fewer than a batch of {size:,}: one batch holds all")
     order = generator(seed, "insertion batches").permutation(sets)
-    return Batches(tuple(np.array_split(order, max(1, round(sets / size)))), False, "mean")
+    return np.array_split(order, max(1, round(sets / size)))
 
 
-def rank_in_batches(found: Embedded, batches: Batches) -> np.ndarray:
+def rank_in_batches(found: Embedded, batches: Sequence[np.ndarray]) -> np.ndarray:
     """Rank every text's photo among those of its batch.
 
     Args:
         found: the embeddings.
-        batches: the sets that are ranked together.
+        batches: numbers of the sets that are ranked together.
 
     Returns:
-        Reciprocal ranks, float64 (kinds, sets); ``nan`` for sets in no batch.
+        Reciprocal ranks, averaged over ties, float64 (kinds, sets); ``nan`` for sets in no batch.
 
     Raises:
         ValueError: if an embedding is zero or not finite.
     """
     kinds, sets, dim = found.texts.shape
     ranks = np.full((kinds, sets), np.nan)
-    for places in batches.places:
-        photos = found.photo_of_set[places]
-        if batches.repeated:
-            shown, own = photos, np.arange(len(places))
-        else:
-            shown, own = np.unique(photos, return_inverse=True)
+    for places in batches:
+        shown, own = np.unique(found.photo_of_set[places], return_inverse=True)
         texts = found.texts[:, places].reshape(-1, dim)
         where = text_standing(texts, found.photos[shown], np.tile(own.reshape(-1), kinds))
-        ranks[:, places] = where.reciprocal_ranks(batches.ties).reshape(kinds, len(places))
+        ranks[:, places] = where.reciprocal_ranks("mean").reshape(kinds, len(places))
     return ranks
 
 

@@ -181,17 +181,15 @@ def test_each_distinct_image_is_classified_once(folders, tmp_path, classifier):
     assert items["again/photo-1_2"]["p"] == items["edited/photo-1_2"]["p"]
 
 
-def test_the_released_probability_and_a_restricted_choice(folders, classifier, found):
+def test_a_restricted_choice(folders, classifier, found):
     def asked(**settings):
         (one,) = Stress(str(folders / "lance"), **settings).open(opener(folders))
         return one, rows(one.run(classifier))
 
     usual, _ = asked()
-    released, same = asked(compat="released")
     restricted, few = asked(restrict=True)
-    assert len({one.data_hash for one in (usual, released, restricted)}) == 3
+    assert usual.data_hash != restricted.data_hash
     own = rows(found)
-    assert all(same[name]["p"] == own[name]["p"] for name in same)  # five classes: none is beyond
     changed = 0
     for name, row in few.items():
         three = {own[name][f"top{k}"]: own[name][f"top{k}_p"] for k in range(1, 6)}
@@ -219,7 +217,6 @@ def test_what_cannot_be_asked_is_said(sets, said, tmp_path, classifier):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"compat": "paper"}, "compat=paper: choose from released, null"),
         ({"parts": ["colour"]}, r"parts\[0\]=colour: choose from kind, class"),
         ({"more": {"random": "x"}}, r"the name 'random' is taken"),
         ({"templates": []}, r"benchmark\.templates is empty"),
@@ -289,30 +286,6 @@ def test_without_a_reconstruction_nothing_is_netted(tmp_path, classifier):
     assert np.isnan(evaluation.items["net_drop1"]).all()
     assert {o.metric for o in evaluation.outcomes} >= {"paired_drop1", "drop1", "delta_p"}
     assert not any(o.metric.startswith("net") for o in evaluation.outcomes)
-
-
-def test_beyond_five_classes_the_released_probability_is_zero(folders, classifier):
-    class Many(torch.nn.Module):
-        transform = classifier.transform
-        classes = (*(f"other {n}" for n in range(9)), "ball", "cube", "star")
-
-        def classify(self, pixels):
-            seen = pixels.float().mean(dim=(2, 3)) / 40
-            weights = torch.from_numpy(np.random.default_rng(3).normal(size=(3, 12)))
-            return (seen - seen.mean()) @ weights.float()
-
-    def answers(**settings):
-        (one,) = Stress(str(folders / "lance"), **settings).open(opener(folders))
-        return rows(one.run(Many()))
-
-    own, released = answers(), answers(compat="released")
-    beyond = {name for name, row in own.items() if row["rank"] > 5}
-    assert 0 < len(beyond) < len(own)
-    for name, row in released.items():
-        assert row["p"] == (0 if name in beyond else own[name]["p"])
-        if row["kind"] != "original":
-            photo = released[row["photo"]]["p"]
-            assert row["delta_p"] == abs(photo - row["p"])
 
 
 def test_what_a_dual_encoder_is_prompted_with(folders, tmp_path):

@@ -274,7 +274,7 @@ CASES = {
     "insertion": Case(
         ("benchmark=insertion", "benchmark.data=@texts", "benchmark.pairs_per_batch=4",
          "benchmark.synonyms=null"),
-        {"data": "@bigger", "compat": "code",
+        {"data": "@bigger",
          "sentence_encoder": {"_target_": f"{__name__}.Letters"},
          "synonyms": "wordnet", "answers": "@kept.jsonl"},
     ),
@@ -287,10 +287,9 @@ CASES = {
         {**GRIDS, "subjects": "unseen", "templates": ["a {subject}"]},
         {"subjects": "no subject was held out"},
     ),
-    "released skew of pools": Case(
-        ("benchmark=skew", "benchmark.data=@grids", "benchmark.compat=released",
-         "benchmark.permute=pool"),
-        {**GRIDS, "subjects": "unseen", "templates": ["a {subject}"], "compat": None},
+    "skew of pools": Case(
+        ("benchmark=skew", "benchmark.data=@grids", "benchmark.permute=pool"),
+        {**GRIDS, "subjects": "unseen", "templates": ["a {subject}"]},
         {"subjects": "no subject was held out"},
     ),
     "stress": Case(

@@ -78,9 +78,7 @@ def test_a_model_is_asked_about_both_methods_and_again_with_the_same_bytes(place
     assert {one: one.read_bytes() for one in before} == before
     assert place.evaluate(*words) == 0
     assert "already evaluated" in capsys.readouterr().out
-    assert place.evaluate(*words, "benchmark.pairs_per_batch=5", "benchmark.compat=code") == 0
+    assert place.evaluate(*words, "benchmark.pairs_per_batch=5") == 0
     assert "mrr_batches" in results.read_text()
-    assert place.evaluate(*words, "benchmark.compat=code") == 2
-    assert "compat=code drops the last batch" in capsys.readouterr().err
     assert place.evaluate("benchmark=insertion", "model=tiny_clip") == 2
     assert "benchmark=insertion needs benchmark.data=FOLDER" in capsys.readouterr().err
