@@ -1,4 +1,4 @@
-"""Figure 4 of CFMM: the composition of a question set by category, length and answer."""
+"""Figure 4 of CFMM, and the quantities and claims that follow from Tables 2 and 3."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from cfaug.report.document import BarPlot, Curve, Document, Entry, Part, rules_o
 from cfaug.report.numbers import DASH, percent
 from cfaug.report.paper_tables import PaperTable, published
 from cfaug.stats.significance import summarise
+
+# Figure 4 of CFMM: the composition of a question set by category, length and answer.
 
 Row = tuple[tuple[str, ...], tuple[Entry, ...]]
 COMMANDS = ("python evaluate.py table=cfmm_figure_4 'table.questions={MINE: questions.jsonl}'",)

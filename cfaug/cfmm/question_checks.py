@@ -1,8 +1,4 @@
-"""Checks of questions: an answer in the condition, equal options, and more.
-
-CFMM discards questions whose condition contains the answer (section 3.3, information leakage): "If
-I painted this bus blue, what color would it be?" can be answered without the image.
-"""
+"""Checks of questions, and the right answers to them (CFMM, section 3.4)."""
 
 from __future__ import annotations
 
@@ -26,6 +22,11 @@ from cfaug.core.questions import (
 from cfaug.editing.baselines.checklist import ONES
 from cfaug.editing.sentence import normalise
 from cfaug.stats.significance import holm
+
+# Checks of questions: an answer in the condition, equal options, and more.
+#
+# CFMM discards questions whose condition contains the answer (section 3.3, information leakage):
+# "If I painted this bus blue, what color would it be?" can be answered without the image.
 
 NO_ANSWER, NOT_AN_OPTION, FEW_OPTIONS, EQUAL_OPTIONS = (
     "answer missing", "answer is no option", "fewer than two options", "equal options",

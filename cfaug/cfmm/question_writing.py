@@ -1,8 +1,4 @@
-"""Further counterfactual questions, written by a model from the first ones (CFMM, section 3.3).
-
-A person writes a basic question about an image and a first counterfactual one; a model proposes
-three more. A rejected proposal is kept with its reason; people verify the rest.
-"""
+"""Counterfactual questions written and judged by models (CFMM, section 3.3)."""
 
 from __future__ import annotations
 
@@ -56,6 +52,11 @@ from cfaug.generate.chat_asking import (
 if TYPE_CHECKING:
     from cfaug.models.checkpoints import Checkpoint
 
+
+# Further counterfactual questions, written by a model from the first ones (CFMM, section 3.3).
+#
+# A person writes a basic question about an image and a first counterfactual one; a model proposes
+# three more. A rejected proposal is kept with its reason; people verify the rest.
 
 PLACES = ("<category>", "<basic>", "<given>", "<count>")
 """Placeholders of a prompt, each required once."""

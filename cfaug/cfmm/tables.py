@@ -1,4 +1,4 @@
-"""Table 3 of CFMM: totals over categories, with tests, phi, and answers without the image."""
+"""Tables 2 and 3 of CFMM: accuracies by category, and totals with their tests."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ from cfaug.report.paper_tables import Models, PaperTable, published, read_answer
 from cfaug.stats.significance import SeedSummary, summarise
 
 # Models' answers to questions, prompt by prompt, for CFMM's tables.
+
+# Table 3 of CFMM: totals over categories, with tests, phi, and answers without the image.
 
 COMMANDS = (
     "python evaluate.py model=vlm model.name_or_path=MODEL benchmark=vqa "

@@ -1,4 +1,4 @@
-"""Gains against label frequency, with the paper's p and one over whole data sets (Table 6)."""
+"""Do altered classes gain, and are altered subjects confused: Table 6 and A.3.2 of COCO-CFs."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from cfaug.report.numbers import DASH, p_text, percent
 from cfaug.report.paper_tables import published
 from cfaug.report.results import read_record
 from cfaug.stats.significance import summarise
+
+# Gains against label frequency, with the paper's p and one over whole data sets (Table 6).
 
 CORRELATION = (
     "Pearson r", "p, every gain counted as independent", "p, whole data sets exchanged",

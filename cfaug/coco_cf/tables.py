@@ -1,4 +1,4 @@
-"""Tables of arms by benchmarks: Tables 3, 4, 5, 11 and 12 of COCO-Counterfactuals."""
+"""Tables of arms and of drops of COCO-Counterfactuals, and the numbers that the paper prints."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from cfaug.report.paper_tables import published
 from cfaug.report.results import join_seeds
 from cfaug.report.significance_rows import ALPHA
 from cfaug.stats.significance import SeedSummary, summarise, welch
+
+# Tables of arms by benchmarks: Tables 3, 4, 5, 11 and 12 of COCO-Counterfactuals.
 
 
 @dataclass(frozen=True)

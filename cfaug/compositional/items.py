@@ -1,4 +1,4 @@
-"""The source of a compositional test's items: its lists, and photos in another folder."""
+"""The items of a compositional test: their source, their number and their tags."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from cfaug.data.index import Index
     from cfaug.evaluation.context import EvaluationContext
 
+
+# The source of a compositional test's items: its lists, and photos in another folder.
 
 Missing = Literal["refuse", "skip"]
 

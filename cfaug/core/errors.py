@@ -1,4 +1,4 @@
-"""The one error a user is meant to read."""
+"""The one error a user is meant to read, and messages on a terminal."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import IO, Any, TextIO
+
+# The one error a user is meant to read.
 
 USERS_MISTAKE = 2
 """The exit code of a command that ends with a ``UserError``."""

@@ -1,13 +1,4 @@
-"""Writing a file, or a folder, whole or not at all; every such write goes through here.
-
-Some writers need something else. Rows are appended to ``results.jsonl`` under a lock, and to
-``metrics.csv`` by the one process of a run: existing rows are never written again, and a torn last
-line is mended by the next append (``report/results.py``, ``train/loggers.py``). The Hub's Parquet
-files, in a folder that was empty, are renamed once their number is known, since it is part of
-their names (``data/exporters/hub.py``). Earlier results and an edited card are renamed aside
-(``run/extending.py``, ``run/run_folder.py``). Files of a folder that does not have its final name
-yet are written plainly: the folder appears whole.
-"""
+"""Files: written whole or not at all, hidden ones left out, and caches."""
 
 from __future__ import annotations
 
@@ -25,6 +16,16 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from cfaug.core.errors import UserError
+
+# Writing a file, or a folder, whole or not at all; every such write goes through here.
+#
+# Some writers need something else. Rows are appended to ``results.jsonl`` under a lock, and to
+# ``metrics.csv`` by the one process of a run: existing rows are never written again, and a torn
+# last line is mended by the next append (``report/results.py``, ``train/loggers.py``). The Hub's
+# Parquet files, in a folder that was empty, are renamed once their number is known, since it is
+# part of their names (``data/exporters/hub.py``). Earlier results and an edited card are renamed
+# aside (``run/extending.py``, ``run/run_folder.py``). Files of a folder that does not have its
+# final name yet are written plainly: the folder appears whole.
 
 READ_AT_ONCE = 2**22
 REPOSITORY = re.compile(r"(models|datasets|spaces)--.+")

@@ -1,9 +1,4 @@
-"""The record of a member of an attribute grid, the same for every source of sets.
-
-A grid is every combination of attributes over one subject: race x gender of a doctor, colour x
-background of a ball (SocialCounterfactuals, section 2.1). Code that writes such a set writes
-these records, and code that asks about it reads them; captions are never parsed for labels.
-"""
+"""Attribute grids: the record of a member, and the labellings of a grid."""
 
 from __future__ import annotations
 
@@ -16,6 +11,12 @@ from typing import Any
 
 from cfaug.core.errors import UserError
 from cfaug.core.types import Edit
+
+# The record of a member of an attribute grid, the same for every source of sets.
+#
+# A grid is every combination of attributes over one subject: race x gender of a doctor, colour x
+# background of a ball (SocialCounterfactuals, section 2.1). Code that writes such a set writes
+# these records, and code that asks about it reads them; captions are never parsed for labels.
 
 SUBJECT, SUBJECT_TYPE, GRID = "subject", "subject_type", "grid"
 PREFIX, NEUTRAL, ATTRIBUTES = "prefix", "neutral", "attributes"

@@ -1,12 +1,4 @@
-"""The reactions of processes to signals that ask them to stop.
-
-SIGTERM, which schedulers send, ends a command as Ctrl-C does (``interruptible``). Training records
-both and finishes its step first (``StopRequest``); a data worker continues until its parent ends it
-(``obey_parent``). Three modules do more than handle signals and are not part of this one:
-``cfaug.train.engine`` unwraps Lightning's exceptions of an interruption, ``cfaug.run.ranks``
-is a process of its own that stands in for torchrun and raises its exception, and
-``cfaug.core.safety.chat_renderer`` is one that imports nothing but Jinja.
-"""
+"""Processes of one machine: signals that ask them to stop, locks on files, ranks, threads."""
 
 from __future__ import annotations
 
@@ -25,6 +17,15 @@ from typing import IO, Annotated
 
 from cfaug.core.errors import UserError
 from cfaug.core.validation import Means, Positive, check
+
+# The reactions of processes to signals that ask them to stop.
+#
+# SIGTERM, which schedulers send, ends a command as Ctrl-C does (``interruptible``). Training
+# records both and finishes its step first (``StopRequest``); a data worker continues until its
+# parent ends it (``obey_parent``). Three modules do more than handle signals and are not part of
+# this one: ``cfaug.train.engine`` unwraps Lightning's exceptions of an interruption,
+# ``cfaug.run.ranks`` is a process of its own that stands in for torchrun and raises its exception,
+# and ``cfaug.core.safety.chat_renderer`` is one that imports nothing but Jinja.
 
 AGAIN_SECONDS = 1.0
 """A Ctrl-C within this time is the same one: a terminal and torchrun each pass it on."""

@@ -1,4 +1,4 @@
-"""Questions about images in the form that models answer, with options and demonstrations."""
+"""Questions about images: sets of them, and the form in which models answer them."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 # A set in CFMM's form has one basic question for each image and counterfactual questions about the
 # same thing (section 3.1); other sets have kinds of their own. Readers are in
 # ``cfaug.data.sources.question_sets``.
+
+# Questions about images in the form that models answer, with options and demonstrations.
 
 BASIC, COUNTERFACTUAL = "basic", "counterfactual"
 """Kinds of questions: about the image as it is, and about the image under a condition."""

@@ -1,9 +1,4 @@
-"""The word-by-word difference of two captions, shared by readers, editors and tables.
-
-A word keeps its hyphens, apostrophes and decimal points ("T-shirt", "man's", "2.5"); every other
-punctuation mark is a word of its own. Case and white space never make a difference. (A
-part-of-speech tagger splits words as it was trained to: ``cfaug.editing.sentence``.)
-"""
+"""Words of captions: their differences, the indefinite article, lists of visible things."""
 
 from __future__ import annotations
 
@@ -16,6 +11,12 @@ from typing import Literal
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import read_lines
+
+# The word-by-word difference of two captions, shared by readers, editors and tables.
+#
+# A word keeps its hyphens, apostrophes and decimal points ("T-shirt", "man's", "2.5"); every other
+# punctuation mark is a word of its own. Case and white space never make a difference. (A
+# part-of-speech tagger splits words as it was trained to: ``cfaug.editing.sentence``.)
 
 Span = tuple[int, int]
 WORD = re.compile(r"\d+(?:[.,:]\d+)+|\w+(?:['’-]\w+)*|[^\w\s]")

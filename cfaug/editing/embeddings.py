@@ -1,4 +1,4 @@
-"""The text tower of a dual encoder as a sentence encoder, as in LANCE's released code."""
+"""Sentence encoders of editors: the text tower of a dual encoder, and word vectors."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from cfaug.core.weights import sha256
 if TYPE_CHECKING:
     from cfaug.models.checkpoints import Checkpoint
 
+
+# The text tower of a dual encoder as a sentence encoder, as in LANCE's released code.
 
 BATCH = 256
 

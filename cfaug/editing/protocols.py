@@ -1,8 +1,4 @@
-"""Protocols of the parts of a caption editor.
-
-All methods take and return lists, so that masks, similarities and perplexities run in large batches
-across captions; the result for one item never depends on the others. No torch at import.
-"""
+"""The parts of a caption editor: their protocols, and what passes between them."""
 
 from __future__ import annotations
 
@@ -22,6 +18,11 @@ if TYPE_CHECKING:
 
     from cfaug.editing.sentence import Sentence, Slot
 
+
+# Protocols of the parts of a caption editor.
+#
+# All methods take and return lists, so that masks, similarities and perplexities run in large
+# batches across captions; the result for one item never depends on the others. No torch at import.
 
 TAGS = {"noun": "NN", "adjective": "JJ", "verb": "VB"}
 """{part of speech: prefix of its Penn tags}."""

@@ -1,12 +1,4 @@
-"""A caption as words with their places, so that an edit replaces characters in place.
-
-NLTK's ``span_tokenize`` takes a second to import and is 11 times as slow (78 us for a caption). It
-keeps a full stop within a caption with its word, and splits "cannot" and "gonna": other words, and
-thus other edits, than in the generated data.
-
->>> split("The man's dog can't sit.").words
-('The', 'man', "'s", 'dog', 'ca', "n't", 'sit', '.')
-"""
+"""A caption as words: their places, their parts of speech, and the words of a vocabulary."""
 
 from __future__ import annotations
 
@@ -23,6 +15,15 @@ if TYPE_CHECKING:
     from nltk.tag.perceptron import PerceptronTagger
     from transformers import PreTrainedTokenizerBase
 
+
+# A caption as words with their places, so that an edit replaces characters in place.
+#
+# NLTK's ``span_tokenize`` takes a second to import and is 11 times as slow (78 us for a caption).
+# It keeps a full stop within a caption with its word, and splits "cannot" and "gonna": other words,
+# and thus other edits, than in the generated data.
+#
+# >>> split("The man's dog can't sit.").words
+# ('The', 'man', "'s", 'dog', 'ca', "n't", 'sit', '.')
 
 _WORD = re.compile(
     r"""

@@ -1,4 +1,4 @@
-"""Optional capabilities of benchmarks; a caller checks for them by ``isinstance``."""
+"""The base of benchmarks: a source, optional capabilities, pages, and the names of items."""
 
 from __future__ import annotations
 
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from cfaug.evaluation.classification import Classes
     from cfaug.evaluation.context import EvaluationContext
     from cfaug.report.model_pages import ImageSource, ModelPage
+
+
+# Optional capabilities of benchmarks; a caller checks for them by ``isinstance``.
 
 
 @runtime_checkable

@@ -1,4 +1,4 @@
-"""The run under test, as a suite sees it: how to open data, and which rows were held out."""
+"""The run under test and its model, as a benchmark sees them."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from cfaug.data.mixture.leakage import Leaks
     from cfaug.data.sources.row import Reader
 
+
+# The run under test, as a suite sees it: how to open data, and which rows were held out.
 
 NAMED = 3
 """Groups that a message names."""

@@ -1,4 +1,4 @@
-"""Embeddings of whole test sets: decoded once per benchmark, computed in batches, normalised."""
+"""Models on whole test sets: embeddings, logits and matching scores, each image decoded once."""
 
 from __future__ import annotations
 
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from cfaug.data.index import Index
     from cfaug.evaluation.classification import Classes
 
+
+# Embeddings of whole test sets: decoded once per benchmark, computed in batches, normalised.
 
 KEEP_BYTES = 512 * 1024 * 1024
 """Bytes of decoded pixels kept between models; least recently used test sets are dropped first."""

@@ -1,4 +1,4 @@
-"""The images of a batch's candidates, decoded when they are needed."""
+"""The images and scores of a batch's candidates, each decoded and embedded once."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from cfaug.generate.candidate_scoring import ShardScorer
 
+
+# The images of a batch's candidates, decoded when they are needed.
 
 TOGETHER = 32
 """Number of images decoded and embedded at once, which bounds the memory for large images."""

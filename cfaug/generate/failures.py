@@ -1,4 +1,4 @@
-"""Items that fail: they are found one by one, named, and do not affect the others."""
+"""Items that fail are found one by one and named; progress counts those that are left."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any, Generic, TypeVar
 
 from cfaug.core.errors import RejectedError, UnavailableError, UserError, say
 from cfaug.core.progress import Progress, on_terminal
+
+# Items that fail: they are found one by one, named, and do not affect the others.
 
 NAMED = 20
 """Number of failed items of a shard that are named; the rest are only counted."""

@@ -1,8 +1,4 @@
-"""CLIP as a scorer of candidates: any dual encoder, with one of two preprocessings.
-
-torchmetrics' ``CLIPScore`` expects a CLIP of transformers, not any dual encoder, and returns the
-mean over images; a filter needs the score of each.
-"""
+"""CLIP as a scorer of candidates, and as a check of the attributes that images show."""
 
 from __future__ import annotations
 
@@ -24,6 +20,12 @@ from cfaug.imaging.cosines import CosineScorer, Unit
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+
+
+# CLIP as a scorer of candidates: any dual encoder, with one of two preprocessings.
+#
+# torchmetrics' ``CLIPScore`` expects a CLIP of transformers, not any dual encoder, and returns the
+# mean over images; a filter needs the score of each.
 
 
 class ClipScorer(CosineScorer):

@@ -1,9 +1,4 @@
-"""DDIM's steps (Song et al., 2021) in both directions, in its own variables.
-
-A latent of level i is ``a x + s e``: the clean latent x times ``a``, and unit noise e times ``s``,
-with ``a^2 + s^2 = 1``. The levels are those of diffusers' ``DDIMScheduler`` with
-``timestep_spacing="leading"``, which prompt-to-prompt, null-text inversion and LANCE use.
-"""
+"""Noise: DDIM's steps, the levels of InstructPix2Pix's sampler, and noise keyed by seed."""
 
 from __future__ import annotations
 
@@ -20,6 +15,13 @@ from cfaug.core.rng import derive, generator
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+
+
+# DDIM's steps (Song et al., 2021) in both directions, in its own variables.
+#
+# A latent of level i is ``a x + s e``: the clean latent x times ``a``, and unit noise e times
+# ``s``, with ``a^2 + s^2 = 1``. The levels are those of diffusers' ``DDIMScheduler`` with
+# ``timestep_spacing="leading"``, which prompt-to-prompt, null-text inversion and LANCE use.
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,4 @@
-"""The plan of latents and steps, as plain data.
-
-Candidates with the same texts, seed and guidance differ only in the number of steps that share
-attention: the base image does not depend on p, and two edits are the same until the smaller p ends.
-Therefore they form a tree: one base, one trunk that shares longest, and a branch for every other p
-that starts as a copy of the trunk. Every candidate is the same as if it were drawn alone.
-"""
+"""Plans of latents and steps for captions and for edits of photos, as plain data."""
 
 from __future__ import annotations
 
@@ -16,6 +10,13 @@ from numpy.typing import NDArray
 
 from cfaug.core.errors import UserError
 from cfaug.core.types import ImageJob
+
+# The plan of latents and steps, as plain data.
+#
+# Candidates with the same texts, seed and guidance differ only in the number of steps that share
+# attention: the base image does not depend on p, and two edits are the same until the smaller p
+# ends. Therefore they form a tree: one base, one trunk that shares longest, and a branch for every
+# other p that starts as a copy of the trunk. Every candidate is the same as if it were drawn alone.
 
 Integers = NDArray[np.int64]
 

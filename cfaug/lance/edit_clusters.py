@@ -1,4 +1,4 @@
-"""Clusters of a stress test's edits by their differences in text, for insights into classes."""
+"""Clusters of a stress test's edits, and the insights drawn from them."""
 
 from __future__ import annotations
 
@@ -39,6 +39,8 @@ from cfaug.report.page import write_page
 if TYPE_CHECKING:
     from cfaug.models.specs import ModelSpec
 
+
+# Clusters of a stress test's edits by their differences in text, for insights into classes.
 
 Unit = Literal["word", "caption"]
 TEXTS: Mapping[str, tuple[str, str]] = {"word": ("before", "after"),

@@ -1,10 +1,4 @@
-"""Is a classifier worse on edits than on their photos? Tests over the items of a stress test.
-
-Each edit is compared with its own photo, by McNemar's exact test and by a permutation of whole
-photos: edits of one photo are not independent, so the second is the one to rely on, and the one
-that is corrected. The paper's comparison of sets of different sizes (LANCE, equation 3) is shown
-beside it with Fisher's exact test.
-"""
+"""Is a classifier worse on edits than on their photos, and is the planted slice found?"""
 
 from __future__ import annotations
 
@@ -26,6 +20,13 @@ from cfaug.report.numbers import p_text, percent, points
 from cfaug.report.writers import to_markdown
 from cfaug.stats.significance import holm
 from cfaug.stats.stress import DropTest, fisher, paired_drop
+
+# Is a classifier worse on edits than on their photos? Tests over the items of a stress test.
+#
+# Each edit is compared with its own photo, by McNemar's exact test and by a permutation of whole
+# photos: edits of one photo are not independent, so the second is the one to rely on, and the one
+# that is corrected. The paper's comparison of sets of different sizes (LANCE, equation 3) is shown
+# beside it with Fisher's exact test.
 
 EDITED_PHOTOS = "edited"
 """Value of the column ``photos`` for images whose photo has an edit."""

@@ -1,4 +1,4 @@
-"""Table 2 of LANCE: accuracy on photos, reconstructions and edits, and paired tests."""
+"""LANCE's Tables 2 to 4 and Figures 7 to 9: accuracy, the perturber, ratings, classes."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ from cfaug.stats.item_tests import cluster_bootstrap
 from cfaug.stats.significance import summarise
 
 # The answers of classifiers to a stress test, for LANCE's tables.
+
+# Table 2 of LANCE: accuracy on photos, reconstructions and edits, and paired tests.
 
 COMMANDS = (
     "python generate.py recipe=lance data.source=PHOTOS paths.shards=shards/lance",

@@ -1,4 +1,4 @@
-"""Image classifiers of transformers, such as ViT's on ImageNet."""
+"""Image classifiers of transformers, timm and torchvision."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ from cfaug.core.weights import find_weights, refuse_pickles
 from cfaug.models.checkpoints import build_and_fill, choose_classes
 from cfaug.models.encoder import channels, square
 from cfaug.models.pretrained import Wrapped, image_transform, label_names
+
+# Image classifiers of transformers, such as ViT's on ImageNet.
 
 
 class HFClassifier(Wrapped):

@@ -1,4 +1,4 @@
-"""BridgeTower (Xu et al., 2023): two towers for retrieval, a cross encoder for everything else."""
+"""Fusion encoders: BridgeTower, FLAVA and ViLT."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from cfaug.models.fusion import FusionEntailer, TowerEntailer
 from cfaug.models.losses import Negatives, three_way_loss
 from cfaug.models.matching import PairMatcher
 from cfaug.models.pretrained import HFEncoder
+
+# BridgeTower (Xu et al., 2023): two towers for retrieval, a cross encoder for everything else.
 
 TEXT_TYPE, IMAGE_TYPE = 0, 1
 """Rows of the token type embeddings that mark a text's and an image's tokens."""

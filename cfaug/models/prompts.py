@@ -1,4 +1,4 @@
-"""Prompts of vision-language models: the text of a prompt for a question, and its tokens."""
+"""Prompts of vision-language models for questions and for entailment."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from cfaug.core.questions import Question
 from cfaug.core.safety.safe_loading import render_chat
 from cfaug.core.types import ENTAILMENT
 from cfaug.models.checkpoints import continuation
+
+# Prompts of vision-language models: the text of a prompt for a question, and its tokens.
 
 IMAGE, QUESTION = "{image}", "{question}"
 """Placeholders of the image and of the question in a prompt."""

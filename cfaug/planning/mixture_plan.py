@@ -1,4 +1,4 @@
-"""Planning shared by all trainings on a mixture: open the sources, report the drawn rows."""
+"""Planning trainings on a mixture: dual encoders and entailers."""
 
 from __future__ import annotations
 
@@ -41,6 +41,9 @@ from cfaug.train.settings import AnswerLoss, LossSettings
 if TYPE_CHECKING:
     from cfaug.data.index import Index
     from cfaug.train.mixture_task import MixtureTask
+
+
+# Planning shared by all trainings on a mixture: open the sources, report the drawn rows.
 
 
 def report_mixture(

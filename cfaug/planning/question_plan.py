@@ -1,4 +1,4 @@
-"""Planning the training of a model that answers questions: open the sets, draw the mixture."""
+"""Planning the training of models that answer questions, and of those that edit captions."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ from cfaug.planning.training import TrainPlan, TrainRequest
 from cfaug.train.language_task import EditData, LanguageTask
 from cfaug.train.question_task import QuestionTask
 from cfaug.train.settings import AnswerLoss
+
+# Planning the training of a model that answers questions: open the sets, draw the mixture.
 
 Questions = Callable[[str], Sequence[AskedImage]]
 """Opens a question set by its name."""

@@ -1,4 +1,4 @@
-"""The input and the result of planning a run, for every kind of training."""
+"""The settings of a training, what its planner is given and returns, and warnings of its preset."""
 
 from __future__ import annotations
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     )
     from cfaug.train.task import Task
     from cfaug.train.tuning import Tuning
+
+
+# The input and the result of planning a run, for every kind of training.
 
 
 @dataclass(frozen=True, kw_only=True)

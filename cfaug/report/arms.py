@@ -1,7 +1,4 @@
-"""The record of an experiment's arm: the training data of its runs, read from ``run.json``.
-
-An arm's name is for people, and is the name of its folder; it is never parsed.
-"""
+"""The arms of an experiment: their records, which runs belong to each, and their labels."""
 
 from __future__ import annotations
 
@@ -15,6 +12,10 @@ from unicodedata import category
 
 from cfaug.core.errors import UserError
 from cfaug.report.records import CONFIG, Run, read_config
+
+# The record of an experiment's arm: the training data of its runs, read from ``run.json``.
+#
+# An arm's name is for people, and is the name of its folder; it is never parsed.
 
 RATIO, PAIRS_IN_BATCH = "data.cf_ratio", "data.pairs_in_batch"
 CAPTIONS = "data.counterfactual_captions"

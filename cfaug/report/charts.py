@@ -1,4 +1,4 @@
-"""Box plots: one distribution per row, with its extremes named and chance behind it."""
+"""Box plots, bars, and gains against costs."""
 
 from __future__ import annotations
 
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.text import Annotation
 
+
+# Box plots: one distribution per row, with its extremes named and chance behind it.
 
 ROW, HEIGHT = 74, 20
 """Pixels of a row and of its box."""

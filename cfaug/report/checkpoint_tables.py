@@ -1,9 +1,4 @@
-"""WiSE-FT: weights between a checkpoint before and after fine-tuning (Wortsman et al., 2022).
-
-Not one of the papers reproduced here, but the cheapest remedy for forgetting in fine-tuning,
-applicable to every arm. ``evaluate.py wise_ft=[...]`` evaluates; this module makes the table and
-the plot.
-"""
+"""Checkpoints before and after fine-tuning: what was forgotten, and WiSE-FT between them."""
 
 from __future__ import annotations
 
@@ -23,6 +18,12 @@ from cfaug.report.records import read_run
 from cfaug.report.results import RECORD, RESULTS, Cell, Result, every_result, name_part
 from cfaug.stats.effects import bootstrap_interval
 from cfaug.stats.significance import summarise
+
+# WiSE-FT: weights between a checkpoint before and after fine-tuning (Wortsman et al., 2022).
+#
+# Not one of the papers reproduced here, but the cheapest remedy for forgetting in fine-tuning,
+# applicable to every arm. ``evaluate.py wise_ft=[...]`` evaluates; this module makes the table and
+# the plot.
 
 FACTOR = ",wise_ft="
 """Between arm and mixing factor in the name of an interpolated arm.

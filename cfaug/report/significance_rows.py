@@ -1,8 +1,4 @@
-"""The significance table as a record: its rows and notes, and their meaning.
-
-It holds numbers and tests, and is not a second model of printed tables: ``cfaug.report.layout``
-makes a ``Document`` of it, which the writers of every other table print.
-"""
+"""The significance table as a record: its rows, notes and families of comparisons."""
 
 from __future__ import annotations
 
@@ -18,6 +14,11 @@ from cfaug.report.item_tests import ItemTest
 from cfaug.report.numbers import FRACTION, PERCENT, Measure
 from cfaug.report.results import Cell, Result, cells_of
 from cfaug.stats.significance import smallest_exact_p
+
+# The significance table as a record: its rows and notes, and their meaning.
+#
+# It holds numbers and tests, and is not a second model of printed tables: ``cfaug.report.layout``
+# makes a ``Document`` of it, which the writers of every other table print.
 
 ALPHA = 0.05
 """The papers' level (COCO-Counterfactuals, caption of Table 3)."""

@@ -1,4 +1,4 @@
-"""Compose overrides to settings by Hydra, as plain dictionaries."""
+"""Compose overrides to settings by Hydra, one plain dictionary for each job of a sweep."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from cfaug.run.arguments import KEY, SEARCH_PATH, flatten, how_to_quote
 from cfaug.run.arms import ARMS, register_arms
 from cfaug.run.unread import refuse_unread
 from cfaug.run.usage import NOTHING, Options, check_choice, explain, name_both, options_in
+
+# Compose overrides to settings by Hydra, as plain dictionaries.
 
 PRESET = "preset"
 """The node that a model's file adds for training: optimiser, batch and length (``conf/preset``)."""

@@ -1,4 +1,4 @@
-"""Which settings of ``annotate=...`` each of its steps reads, for ``cfaug.run.unread``."""
+"""Which settings each branch of a command reads, for ``cfaug.run.unread``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from cfaug.core.errors import UserError
 from cfaug.core.protocols import DualEncoder, NoModel
 from cfaug.core.read_with import LEARNT, MODEL, TRAINED, WORLD, describe_conditions, find_unread
 from cfaug.core.world_source import is_questions, is_world
+
+# Which settings of ``annotate=...`` each of its steps reads, for ``cfaug.run.unread``.
 
 Config = Mapping[str, Any]
 STEPS = {

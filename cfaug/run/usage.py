@@ -1,7 +1,4 @@
-"""``--help``: the usage, the choices, and the settings with their comments.
-
-They are read from ``conf/`` without Hydra, so that the answer is immediate.
-"""
+"""``--help``, and explanations of settings that could not be composed."""
 
 from __future__ import annotations
 
@@ -18,6 +15,10 @@ from cfaug.core.installation import find_folder
 from cfaug.run.arguments import flatten, key_of
 from cfaug.run.arms import EXPERIMENT, names_itself, read_arms
 from cfaug.run.unread import describe_readers
+
+# ``--help``: the usage, the choices, and the settings with their comments.
+#
+# They are read from ``conf/`` without Hydra, so that the answer is immediate.
 
 OWN_LINES = ("_target_:", "# @package", "defaults:")
 BESIDE = "optional "

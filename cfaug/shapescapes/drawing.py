@@ -1,4 +1,4 @@
-"""The backgrounds: each painter draws on a canvas of any size with its own random generator."""
+"""The painters of a picture: backgrounds, subjects, and the weather before the camera."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from cfaug.shapescapes.vocabulary import Rgb
 if TYPE_CHECKING:
     from cfaug.core.types import ImageJob
 
+
+# The backgrounds: each painter draws on a canvas of any size with its own random generator.
 
 Pen = ImageDraw.ImageDraw
 Painter = Callable[[Pen, int, np.random.Generator], None]

@@ -1,21 +1,4 @@
-"""Is the MaxSkew@K of a ranking above chance, and how certain is it? Sets are the sampled units.
-
-Images of a counterfactual set share everything but the label, so a set that suits the prompt
-brings all its labels to the top together, and a set that does not brings none of them.
-
-* **Test.** If a model does not see the labels, the labels of a set could be assigned to its images
-  in any other order, whatever the scores: permuting labels *within sets* is the exact null
-  hypothesis of matched sets, and the default of the benchmark. Permuting over the whole pool treats
-  all images as exchangeable, which images of different sets are not; where sets differ it expects
-  more skew than matched sets can show, and so it finds less.
-* **Interval.** A bootstrap draws whole sets.
-
-Only the first K places matter: a permutation draws as many labels of a set as the set has images
-there.
-
-``scipy.stats.permutation_test`` cannot permute within sets, and ``bootstrap`` would rank every
-resample of sets anew, while one ranking serves all resamples here.
-"""
+"""MaxSkew@K and NDKL by chance: is a ranking above it, and how certain is that?"""
 
 from __future__ import annotations
 
@@ -28,6 +11,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfaug.social.skew_metrics import count_top, discount, max_skew, relative_share
+
+# Is the MaxSkew@K of a ranking above chance, and how certain is it? Sets are the sampled units.
+#
+# Images of a counterfactual set share everything but the label, so a set that suits the prompt
+# brings all its labels to the top together, and a set that does not brings none of them.
+#
+# * **Test.** If a model does not see the labels, the labels of a set could be assigned to its
+# images   in any other order, whatever the scores: permuting labels *within sets* is the exact null
+# hypothesis of matched sets, and the default of the benchmark. Permuting over the whole pool treats
+# all images as exchangeable, which images of different sets are not; where sets differ it expects
+# more skew than matched sets can show, and so it finds less. * **Interval.** A bootstrap draws
+# whole sets.
+#
+# Only the first K places matter: a permutation draws as many labels of a set as the set has images
+# there.
+#
+# ``scipy.stats.permutation_test`` cannot permute within sets, and ``bootstrap`` would rank every
+# resample of sets anew, while one ranking serves all resamples here.
 
 AT_ONCE = 2**22
 """Numbers held in memory at a time."""

@@ -1,16 +1,4 @@
-"""One image, several captions: can a model tell which of them are true (SugarCrepe, ARO)?
-
-An item is right if every true caption scores above every false one. If the worst true caption ties
-with the best false one, a rule decides, and published programs use different rules:
-
-* ``miss``: wrong. SugarCrepe's ``main_eval.py`` (``pos > neg``) and ARO, whose ``argmax`` finds the
-  false caption first;
-* ``hit``: right. CLIP_benchmark and MTEB, whose ``argmax`` finds the true caption first;
-* ``half``: half an item, the expected value of a coin toss between two captions.
-
-Captions are (items, captions); an item with fewer captions than others is padded with ``ABSENT``,
-and the scores there are ignored.
-"""
+"""One image, several captions; two images, two captions; options of a question: who is right?"""
 
 from __future__ import annotations
 
@@ -22,6 +10,19 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from cfaug.stats.ranking import as_array, finite, unit
+
+# One image, several captions: can a model tell which of them are true (SugarCrepe, ARO)?
+#
+# An item is right if every true caption scores above every false one. If the worst true caption
+# ties with the best false one, a rule decides, and published programs use different rules:
+#
+# * ``miss``: wrong. SugarCrepe's ``main_eval.py`` (``pos > neg``) and ARO, whose ``argmax`` finds
+# the   false caption first; * ``hit``: right. CLIP_benchmark and MTEB, whose ``argmax`` finds the
+# true caption first; * ``half``: half an item, the expected value of a coin toss between two
+# captions.
+#
+# Captions are (items, captions); an item with fewer captions than others is padded with ``ABSENT``,
+# and the scores there are ignored.
 
 Ties = Literal["miss", "half", "hit"]
 TRUE, FALSE, ABSENT = 1, 0, -1

@@ -1,19 +1,4 @@
-"""The rank of the right answer among the candidates, and what a tie is worth.
-
-A query is right at k if ANY of its positives is among the k best candidates. Only two counts
-matter: wrong candidates that score strictly more than the best positive, and wrong candidates that
-score exactly the same. The tie policy says what the second count costs:
-
-* ``"mean"`` (default): the average over every order of the tied candidates, a fraction of a hit;
-* ``"min"``: optimistic, the positive comes first; a collapsed model would score 100 %;
-* ``"max"``: pessimistic, the positive comes last; two equal images make both a miss at 1.
-
-CLIP_benchmark uses ``torch.topk``, which breaks ties by an unspecified order of indices: its number
-lies between ``"min"`` and ``"max"``, and equals all three where there are no ties.
-
-scikit-learn's ``top_k_accuracy_score`` and torchmetrics' ``RetrievalHitRate`` sort, so that a tie
-goes to whichever index their sort puts first; neither has a policy for ties.
-"""
+"""The rank of the right answer among the candidates, and recall@k from it."""
 
 from __future__ import annotations
 
@@ -22,6 +7,22 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
+
+# The rank of the right answer among the candidates, and what a tie is worth.
+#
+# A query is right at k if ANY of its positives is among the k best candidates. Only two counts
+# matter: wrong candidates that score strictly more than the best positive, and wrong candidates
+# that score exactly the same. The tie policy says what the second count costs:
+#
+# * ``"mean"`` (default): the average over every order of the tied candidates, a fraction of a hit;
+# * ``"min"``: optimistic, the positive comes first; a collapsed model would score 100 %;
+# * ``"max"``: pessimistic, the positive comes last; two equal images make both a miss at 1.
+#
+# CLIP_benchmark uses ``torch.topk``, which breaks ties by an unspecified order of indices: its
+# number lies between ``"min"`` and ``"max"``, and equals all three where there are no ties.
+#
+# scikit-learn's ``top_k_accuracy_score`` and torchmetrics' ``RetrievalHitRate`` sort, so that a tie
+# goes to whichever index their sort puts first; neither has a policy for ties.
 
 Ties = Literal["min", "mean", "max"]
 SCORES_AT_ONCE = 2**24

@@ -1,7 +1,4 @@
-"""The base of all trainings on an exact mixture of real and counterfactual rows.
-
-It does not import torch.
-"""
+"""Trainings on an exact mixture of real and counterfactual rows; dual encoders among them."""
 
 from __future__ import annotations
 
@@ -27,6 +24,10 @@ if TYPE_CHECKING:
     from cfaug.train.engine import Plan
     from cfaug.train.settings import LossSettings
 
+
+# The base of all trainings on an exact mixture of real and counterfactual rows.
+#
+# It does not import torch.
 
 ORDER_HASH_EXAMPLES = 1000
 """Number of keys, in the order of training, that ``order_hash`` covers."""

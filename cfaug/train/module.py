@@ -1,12 +1,4 @@
-"""The base of all training modules: the optimizer, and checks of loss and gradients.
-
-Imports Lightning, so only ``cfaug.train.task.fit`` imports this, when it is called.
-
-The mean of the validation losses is a plain sum, not ``torchmetrics.MeanMetric``: every process has
-the loss of the whole batch, as its features are gathered, so no reduction is needed. In float64 the
-metric gives the same bits in 30 us a batch, but by default it drops a NaN, which must stop a run,
-and with ``nan_strategy="disable"`` (1.9.0) it ignores the weights.
-"""
+"""The base of training modules: optimizer, parameter groups, batches in chunks, trained weights."""
 
 from __future__ import annotations
 
@@ -26,6 +18,15 @@ from torch.optim.lr_scheduler import LambdaLR
 from cfaug.core.errors import UserError
 from cfaug.core.rng import derive
 from cfaug.train.settings import OptimSettings
+
+# The base of all training modules: the optimizer, and checks of loss and gradients.
+#
+# Imports Lightning, so only ``cfaug.train.task.fit`` imports this, when it is called.
+#
+# The mean of the validation losses is a plain sum, not ``torchmetrics.MeanMetric``: every process
+# has the loss of the whole batch, as its features are gathered, so no reduction is needed. In
+# float64 the metric gives the same bits in 30 us a batch, but by default it drops a NaN, which must
+# stop a run, and with ``nan_strategy="disable"`` (1.9.0) it ignores the weights.
 
 Batch = Mapping[str, Any]
 """This process's share of a global batch, in the form that a task's plan and module agree on;

@@ -1,4 +1,4 @@
-"""A task: the data, loss, and outputs of a training run. No torch at import."""
+"""A task: the data, loss and outputs of a training run; ``fit`` trains it. No torch at import."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from cfaug.train.settings import LoggerSettings, OptimSettings, TrainerSettings
     from cfaug.train.tuning import Tuning
 
+
+# A task: the data, loss, and outputs of a training run. No torch at import.
 
 Started = Callable[[int], None]
 """A function that is called with the first step of an attempt."""

@@ -1,9 +1,4 @@
-"""The choice of trained weights: frozen parts, LoRA adapters. Torch is imported when needed.
-
-Patterns are regular expressions that are searched for in the names of the model's library, such as
-``vision_model.encoder.layers.0.self_attn.q_proj`` (transformers) or
-``visual.transformer.resblocks.0.mlp.c_fc`` (open_clip).
-"""
+"""Which weights are trained, and their average. Torch is imported when needed."""
 
 from __future__ import annotations
 
@@ -24,6 +19,12 @@ from cfaug.core.validation import PartialShare, Positive, PositiveNumber, check_
 if TYPE_CHECKING:
     from cfaug.train.task import Trainable
 
+
+# The choice of trained weights: frozen parts, LoRA adapters. Torch is imported when needed.
+#
+# Patterns are regular expressions that are searched for in the names of the model's library, such
+# as ``vision_model.encoder.layers.0.self_attn.q_proj`` (transformers) or
+# ``visual.transformer.resblocks.0.mlp.c_fc`` (open_clip).
 
 NEAR = 5
 

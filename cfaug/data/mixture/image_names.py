@@ -1,4 +1,4 @@
-"""Images with several names: an image belongs to one group, whatever its name."""
+"""The identity of images: several names of one image, and the photos of MS-COCO."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import numpy as np
 from cfaug.data.index.disk_format import group_code
 from cfaug.data.mixture.records import is_among
 from cfaug.data.sources.coco import COCO_NAME
+
+# Images with several names: an image belongs to one group, whatever its name.
 
 
 class Pictured(Protocol):

@@ -1,10 +1,4 @@
-"""Training images that a test set shows again: equal files, and photos of MS-COCO.
-
-An equal file is found by the digest of its bytes, whatever its name and place, but not if it was
-re-encoded. For MS-COCO the photo itself is found (``coco_ids``), because its releases overlap:
-about 12 % of the 5,000 images of the Karpathy test split, which are of val2014, are in val2017 as
-well.
-"""
+"""Training and test apart: rows held out for a test, and images that a test shows again."""
 
 from __future__ import annotations
 
@@ -20,6 +14,13 @@ from cfaug.data.index.disk_format import group_code
 from cfaug.data.mixture.image_names import PhotoColumns, coco_ids
 from cfaug.data.mixture.question_rows import DigestOf, name_digest, read_digest
 from cfaug.data.mixture.records import PlanRows, decimal, half_up, is_among, random_keys, sort_rows
+
+# Training images that a test set shows again: equal files, and photos of MS-COCO.
+#
+# An equal file is found by the digest of its bytes, whatever its name and place, but not if it was
+# re-encoded. For MS-COCO the photo itself is found (``coco_ids``), because its releases overlap:
+# about 12 % of the 5,000 images of the Karpathy test split, which are of val2014, are in val2017 as
+# well.
 
 NAMED = 3
 """Number of ids that a message names."""

@@ -1,4 +1,4 @@
-"""The records of a plan: the rows of two sources, and the choice among them."""
+"""What a plan is made of: the rows of two sources, random orders, exact shares."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Literal, Protocol
 import numpy as np
 
 from cfaug.core.rng import Name, derive
+
+# The records of a plan: the rows of two sources, and the choice among them.
 
 REAL, COUNTERFACTUAL = 0, 1
 Split = Literal["group", "random"]

@@ -1,4 +1,4 @@
-"""The rows that every reader yields, and the collection of errors."""
+"""What every reader yields: rows of clean values, and errors collected."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from cfaug.core.errors import UserError, name_some
 from cfaug.core.pixels import Digest
 from cfaug.core.types import ENTAILMENT, KEY_PATTERN
 from cfaug.data.sources.lists import require_unicode
+
+# The rows that every reader yields, and the collection of errors.
 
 NEGATIVES = "negatives"
 """Key in a member's ``extra``: a list of captions that are wrong about its image."""

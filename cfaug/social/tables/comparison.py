@@ -1,4 +1,4 @@
-"""Models side by side on one question, each against the first, over subjects and sets."""
+"""Models side by side: answers, comparisons over subjects and sets, gaps within sets."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from cfaug.social.skew_rankings import SkewRankings, compare_over_sets, read_ran
 from cfaug.social.skew_tests import ChanceSkew
 from cfaug.stats.item_tests import MeanDifference, cluster_bootstrap
 from cfaug.stats.significance import holm
+
+# Models side by side on one question, each against the first, over subjects and sets.
 
 GROUPS = (("", 1), ("MaxSkew@K", 3), ("chance", 2), ("subjects that stand out", 3))
 COLUMNS = ("subjects", "mean", "smallest", "largest", "by chance", "beyond chance", "Holm",

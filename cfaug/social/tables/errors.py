@@ -1,4 +1,4 @@
-"""Tables 1 to 3: people's judgements of images, from ``annotation.json`` and the paper."""
+"""Tables 1 to 5: judgements of images, prompts as detectors, sizes of grids."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ from cfaug.report.paper_tables import ModelsTable, PaperTable, published
 from cfaug.stats.classification import ClassScores, class_scores, confusion_matrix
 from cfaug.stats.effects import wilson_interval
 from cfaug.stats.significance import summarise
+
+# Tables 1 to 3: people's judgements of images, from ``annotation.json`` and the paper.
 
 FOLDER = "annotation"
 """The folder below ``paths.runs`` that ``annotate=read`` writes."""

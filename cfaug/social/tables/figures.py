@@ -1,4 +1,4 @@
-"""Figures 2 and 5 of the paper: the distribution of MaxSkew over subjects, model by model."""
+"""The paper's Figures 2, 3 and 5, and models side by side on every labelling."""
 
 from __future__ import annotations
 
@@ -34,6 +34,8 @@ from cfaug.social.tables.comparison import (
     mean_over_subjects,
     signed,
 )
+
+# Figures 2 and 5 of the paper: the distribution of MaxSkew over subjects, model by model.
 
 BAND = "Grey: the middle 90 % of random rankings of the same images; dashed: their mean."
 

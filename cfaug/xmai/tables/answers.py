@@ -1,4 +1,4 @@
-"""Models' answers to texts before and after a change, for the paper's tables."""
+"""Models' answers to changed texts, and the settings with which these were made, for tables."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from cfaug.report.numbers import DASH
 from cfaug.report.paper_tables import ModelsTable, published
 from cfaug.stats.significance import summarise
 from cfaug.xmai.text_pair_items import TextPairItems
+
+# Models' answers to texts before and after a change, for the paper's tables.
 
 RETRIEVAL_COMMANDS = (
     "python generate.py recipe=xmai data.source=CAPTIONS paths.shards=shards/xmai",

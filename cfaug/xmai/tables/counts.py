@@ -1,4 +1,4 @@
-"""Tables 4 and 5 of XMAI: the number of inserted words and of changed texts."""
+"""Tables 4 and 5 and Figure 7 of XMAI, and people's judgements (section 5.1)."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ from cfaug.stats.item_tests import mcnemar
 from cfaug.stats.significance import SeedSummary, equivalence
 from cfaug.xmai.tables.answers import DIGITS, Checkpoints, PairTable, Timing, read_timings
 from cfaug.xmai.text_pair_items import OverlapItems
+
+# Tables 4 and 5 of XMAI: the number of inserted words and of changed texts.
 
 OVERLAP_COMMANDS = (
     "python evaluate.py benchmark=text_overlap "
