@@ -10,6 +10,13 @@ from hypothesis import HealthCheck, settings
 
 from tests import scripts, skips
 from tests.properties import examples
+from tests.shared_fixtures import (  # noqa: F401
+    browser,
+    encoder,
+    matcher,
+    opened,
+    people_encoder,
+)
 
 # Two test processes share two cores: one thread each is faster than two fighting over both, and
 # results on CPU do not depend on the machine's number of cores.

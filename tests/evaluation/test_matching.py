@@ -18,8 +18,8 @@ from cfaug.evaluation.cached_model import CachedMatcher
 from cfaug.evaluation.image_text_matching import Matching
 from cfaug.models.specs import BridgeTowerMatching, HFClip
 from cfaug.stats.matching import GAPS, SCORES, gaps_where_scored
+from tests.compositional.test_pairs import apart, larger_sets
 from tests.evaluation.caption_items import open_sets
-from tests.evaluation.test_pairs import apart, larger_sets
 
 
 def one_by_one(matcher, index, row, text):

@@ -416,7 +416,7 @@ def rankings_of(one: SkewItems) -> Items:
 
 
 def test_models_are_compared_over_subjects_and_sets_where_rankings_are_kept(tmp_path):
-    """A test of the cells; ``tests/report/test_skew_rankings.py`` is one of the numbers."""
+    """A test of the cells; ``tests/social/test_skew_rankings.py`` is one of the numbers."""
     read = {}
     for name in MODELS:
         folder = tmp_path / "weights" / name / "seed=0"

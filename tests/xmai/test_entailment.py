@@ -23,9 +23,9 @@ from cfaug.report.writers import to_markdown
 from cfaug.xmai.entailment import Entailment
 from cfaug.xmai.entailment_items import EntailmentItems, entailment_document
 from tests.evaluation.joined import picture
-from tests.evaluation.test_label_check import answers_file
 from tests.evaluation.text_sets import text_set
 from tests.models import tiny
+from tests.xmai.test_label_check import answers_file
 
 SPECS = {"vilt": ViltEntailment, "flava": FlavaEntailment}
 WORDS = {"xmai": "green", "eda": "red"}

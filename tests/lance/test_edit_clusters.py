@@ -17,7 +17,7 @@ from cfaug.models.specs import HFClip
 from cfaug.models.task_specs import ImageClassification
 from cfaug.report.items import Items, write_items
 from tests.evaluation.joined import joined_sets, random_sets
-from tests.evaluation.test_stress import opener
+from tests.lance.test_stress import opener
 from tests.models import tiny
 from tests.report.stress_example import stress_items
 

@@ -21,9 +21,9 @@ from cfaug.xmai.insertion import Embedded, Insertion, make_batches, rank_in_batc
 from cfaug.xmai.text_overlap import TextOverlap, bleu4, inserted_words
 from cfaug.xmai.text_pair_items import InsertionItems, OverlapItems
 from tests.evaluation.joined import picture
-from tests.evaluation.test_label_check import answers_file
-from tests.evaluation.test_text_pairs import edited, proposal
 from tests.evaluation.text_sets import text_set
+from tests.xmai.test_label_check import answers_file
+from tests.xmai.test_text_pairs import edited, proposal
 
 WORDS = {"xmai": "small green", "eda": "cat"}
 

@@ -1,25 +1,20 @@
-"""The shipped model, and parts of a small world, for every test of a benchmark."""
+"""Fixtures of all tests: the shipped model, parts of a small world, a browser."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
+from typing import Any
 
 import pytest
 
-from cfaug.core.protocols import Matcher
-from cfaug.data.index import open_index
-from cfaug.data.shards.shards import write_shards
-from cfaug.models.specs import HFClip
-from cfaug.shapescapes import WorldSettings
-from cfaug.shapescapes.parts import make_part
-from tests.models import tiny
-
-WORLD = WorldSettings(seed=3, style="drawing", id_scenes=40, ood_pairs=14)
 SETS = {"id": 40, "ood_pairs": 14, "counterfactual_test": 9, "real_test": 12}
 
 
 @pytest.fixture(scope="session")
 def encoder():
+    from cfaug.models.specs import HFClip
+
     return HFClip("zoo:clip-0").load()
 
 
@@ -32,6 +27,9 @@ PEOPLE = ("an", "photo", "of", "male", "female", "person", "man", "woman", "lady
 @pytest.fixture(scope="session")
 def people_encoder(tmp_path_factory):
     """A random CLIP that tells the words of captions of people apart."""
+    from cfaug.models.specs import HFClip
+    from tests.models import tiny
+
     folder = tmp_path_factory.mktemp("weights") / "people"
     tiny.save_clip(folder, seed=2, words=[*tiny.WORDS, *PEOPLE])
     return HFClip(str(folder)).load()
@@ -39,13 +37,33 @@ def people_encoder(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def matcher():
+    from cfaug.core.protocols import Matcher
+    from cfaug.models.specs import HFClip
+
     return HFClip("zoo:clip-0").load(Matcher)
 
 
 @pytest.fixture(scope="session")
 def opened(tmp_path_factory):
     """Indexes of the first sets of parts of the world, by part."""
+    from cfaug.data.index import open_index
+    from cfaug.data.shards.shards import write_shards
+    from cfaug.shapescapes import WorldSettings
+    from cfaug.shapescapes.parts import make_part
+
+    world = WorldSettings(seed=3, style="drawing", id_scenes=40, ood_pairs=14)
     root = tmp_path_factory.mktemp("world")
     for part, count in SETS.items():
-        write_shards(islice(make_part(WORLD, part), count), root / part)
+        write_shards(islice(make_part(world, part), count), root / part)
     return {part: open_index(root / part, root / "index") for part in SETS}
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    from benchmarks.browser import Browser, find
+    from tests import skips
+
+    if find() is None:
+        skips.skip("browser")
+    with Browser(tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
