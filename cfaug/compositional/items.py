@@ -15,9 +15,9 @@ from cfaug.core.read_with import FOLDER, ReadWith
 from cfaug.core.types import CLUSTER, ITEM
 from cfaug.core.world_source import is_world
 from cfaug.data.sources import detect, importer_of, item_list
-from cfaug.data.sources.captioned_parquet import split_home
 from cfaug.data.sources.compositional import FORMS, ITEM_LISTS, ItemList
 from cfaug.data.sources.compositional.item import CATEGORY, RELEASED
+from cfaug.data.sources.row import split_home
 from cfaug.evaluation.benchmark import SourceBenchmark
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from cfaug.core.read_with import LEARNT, WORLD, ReadWith
 from cfaug.core.validation import check_fields
 from cfaug.core.world_source import is_world
 from cfaug.data.index.index import captioned_classes
-from cfaug.data.sources.captioned_parquet import split_home
-from cfaug.data.sources.row import class_words, require_names
+from cfaug.data.sources.row import class_words, require_names, split_home
 from cfaug.evaluation.classification import NAMED_BY_FILE, PAPER_TEMPLATE, Classes, ZeroShot
 from cfaug.evaluation.context import EvaluationContext
 from cfaug.evaluation.retrieval import Retrieval

@@ -95,8 +95,8 @@ def check_undrawn(data: DataSettings, words: Sequence[str]) -> None:
     Raises:
         UserError: naming the setting.
     """
-    from cfaug.data.sources.captioned_parquet import split_home
     from cfaug.data.sources.remote import is_remote
+    from cfaug.data.sources.row import split_home
     from cfaug.shapescapes.parts import check_part
 
     for role, needed in zip(("real", "counterfactual"), data.needed, strict=True):

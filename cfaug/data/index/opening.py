@@ -32,11 +32,10 @@ from cfaug.data.sources import (
     split_folder,
     unreadable_error,
 )
-from cfaug.data.sources.captioned_parquet import split_home
 from cfaug.data.sources.compositional import TableImporter
 from cfaug.data.sources.folders import hidden_below
 from cfaug.data.sources.importing import import_folder
-from cfaug.data.sources.row import Description
+from cfaug.data.sources.row import Description, split_home
 
 
 def open_index(

@@ -41,6 +41,7 @@ from cfaug.data.sources.row import (
     clean_key,
     files_identity,
     keep_json,
+    split_home,
 )
 
 SPLIT = re.compile(
@@ -111,14 +112,6 @@ class CaptionedParquet:
         except UserError as error:
             raise UserError(f"{file}: {error}") from error
         return columns
-
-
-def split_home(path: Path) -> tuple[Path, str | None]:
-    """Return the folder and the split that a source names."""
-    folder, colon, split = path.name.rpartition(":")
-    if colon and folder and not path.exists():
-        return path.with_name(folder), split
-    return path, None
 
 
 def _is_captioned(names: set[str]) -> bool:

@@ -20,7 +20,7 @@ import numpy as np
 from cfaug.core.errors import UserError
 from cfaug.core.files import visible_files
 from cfaug.core.types import CounterfactualSet, Member
-from cfaug.data.sources.captioned_parquet import SPLIT, split_files, split_home
+from cfaug.data.sources.captioned_parquet import SPLIT, split_files
 from cfaug.data.sources.columns import CAPTION as CAPTION_COLUMNS
 from cfaug.data.sources.parquet import column_names, image_of, open_parquet, parquet_files, records
 from cfaug.data.sources.row import (
@@ -31,6 +31,7 @@ from cfaug.data.sources.row import (
     files_identity,
     imagenet_names,
     make_distinct,
+    split_home,
 )
 
 SPLITS = ("test", "validation", "val", "valid")

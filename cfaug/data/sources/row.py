@@ -394,3 +394,11 @@ def make_distinct(names: Sequence[str]) -> list[str]:
         seen[name] += 1
         labels.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
     return labels
+
+
+def split_home(path: Path) -> tuple[Path, str | None]:
+    """Return the folder and the split that a source names."""
+    folder, colon, split = path.name.rpartition(":")
+    if colon and folder and not path.exists():
+        return path.with_name(folder), split
+    return path, None

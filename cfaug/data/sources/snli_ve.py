@@ -16,7 +16,7 @@ from typing import Any
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import content_digest
 from cfaug.core.types import CounterfactualSet, Member
-from cfaug.data.sources.captioned_parquet import split_files, split_home
+from cfaug.data.sources.captioned_parquet import split_files
 from cfaug.data.sources.labelled import class_names_of
 from cfaug.data.sources.lists import json_lines
 from cfaug.data.sources.parquet import (
@@ -37,6 +37,7 @@ from cfaug.data.sources.row import (
     clean_key,
     entailment_label,
     files_identity,
+    split_home,
 )
 
 PHOTO = ("Flickr30K_ID", "Flickr30kID", "Flikr30kID")

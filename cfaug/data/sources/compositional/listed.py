@@ -12,12 +12,18 @@ from typing import Any
 from cfaug.core.errors import UserError, name_some
 from cfaug.core.files import require_regular
 from cfaug.core.pixels import CHUNK, MAX_PIXELS, Digest, open_image
-from cfaug.data.sources.captioned_parquet import split_home
 from cfaug.data.sources.coco import coco_photo
 from cfaug.data.sources.compositional.item import Box, Item, ItemForm, ItemPhoto
 from cfaug.data.sources.folders import IMAGE_FOLDERS, file_digest, locate
 from cfaug.data.sources.released import MAX_BYTES
-from cfaug.data.sources.row import Description, ErrorCollector, Row, clean_key, files_identity
+from cfaug.data.sources.row import (
+    Description,
+    ErrorCollector,
+    Row,
+    clean_key,
+    files_identity,
+    split_home,
+)
 
 NAMED = 5
 """Number of items that a message names."""

@@ -10,7 +10,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.pixels import content_digest
 from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.core.words import replaced_run
-from cfaug.data.sources.captioned_parquet import split_files, split_home
+from cfaug.data.sources.captioned_parquet import split_files
 from cfaug.data.sources.coco import coco_photo
 from cfaug.data.sources.compositional.item import Item, ItemForm, ItemPhoto, ItemRecord
 from cfaug.data.sources.compositional.listed import (
@@ -22,7 +22,13 @@ from cfaug.data.sources.compositional.listed import (
 )
 from cfaug.data.sources.parquet import holds_images, image_of, open_parquet, parquet_files, records
 from cfaug.data.sources.question_sets.columns import ArrowStream
-from cfaug.data.sources.row import Description, ErrorCollector, clean_key, files_identity
+from cfaug.data.sources.row import (
+    Description,
+    ErrorCollector,
+    clean_key,
+    files_identity,
+    split_home,
+)
 
 ARROW_FOLDERS = ("", "test", "data", "data/test")
 """Folders with the streams of ``save_to_disk``."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.core.errors import UserError
-from cfaug.data.sources.captioned_parquet import split_files, split_home
+from cfaug.data.sources.captioned_parquet import split_files
 from cfaug.data.sources.compositional.item import (
     Item,
     ItemForm,
@@ -17,6 +17,7 @@ from cfaug.data.sources.compositional.item import (
 )
 from cfaug.data.sources.lists import list_records
 from cfaug.data.sources.parquet import column_names, parquet_files, records
+from cfaug.data.sources.row import split_home
 
 PHOTO, CAPTION, WRONG, WRONG_IMAGE = "image_id", "caption", "negative_caption", "negative_image"
 """Columns of both; the last is TROHN-Img's."""

@@ -14,7 +14,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.files import check_links, visible_files
 from cfaug.core.questions import BASIC, COUNTERFACTUAL, NO_OPTION, AskedImage, AskedQuestion
 from cfaug.core.types import SourceImage
-from cfaug.data.sources.captioned_parquet import split_files, split_home
+from cfaug.data.sources.captioned_parquet import split_files
 from cfaug.data.sources.lists import LISTS, list_records
 from cfaug.data.sources.parquet import (
     column_names,
@@ -31,7 +31,7 @@ from cfaug.data.sources.question_sets.columns import (
     PhotoFiles,
 )
 from cfaug.data.sources.released import text_field
-from cfaug.data.sources.row import ErrorCollector, clean_key
+from cfaug.data.sources.row import ErrorCollector, clean_key, split_home
 
 STREAM_FOLDERS = ("", "data", "test", "data/test")
 """Folders in which ``save_to_disk`` puts the files of a set, and of its split ``test``."""
