@@ -167,7 +167,7 @@ def test_a_word_replaces_that_of_a_sweep_file(tmp_path):
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(8))
+@settings(max_examples=examples(3))
 @given(
     seeds=st.lists(st.integers(0, 2**32 - 2), min_size=2, max_size=2, unique=True),
     more=st.lists(
