@@ -39,16 +39,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
+from annotated_types import Interval
 
 from cfaug.core.errors import UserError
 from cfaug.core.grids import ATTRIBUTES, TEXTS, require_labellings
 from cfaug.core.progress import watch
 from cfaug.core.read_with import ReadWith
 from cfaug.core.types import Better, Evaluation, Outcome
-from cfaug.core.validation import Count, Seed
+from cfaug.core.validation import Count, PositiveNumber, Seed
 from cfaug.editing.caption_grids import placeholders, right_articles
 from cfaug.evaluation.benchmark import SourceBenchmark, WritesModelPage, fingerprint
 from cfaug.evaluation.inference import Pixels, embed_images, embed_texts
@@ -57,8 +58,6 @@ from cfaug.social.grid_sets import GridImages, GridSets, Invalid, read_grid_sets
 from cfaug.social.skew_items import ALPHA, RankingTask, SkewItems
 from cfaug.social.skew_metrics import SKEW_ALPHA, Zeros
 from cfaug.social.skew_rows import (
-    Judging,
-    Permute,
     RankedSubject,
     item_columns,
     label_grid,
@@ -76,7 +75,12 @@ if TYPE_CHECKING:
 
 
 Subjects = Literal["all", "unseen"]
+Permute = Literal["sets", "pool"]
 Prompts = Literal["raw_mean", "unit_mean"]
+MOST_PERMUTATIONS, MOST_RESAMPLES = 100_000_000, 1_000_000
+"""Permutations take time, some seconds per subject for a million; resamples take memory."""
+LABELS = "labels"
+"""A K that is the number of labels of each labelling."""
 
 
 @dataclass
@@ -120,10 +124,10 @@ class Skew(WritesModelPage, SourceBenchmark):
     labellings: Sequence[str] | None = None
     k: int | str | Sequence[int | str] | None = None
     zeros: Zeros = "smooth"
-    alpha: float = SKEW_ALPHA
+    alpha: PositiveNumber = SKEW_ALPHA
     permute: Permute = "sets"
-    permutations: int = 10_000
-    resamples: int = 2_000
+    permutations: Annotated[int, Interval(ge=1, le=MOST_PERMUTATIONS)] = 10_000
+    resamples: Annotated[int, Interval(ge=1, le=MOST_RESAMPLES)] = 2_000
     seed: Seed = 0
     prompts: Prompts = "raw_mean"
     templates: Sequence[str] | None = None
@@ -150,17 +154,29 @@ class Skew(WritesModelPage, SourceBenchmark):
                     f"benchmark.templates: {template!r} is invalid: it should have {{subject}} in "
                     "it, and nothing else in braces"
                 )
-        self._how = Judging(
-            k=self._listed_ks(), zeros=self.zeros, alpha=self.alpha, permute=self.permute,
-            permutations=self.permutations, resamples=self.resamples, seed=self.seed,
-        )  # fmt: skip
-
-    def _listed_ks(self) -> tuple[int | str, ...] | None:
-        if self.k is None or isinstance(self.k, int | str):
-            return None if self.k is None else (self.k,)
-        if not len(self.k):
+        if self.k is not None and not isinstance(self.k, int | str) and not len(self.k):
             raise UserError("benchmark.k=[] is invalid: give numbers, or null for the usual")
-        return tuple(self.k)
+        for k in self._listed_ks():
+            if k != LABELS and (type(k) is not int or k < 1):
+                raise UserError(
+                    f"benchmark.k: {k} is invalid: give numbers from 1, or {LABELS} for the "
+                    "number of labels"
+                )
+
+    def _listed_ks(self) -> tuple[int | str, ...]:
+        if self.k is None:
+            return ()
+        return (self.k,) if isinstance(self.k, int | str) else tuple(self.k)
+
+    def choose_ks(self, members: int, labels: int) -> list[int]:
+        """Return the distinct values of K.
+
+        Args:
+            members: number of combinations of the grid.
+            labels: number of labels of the labelling.
+        """
+        asked = self._listed_ks() or (members,)
+        return list(dict.fromkeys(labels if k == LABELS else int(k) for k in asked))
 
     def choose_rows(self, context: EvaluationContext, source: str) -> np.ndarray | None:
         """Return the rows of the chosen subjects."""
@@ -194,7 +210,11 @@ class Skew(WritesModelPage, SourceBenchmark):
     @property
     def data_hash(self) -> str:
         """A hash of the data and settings, so that a result is not taken for another test's."""
-        asked = [self.labellings, self._how, self.prompts, self.templates, self.invalid]
+        asked = [
+            self.labellings, self._listed_ks(), self.zeros, self.alpha, self.permute,
+            self.permutations, self.resamples, self.seed, self.prompts, self.templates,
+            self.invalid,
+        ]  # fmt: skip
         about = self._sets.index.hash_with([*TEXTS, ATTRIBUTES])
         return fingerprint(about, self._rows, [str(one) for one in asked])
 
@@ -280,7 +300,7 @@ class Skew(WritesModelPage, SourceBenchmark):
                 raise UserError(f"{self.name}: {error}") from error
             ranked.append(subject)
             for at, by in enumerate(labels):
-                measured = enumerate(measure(subject, by, self._how))
+                measured = enumerate(measure(subject, by, self))
                 rows += [(at, place, number, row) for place, row in measured]
         return [row for *_, row in sorted(rows, key=lambda one: one[:3])], ranked
 

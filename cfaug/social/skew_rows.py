@@ -11,20 +11,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from annotated_types import Interval
 
 from cfaug.core.errors import UserError
 from cfaug.core.grids import ATTRIBUTES, GRID, SUBJECT, SUBJECT_TYPE, Labelling, find_labellings
 from cfaug.core.rng import generator
 from cfaug.core.types import CLUSTER, ITEM, Column
-from cfaug.core.validation import PositiveNumber, Seed, check_fields
 from cfaug.social.grid_sets import GridImages, GridSets
 from cfaug.social.skew_metrics import (
-    SKEW_ALPHA,
-    Zeros,
     bias,
     max_skew,
     min_skew,
@@ -45,6 +41,9 @@ from cfaug.social.skew_tests import (
 from cfaug.social.within_set_gap import LabelGaps, chance_range, friedman, label_gaps, rank_within
 from cfaug.stats.ranking import Candidates, first_equal, unit
 from cfaug.stats.significance import holm
+
+if TYPE_CHECKING:
+    from cfaug.social.skew import Skew
 
 TOP_SHOWN = 100
 """The most of the first K images that a row names."""
@@ -93,7 +92,7 @@ class GridLabels:
     chosen: np.ndarray
 
 
-def measure(subject: RankedSubject, by: GridLabels, how: Judging) -> list[dict[str, Any]]:
+def measure(subject: RankedSubject, by: GridLabels, how: Skew) -> list[dict[str, Any]]:
     """Return a row for each K.
 
     Args:
@@ -118,7 +117,7 @@ def measure(subject: RankedSubject, by: GridLabels, how: Judging) -> list[dict[s
     }
     pool = _Pool(subject, by, how, own, np.searchsorted(there, codes)) if len(there) > 1 else None
     rows = []
-    for k in how.ks(subject.members, len(by.labels)):
+    for k in how.choose_ks(subject.members, len(by.labels)):
         name = f"{subject.grid}/{by.labelling.name}/{subject.subject}@{k}"
         reason = _reason(len(places), len(there), k)
         found = pool.measure(k) if reason is None and pool is not None else {}
@@ -142,7 +141,7 @@ class _Pool:
         self,
         subject: RankedSubject,
         by: GridLabels,
-        how: Judging,
+        how: Skew,
         own: np.ndarray,
         labels: np.ndarray,
     ) -> None:
@@ -379,45 +378,3 @@ def _attributes(grid: GridImages, numbers: Sequence[int]) -> str:
     """Return the values of an image's attributes by name, as JSON."""
     every = zip(grid.attributes.items(), numbers, strict=True)
     return json.dumps({name: some[number] for (name, some), number in every}, ensure_ascii=False)
-
-
-# Settings that say how the rankings of a skew benchmark are scored.
-
-Permute = Literal["sets", "pool"]
-MOST_PERMUTATIONS, MOST_RESAMPLES = 100_000_000, 1_000_000
-"""Permutations take time, some seconds per subject for a million; resamples take memory."""
-LABELS = "labels"
-"""A K that is the number of labels of each labelling."""
-
-
-@dataclass(frozen=True)
-class Judging:
-    """How rankings are scored; the fields are settings of ``cfaug.social.skew.Skew``."""
-
-    k: tuple[int | str, ...] | None = None
-    zeros: Zeros = "smooth"
-    alpha: PositiveNumber = SKEW_ALPHA
-    permute: Permute = "sets"
-    permutations: Annotated[int, Interval(ge=1, le=MOST_PERMUTATIONS)] = 10_000
-    resamples: Annotated[int, Interval(ge=1, le=MOST_RESAMPLES)] = 2_000
-    seed: Seed = 0
-
-    def __post_init__(self) -> None:
-        check_fields(self, "benchmark")
-        for k in self.k or ():
-            if k != LABELS and (type(k) is not int or k < 1):
-                raise UserError(
-                    f"benchmark.k: {k} is invalid: give numbers from 1, or {LABELS} for the "
-                    "number of labels"
-                )
-
-    def ks(self, members: int, labels: int) -> list[int]:
-        """Return the distinct values of K.
-
-        Args:
-            members: number of combinations of the grid.
-            labels: number of labels of the labelling.
-        """
-        asked = (members,) if self.k is None else self.k
-        found = [labels if k == LABELS else int(k) for k in asked]
-        return list(dict.fromkeys(found))

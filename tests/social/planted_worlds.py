@@ -15,13 +15,14 @@ from cfaug.report.items import Items, write_items
 from cfaug.shapescapes.settings import SKEWED, WorldSettings
 from cfaug.shapescapes.vocabulary import SUBJECTS
 from cfaug.shapescapes.world import World
-from cfaug.social.skew_rows import GridLabels, Judging, RankedSubject, item_columns, measure
+from cfaug.social.skew import Skew
+from cfaug.social.skew_rows import GridLabels, RankedSubject, item_columns, measure
 
 COLOURS, BACKGROUNDS = ("red", "yellow", "blue", "purple"), ("beach", "grass", "snow")
 PLAIN = WorldSettings(shortcut="none", colours=COLOURS, backgrounds=BACKGROUNDS)
 EVERY = list(product(COLOURS, BACKGROUNDS))
 SETS = 8
-HOW = Judging(permutations=99, resamples=4)
+HOW = Skew(permutations=99, resamples=4)
 
 
 def answer(world: World, strength: float, *, shuffled: bool = False) -> dict:
