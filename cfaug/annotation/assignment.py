@@ -23,7 +23,7 @@ from cfaug.core.read_with import GIVEN, ReadWith
 from cfaug.core.rng import derive, generator
 from cfaug.core.validation import Positive, Seed, Share, check_fields
 from cfaug.data.mixture.records import decimal, half_up
-from cfaug.report.numbers import percent
+from cfaug.report.page import percent
 
 if TYPE_CHECKING:
     from cfaug.annotation.findings import Findings

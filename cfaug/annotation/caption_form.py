@@ -22,7 +22,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.read_with import GIVEN, ReadWith
 from cfaug.core.rng import derive
 from cfaug.data.index import Index
-from cfaug.report.numbers import p_text
+from cfaug.report.page import p_text
 from cfaug.stats.item_tests import mcnemar
 
 ORIGINAL = "original"

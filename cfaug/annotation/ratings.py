@@ -29,8 +29,7 @@ from cfaug.core.validation import from_json
 from cfaug.data.sources.lists import list_records
 from cfaug.data.sources.row import ErrorCollector
 from cfaug.report.document import Entry, Part
-from cfaug.report.numbers import DASH, percent
-from cfaug.report.page import render, write_page
+from cfaug.report.page import DASH, percent, render, write_page
 from cfaug.stats.agreement import Level, krippendorff_alpha
 
 FILE = "ratings.json"

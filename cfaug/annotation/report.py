@@ -13,8 +13,7 @@ from cfaug.annotation.record import AnnotationRecord, Sorting
 from cfaug.report.charts import grouped_bars
 from cfaug.report.document import Part, plain_part
 from cfaug.report.drawing import Drawing, style
-from cfaug.report.numbers import percent
-from cfaug.report.page import render, write_page
+from cfaug.report.page import percent, render, write_page
 from cfaug.report.plots import (
     ACCENT,
     LINE,

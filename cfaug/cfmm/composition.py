@@ -14,7 +14,7 @@ from cfaug.core.questions import BASIC, COUNTERFACTUAL, SOURCE, VERIFIED, AskedI
 from cfaug.data.sources.question_sets import read_questions
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import BarPlot, Curve, Document, Entry, Part, rules_of
-from cfaug.report.numbers import DASH, percent
+from cfaug.report.page import DASH, percent
 from cfaug.report.paper_tables import PaperTable, published
 from cfaug.stats.significance import summarise
 

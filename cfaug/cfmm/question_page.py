@@ -32,7 +32,7 @@ from cfaug.core.questions import COUNTERFACTUAL
 from cfaug.core.rng import derive, generator
 from cfaug.core.types import CLUSTER, ITEM
 from cfaug.report.model_pages import ModelPage
-from cfaug.report.numbers import DASH, p_text, percent, points
+from cfaug.report.page import DASH, p_text, percent, points
 from cfaug.stats.item_tests import cluster_bootstrap
 
 THUMBNAIL = 160

@@ -22,7 +22,7 @@ from cfaug.core.read_with import ReadWith
 from cfaug.report.arm_results import Runs
 from cfaug.report.arm_table import Row, mark_best_two
 from cfaug.report.document import Document, Entry, Part, rules_of
-from cfaug.report.numbers import DASH, p_text, points
+from cfaug.report.page import DASH, p_text, points
 from cfaug.report.paper_tables import Models, PaperTable, published, read_answers
 from cfaug.stats.significance import SeedSummary, summarise
 

@@ -15,7 +15,7 @@ from cfaug.core.read_with import ReadWith
 from cfaug.core.validation import check_fields
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.document import Document, DocumentImage, Entry, Part
-from cfaug.report.numbers import DASH, percent
+from cfaug.report.page import DASH, percent
 from cfaug.report.paper_tables import published
 from cfaug.stats.effects import wilson_interval
 

@@ -16,7 +16,7 @@ from cfaug.core.errors import UserError
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.document import Document, DocumentImage, Entry, GapPlot, Part
 from cfaug.report.matching_gap import ORDER, READABLE, read_gaps, shifts
-from cfaug.report.numbers import DASH, p_text, percent
+from cfaug.report.page import DASH, p_text, percent
 from cfaug.stats.matching import summary
 
 DIGITS = 5

@@ -19,7 +19,7 @@ from cfaug.core.validation import Positive, check_fields
 from cfaug.core.words import altered_subjects
 from cfaug.report.arm_results import MissingError, Runs, require_one_test
 from cfaug.report.document import Document, Entry, Part
-from cfaug.report.numbers import DASH, p_text, percent
+from cfaug.report.page import DASH, p_text, percent
 from cfaug.report.paper_tables import published
 from cfaug.report.results import read_record
 from cfaug.stats.significance import summarise

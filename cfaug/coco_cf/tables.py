@@ -11,7 +11,7 @@ from cfaug.core.errors import UserError
 from cfaug.report.arm_results import ArmResults, MissingError, Runs
 from cfaug.report.arm_table import ArmRow, ArmTablePart, MeasuredColumn, TableSettings, label_text
 from cfaug.report.document import Document, Entry, Part, groups_of, rules_of
-from cfaug.report.numbers import DASH, percent
+from cfaug.report.page import DASH, percent
 from cfaug.report.paper_tables import published
 from cfaug.report.results import join_seeds
 from cfaug.report.significance_rows import ALPHA

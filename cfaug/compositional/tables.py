@@ -15,7 +15,7 @@ from cfaug.report.arm_table import MeasuredCell, print_cell
 from cfaug.report.comparison import measures
 from cfaug.report.document import Document, Entry, Part, rules_of
 from cfaug.report.items import read_items
-from cfaug.report.numbers import DASH, PERCENT
+from cfaug.report.page import DASH, PERCENT
 from cfaug.report.paper_tables import PaperTable, published
 from cfaug.report.results import Cell, name_part
 from cfaug.stats.item_tests import describe_resolution, standard_error

@@ -14,7 +14,7 @@ from cfaug.lance.stress_items import EDITED, StressItems
 from cfaug.lance.tables import StressTable
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import BarPlot, Document, DocumentImage, Entry, Part
-from cfaug.report.numbers import DASH, p_text
+from cfaug.report.page import DASH, p_text
 from cfaug.report.paper_tables import EVERYTHING, PaperTable
 from cfaug.report.results import RESULTS, Result, read_results
 from cfaug.stats.significance import summarise

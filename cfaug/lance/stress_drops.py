@@ -16,7 +16,7 @@ from cfaug.core.types import CLUSTER, ORIGINAL, RECONSTRUCTION
 from cfaug.lance.edit_effects import GroupEffect
 from cfaug.report.document import Document, Entry, Part
 from cfaug.report.items import Items
-from cfaug.report.numbers import p_text, percent, points
+from cfaug.report.page import p_text, percent, points
 from cfaug.report.writers import to_markdown
 from cfaug.stats.significance import holm
 from cfaug.stats.stress import DropTest, fisher, paired_drop

@@ -26,8 +26,7 @@ from cfaug.lance.edit_effects import GroupEffect
 from cfaug.lance.stress_items import TOP, Insight, StressItems
 from cfaug.report.gallery import mark_changes
 from cfaug.report.model_pages import ImageSource, ModelPage, ReadImage, read_own
-from cfaug.report.numbers import p_text, percent
-from cfaug.report.page import short
+from cfaug.report.page import p_text, percent, short
 from cfaug.stats.item_tests import cluster_bootstrap
 
 FILE = "stress.html"

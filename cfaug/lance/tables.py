@@ -21,7 +21,7 @@ from cfaug.lance.stress_drops import EDITED_PHOTOS, Drop, compare_drops
 from cfaug.lance.stress_items import EDITED, StressItems
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import BarPlot, Document, Entry, Part
-from cfaug.report.numbers import DASH, p_text, percent, points
+from cfaug.report.page import DASH, p_text, percent, points
 from cfaug.report.paper_tables import ModelsTable, PaperTable, published
 from cfaug.stats.item_tests import cluster_bootstrap
 from cfaug.stats.significance import summarise

@@ -12,7 +12,7 @@ from cfaug.core.types import Better
 from cfaug.report.arm_results import ArmResults, MissingError, require_one_test
 from cfaug.report.comparison import measures, same_weights_say
 from cfaug.report.document import DAGGER, Curve, Entry, Part, groups_of, rules_of
-from cfaug.report.numbers import DASH, PERCENT, Measure
+from cfaug.report.page import DASH, PERCENT, Measure
 from cfaug.report.results import Cell, join_seeds
 from cfaug.report.significance_rows import ALPHA
 from cfaug.stats.significance import Alternative, holm, paired_t, summarise, welch

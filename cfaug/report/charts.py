@@ -13,7 +13,7 @@ import numpy as np
 from cfaug.core.errors import UserError
 from cfaug.report.arms import limit_marks, printable
 from cfaug.report.drawing import COLOURS, Drawing, overhang, style
-from cfaug.report.numbers import PERCENT, Measure
+from cfaug.report.page import PERCENT, Measure
 from cfaug.report.plots import (
     DOT,
     INK,

@@ -12,7 +12,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.weights import ENCODER_SETTINGS, model_identity
 from cfaug.report.arm_results import MissingError, Runs, require_one_test
 from cfaug.report.document import Document, Entry, Part, Tradeoff, groups_of, rules_of
-from cfaug.report.numbers import DASH, Measure
+from cfaug.report.page import DASH, Measure
 from cfaug.report.paper_tables import PaperTable
 from cfaug.report.records import read_run
 from cfaug.report.results import RECORD, RESULTS, Cell, Result, every_result, name_part

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from cfaug.core.errors import UserError
 from cfaug.report.arms import ORIGINALS, PAIRS_IN_BATCH, SHUFFLED, SINGLES, Arm
-from cfaug.report.numbers import Measure
+from cfaug.report.page import Measure
 from cfaug.report.results import Cell, Result, arms_of, cells_of, join_seeds
 
 

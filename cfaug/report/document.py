@@ -22,7 +22,7 @@ from cfaug.core.validation import from_json
 from cfaug.report.charts import Bar, box_plot, grouped_bars, tradeoff_plot
 from cfaug.report.drawing import Drawing
 from cfaug.report.matching_gap import gap_figure
-from cfaug.report.numbers import FRACTION, Measure
+from cfaug.report.page import FRACTION, Measure
 from cfaug.report.plots import curve
 
 NUMBERS = ("value", "sd", "n", "p_independent", "p_paired", "p_holm")

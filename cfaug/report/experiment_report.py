@@ -13,8 +13,7 @@ from cfaug.report.document import Entry, Part
 from cfaug.report.drawing import Drawing, write_pdfs
 from cfaug.report.gallery import show_all
 from cfaug.report.layout import benchmark_parts, full_comparison_part, item_part, legend
-from cfaug.report.numbers import DASH, Measure, p_text
-from cfaug.report.page import render, write_page
+from cfaug.report.page import DASH, Measure, p_text, render, write_page
 from cfaug.report.plots import curve, strip_plot
 from cfaug.report.records import Run
 from cfaug.report.results import Cell, Result, by_seed

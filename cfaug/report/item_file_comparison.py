@@ -14,7 +14,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.rng import generator
 from cfaug.report.document import Document, Entry, Part
 from cfaug.report.item_files import ItemAnswers, shown_names
-from cfaug.report.numbers import DASH, PERCENT, Measure, p_text
+from cfaug.report.page import DASH, PERCENT, Measure, p_text
 from cfaug.report.significance_rows import ALPHA
 from cfaug.stats.item_tests import (
     MeanDifference,

@@ -16,7 +16,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.rng import generator
 from cfaug.core.types import CLUSTER, ITEM
 from cfaug.report.items import Items
-from cfaug.report.numbers import Measure
+from cfaug.report.page import Measure
 from cfaug.stats.item_tests import cluster_bootstrap, describe_resolution, mcnemar, standard_error
 
 MCNEMAR = "McNemar, exact, over items"

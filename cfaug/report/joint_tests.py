@@ -20,8 +20,7 @@ from cfaug.core.rng import generator
 from cfaug.report.document import Entry, Part
 from cfaug.report.item_tests import Values, read_values
 from cfaug.report.items import Items
-from cfaug.report.numbers import DASH, p_text, percent
-from cfaug.report.page import write_page
+from cfaug.report.page import DASH, p_text, percent, write_page
 from cfaug.report.results import Cell, Result
 from cfaug.report.significance_rows import NO_SPREAD, OTHER_SEEDS, SignificanceRow
 from cfaug.report.significance_table import RunItems, shorten

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 from cfaug.core.errors import discard_output
 from cfaug.report.arms import printable, wrap_text
 from cfaug.report.document import Document, Entry, Part
-from cfaug.report.numbers import DASH, p_text
-from cfaug.report.page import write_page
+from cfaug.report.page import DASH, p_text, write_page
 from cfaug.report.results import Cell
 from cfaug.report.significance_rows import ALPHA, SignificanceRow, Table
 from cfaug.report.writers import csv_text, to_latex, to_markdown

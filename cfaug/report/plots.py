@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from cfaug.report.arms import elide_text, printable
 from cfaug.report.drawing import COLOURS, NOTE, Drawing, style
-from cfaug.report.numbers import PERCENT, Measure
+from cfaug.report.page import PERCENT, Measure
 from cfaug.stats.effects import t_interval
 
 if TYPE_CHECKING:

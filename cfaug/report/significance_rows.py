@@ -11,7 +11,7 @@ from cfaug.core.types import Better
 from cfaug.report.arms import full_names
 from cfaug.report.document import Part
 from cfaug.report.item_tests import ItemTest
-from cfaug.report.numbers import FRACTION, PERCENT, Measure
+from cfaug.report.page import FRACTION, PERCENT, Measure
 from cfaug.report.results import Cell, Result, cells_of
 from cfaug.stats.significance import smallest_exact_p
 

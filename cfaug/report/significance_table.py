@@ -25,7 +25,7 @@ from cfaug.report.comparison import (
 )
 from cfaug.report.item_tests import ItemTest, compare_items
 from cfaug.report.items import Items, read_items
-from cfaug.report.numbers import Measure
+from cfaug.report.page import Measure
 from cfaug.report.records import Run
 from cfaug.report.results import Cell, Result, arms_of, cells_of, require_equal_seeds
 from cfaug.report.significance_rows import (

@@ -18,7 +18,7 @@ from cfaug.report.comparison import (
     values,
 )
 from cfaug.report.item_tests import ItemTest
-from cfaug.report.numbers import PERCENT, Measure, p_text
+from cfaug.report.page import PERCENT, Measure, p_text
 from cfaug.report.results import Cell, Result, arms_of, cells_of
 from cfaug.report.significance_rows import ALPHA, no_spread_says
 from cfaug.report.significance_table import ItemSource, compare_pair

@@ -16,7 +16,7 @@ from cfaug.report.arm_results import ArmResults, MissingError, Runs, require_one
 from cfaug.report.document import Document, Entry, Part, groups_of
 from cfaug.report.joint_tests import compare_over_seeds_and_items, seeds_and_items_parts
 from cfaug.report.layout import cell_entry, interval_text, legend
-from cfaug.report.numbers import DASH, p_text
+from cfaug.report.page import DASH, p_text
 from cfaug.report.paper_tables import PaperTable
 from cfaug.report.results import Cell, Result, join_seeds, name_part
 from cfaug.report.significance_rows import ALPHA, SignificanceRow, Table

@@ -12,8 +12,7 @@ from typing import Any
 
 from cfaug.report.document import NUMBERS, Curve, Document, Entry, Part, draw_figures
 from cfaug.report.drawing import write_pdfs
-from cfaug.report.numbers import Measure
-from cfaug.report.page import write_page
+from cfaug.report.page import Measure, write_page
 
 
 def write_document(document: Document, folder: Path) -> list[Path]:

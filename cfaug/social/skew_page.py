@@ -17,8 +17,7 @@ import numpy as np
 from cfaug.core.rng import derive
 from cfaug.core.validation import Count, check_fields
 from cfaug.report.model_pages import ModelPage
-from cfaug.report.numbers import p_text
-from cfaug.report.page import short
+from cfaug.report.page import p_text, short
 from cfaug.social.skew_items import RankingTask, Retrieved, SkewItems, read_list
 from cfaug.social.skew_rankings import compare_over_sets, read_rankings
 

@@ -19,7 +19,7 @@ from cfaug.core.safety.safe_loading import ADAPTER, read_json
 from cfaug.core.types import ENTAILMENT
 from cfaug.models.lora import BASE
 from cfaug.report.checkpoint_tables import MetricChange, sentences
-from cfaug.report.numbers import Measure
+from cfaug.report.page import Measure
 from cfaug.report.records import read_config, read_run
 from cfaug.report.results import RESULTS, Result, read_results
 

@@ -23,7 +23,7 @@ from cfaug.core.files import write_file
 from cfaug.core.rng import generator
 from cfaug.core.types import CLUSTER, ENTAILMENT
 from cfaug.report.document import Document, Entry, Part
-from cfaug.report.numbers import p_text, percent, points
+from cfaug.report.page import p_text, percent, points
 from cfaug.report.writers import to_markdown
 from cfaug.stats.classification import confusion_matrix
 from cfaug.stats.significance import holm

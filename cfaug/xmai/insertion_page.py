@@ -18,8 +18,7 @@ import numpy as np
 from cfaug.core.types import ITEM, Edit, Member
 from cfaug.report.gallery import mark_changes
 from cfaug.report.model_pages import ModelPage
-from cfaug.report.numbers import DASH, p_text
-from cfaug.report.page import short
+from cfaug.report.page import DASH, p_text, short
 from cfaug.xmai.text_pair_items import InsertionItems, PairedTest, compare_changes, compare_methods
 
 THUMBNAIL = 192

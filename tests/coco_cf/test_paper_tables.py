@@ -20,7 +20,7 @@ from cfaug.planning.build import build
 from cfaug.planning.training import TrainSettings
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import DAGGER
-from cfaug.report.numbers import DASH
+from cfaug.report.page import DASH
 from cfaug.report.results import append_results, read_results
 from cfaug.run.arguments import read
 from cfaug.run.compose import compose_jobs

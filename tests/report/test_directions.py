@@ -16,7 +16,7 @@ from cfaug.core.errors import UserError
 from cfaug.report.comparison import Headline
 from cfaug.report.experiment_report import write_report
 from cfaug.report.layout import comparisons_csv, print_table
-from cfaug.report.numbers import Measure
+from cfaug.report.page import Measure
 from cfaug.report.plots import curve, strip_plot
 from cfaug.report.significance_rows import Table
 from cfaug.report.significance_table import significance_table

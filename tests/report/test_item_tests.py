@@ -9,7 +9,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.rng import generator
 from cfaug.report.item_tests import BOOTSTRAP, MCNEMAR, compare_items
 from cfaug.report.items import Items, read_items, write_items
-from cfaug.report.numbers import Measure
+from cfaug.report.page import Measure
 from cfaug.stats.item_tests import cluster_bootstrap, mcnemar, standard_error
 
 LOWER = Measure(better="lower")

@@ -20,7 +20,7 @@ from cfaug.core.types import CounterfactualSet, Member
 from cfaug.report.comparison import Headline
 from cfaug.report.experiment_report import write_report
 from cfaug.report.gallery import changed_pixels, outline, show
-from cfaug.report.numbers import Measure
+from cfaug.report.page import Measure
 from cfaug.report.plots import curve, strip_plot
 from cfaug.report.significance_table import significance_table
 from cfaug.report.summary_text import cost, pairing, pairing_says, verdict

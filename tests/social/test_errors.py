@@ -17,7 +17,7 @@ from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
 from cfaug.planning.build import build
 from cfaug.report.arm_results import MissingError, Runs
-from cfaug.report.numbers import DASH
+from cfaug.report.page import DASH
 from cfaug.report.paper_tables import published
 from cfaug.report.writers import to_csv, to_latex, to_markdown
 from tests.annotation.making import WHY

@@ -9,7 +9,7 @@ import pytest
 
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.items import Items, write_items
-from cfaug.report.numbers import DASH
+from cfaug.report.page import DASH
 from cfaug.report.writers import to_markdown
 from tests.social.test_errors import table
 

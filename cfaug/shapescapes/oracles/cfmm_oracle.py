@@ -32,7 +32,7 @@ from cfaug.data.sources.question_sets import read_questions
 from cfaug.report.arm_results import Runs
 from cfaug.report.arm_table import Row
 from cfaug.report.document import BarPlot, Document, DocumentImage, Entry, Part, rules_of
-from cfaug.report.numbers import DASH, percent
+from cfaug.report.page import DASH, percent
 from cfaug.stats.item_tests import MeanDifference, cluster_bootstrap
 
 BASICS, CHANGED, KEPT = "basic", "answer changes", "answer stays"

@@ -31,7 +31,7 @@ from cfaug.lance.stress_items import StressItems
 from cfaug.lance.tables import StressTable
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import Document, Entry, Part
-from cfaug.report.numbers import DASH, percent
+from cfaug.report.page import DASH, percent
 from cfaug.report.paper_tables import Models, PaperTable
 from cfaug.shapescapes.domains import STYLES
 from cfaug.shapescapes.language import parse

@@ -13,7 +13,7 @@ import numpy as np
 
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import Curve, Document, Entry, Part
-from cfaug.report.numbers import DASH, percent
+from cfaug.report.page import DASH, percent
 from cfaug.report.paper_tables import PaperTable
 from cfaug.shapescapes.oracles.social_planted import (
     Found,

@@ -22,7 +22,7 @@ from cfaug.core.read_with import GIVEN, ReadWith
 from cfaug.data.shards.shards import read_sets
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import BarPlot, Curve, Document, Entry, Part
-from cfaug.report.numbers import DASH, p_text
+from cfaug.report.page import DASH, p_text
 from cfaug.report.paper_tables import read_answers
 from cfaug.shapescapes.detector import inserted_claims, read_scene, text_truth
 from cfaug.shapescapes.vocabulary import Factors

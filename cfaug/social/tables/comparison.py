@@ -14,7 +14,7 @@ from cfaug.report.arm_results import Runs
 from cfaug.report.document import BarPlot, Document, Entry, Part
 from cfaug.report.item_tests import ItemTest, compare_items
 from cfaug.report.items import RANKINGS, Items
-from cfaug.report.numbers import DASH, Measure, p_text
+from cfaug.report.page import DASH, Measure, p_text
 from cfaug.report.paper_tables import ModelsTable
 from cfaug.social.skew_items import ALPHA, RankingTask, SignificantSubjects, SkewItems
 from cfaug.social.skew_rankings import SkewRankings, compare_over_sets, read_rankings

@@ -20,7 +20,7 @@ from cfaug.editing.caption_grids import CaptionGrid, read_grid
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import Document, DocumentImage, Entry, Part
 from cfaug.report.items import Items
-from cfaug.report.numbers import DASH, percent
+from cfaug.report.page import DASH, percent
 from cfaug.report.paper_tables import ModelsTable, PaperTable, published
 from cfaug.stats.classification import ClassScores, class_scores, confusion_matrix
 from cfaug.stats.effects import wilson_interval

@@ -12,7 +12,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.read_with import GIVEN, ReadWith
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import BarPlot, BoxPlot, Curve, Document, Entry, Part, rules_of
-from cfaug.report.numbers import DASH, percent
+from cfaug.report.page import DASH, percent
 from cfaug.report.plots import Band
 from cfaug.social.skew_items import RankingTask, Retrieved, SkewItems, chance_band, chance_of_mean
 from cfaug.social.tables.comparison import (

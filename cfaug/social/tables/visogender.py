@@ -10,7 +10,7 @@ import numpy as np
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import Document, Entry, Part
 from cfaug.report.items import Items
-from cfaug.report.numbers import DASH, percent, points
+from cfaug.report.page import DASH, percent, points
 from cfaug.report.paper_tables import ModelsTable, read_answers
 from cfaug.stats.significance import summarise
 

@@ -14,7 +14,7 @@ from cfaug.core.read_with import GIVEN, ReadWith
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import Curve, Document, Entry, Part, groups_of
 from cfaug.report.items import Items
-from cfaug.report.numbers import DASH
+from cfaug.report.page import DASH
 from cfaug.report.paper_tables import published
 from cfaug.xmai.entailment_items import EntailmentItems
 from cfaug.xmai.tables.answers import (

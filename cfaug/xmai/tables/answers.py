@@ -18,7 +18,7 @@ from cfaug.report.arm_results import Runs
 from cfaug.report.arm_table import Row, mark_best_two
 from cfaug.report.document import Document, Entry, Part, groups_of
 from cfaug.report.items import Items
-from cfaug.report.numbers import DASH
+from cfaug.report.page import DASH
 from cfaug.report.paper_tables import ModelsTable, published
 from cfaug.stats.significance import summarise
 from cfaug.xmai.text_pair_items import TextPairItems

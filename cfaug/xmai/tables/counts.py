@@ -19,7 +19,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.validation import check_fields
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import BarPlot, Document, Entry, Part
-from cfaug.report.numbers import DASH, p_text, percent
+from cfaug.report.page import DASH, p_text, percent
 from cfaug.report.paper_tables import PaperTable, published
 from cfaug.stats.item_tests import mcnemar
 from cfaug.stats.significance import SeedSummary, equivalence

@@ -11,7 +11,7 @@ from pathlib import Path
 from cfaug.core.rng import generator
 from cfaug.data.shards.shards import read_scores
 from cfaug.report.document import Curve, Entry, Part
-from cfaug.report.numbers import DASH
+from cfaug.report.page import DASH
 from cfaug.stats.item_tests import MeanDifference, cluster_bootstrap
 from cfaug.xmai.tables.answers import DIGITS, Checkpoints, read_settings
 from cfaug.xmai.tables.entailment import change_entry, holm_entry, signed, value_entry

@@ -12,7 +12,7 @@ from cfaug.core.errors import UserError
 from cfaug.report.arm_results import Runs
 from cfaug.report.arm_table import Row, mark_best_two
 from cfaug.report.document import Document, Entry, Part
-from cfaug.report.numbers import DASH, p_text
+from cfaug.report.page import DASH, p_text
 from cfaug.report.paper_tables import Models, read_answers
 from cfaug.stats.classification import macro_scores
 from cfaug.stats.significance import holm
