@@ -1,4 +1,7 @@
-"""No function of the project takes more than eight parameters: more are a settings object."""
+"""No public function takes more than eight parameters: more are a settings object.
+
+A private one takes what it needs: no record is made to carry arguments over one hop.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +31,11 @@ def test_parameters_are_counted():
     assert dict(functions(source)) == {"f": ["a", "b", "d"], "g": ["x", "y"]}
 
 
-def test_no_signature_is_longer_than_eight():
+def test_no_public_signature_is_longer_than_eight():
     found = [
         f"{file.relative_to(ROOT)}: {name} takes {len(names)}: {', '.join(names)}"
         for file in sorted((ROOT / "cfaug").rglob("*.py"))
         for name, names in functions(file.read_text())
-        if len(names) > MOST
+        if len(names) > MOST and not name.startswith("_")
     ]
     assert not found, "\n".join(found)
