@@ -37,6 +37,8 @@ FOLDER = "items"
 RANKINGS = "rankings"
 """Name of the folder with one row per ranked candidate, if an item is a ranking."""
 AGAIN = "remove it, and evaluate.py writes it again"
+NUMERIC = "fiub"
+"""Kinds of numpy's types that are numbers or truth values."""
 FORMAT = "1"
 ABOUT = ("format", "benchmark", "weights", "data")
 """Keys in the metadata of the schema."""
@@ -70,14 +72,15 @@ class Items:
         Raises:
             UserError: if there is no such column, or its numbers are not finite.
         """
-        arrays = {one: np.asarray(values) for one, values in self.columns.items()}
-        numbers = {one: values for one, values in arrays.items() if values.dtype.kind in "fiub"}
-        if name not in numbers:
+        column = np.asarray(self.columns.get(name, ""))
+        if column.dtype.kind not in NUMERIC:
+            arrays = {one: np.asarray(values) for one, values in self.columns.items()}
+            numbers = [one for one, values in arrays.items() if values.dtype.kind in NUMERIC]
             raise UserError(
                 f"the items of {self.benchmark} have no values of {name!r}; they have "
                 f"{', '.join(numbers) or 'none'}"
             )
-        found = numbers[name].astype(np.float64)
+        found = column.astype(np.float64)
         if np.isinf(found).any():
             raise UserError(f"the items of {self.benchmark} have infinite values of {name!r}")
         return found
