@@ -7,7 +7,8 @@ it says otherwise. The file itself can be chosen if it names an ``arm``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,9 @@ def read_arms(file: Path) -> dict[str, dict[str, Any]]:
     Raises:
         UserError: if the arms are not a mapping of settings.
     """
-    import yaml
-
-    text = file.read_text(encoding="utf-8")
-    if MARK not in text:
+    content = _parse(file.read_text(encoding="utf-8"))
+    if ARMS not in content:
         return {}
-    content = yaml.safe_load(text)
     shared = {key: value for key, value in content.items() if key != ARMS}
     arms = content[ARMS]
     if not isinstance(arms, dict) or not all(isinstance(one, dict | None) for one in arms.values()):
@@ -41,25 +39,42 @@ def read_arms(file: Path) -> dict[str, dict[str, Any]]:
 
 def names_itself(file: Path) -> bool:
     """Say whether a file can be chosen: it has no arms, or is one of them itself."""
-    import yaml
-
-    text = file.read_text(encoding="utf-8")
-    return MARK not in text or "arm" in yaml.safe_load(text)
+    content = _parse(file.read_text(encoding="utf-8"))
+    return ARMS not in content or "arm" in content
 
 
-def register_arms(folders: Iterable[Path]) -> None:
-    """Make the arms in folders of settings known to Hydra, as options of their groups.
+def register_arms(folders: Sequence[Path], experiments: Collection[str]) -> None:
+    """Make the arms of experiments known to Hydra, and those of experiments that they extend.
+
+    Args:
+        folders: folders of settings.
+        experiments: the names of the chosen experiments, with or without that of an arm.
 
     Raises:
         UserError: as ``read_arms``.
     """
     from hydra.core.config_store import ConfigStore
 
-    store = ConfigStore.instance()
-    for folder in folders:
-        for file in sorted(folder.glob(f"{EXPERIMENT}/*.yaml")):
-            for name, node in read_arms(file).items():
-                store.store(name, node, f"{EXPERIMENT}/{file.stem}", "_global_")
+    waiting, done = [name.partition("/")[0] for name in experiments], set[str]()
+    while waiting:
+        experiment = waiting.pop()
+        if experiment in done:
+            continue
+        done.add(experiment)
+        for file in (folder / EXPERIMENT / f"{experiment}.yaml" for folder in folders):
+            for name, node in (read_arms(file) if file.is_file() else {}).items():
+                ConfigStore.instance().store(name, node, f"{EXPERIMENT}/{experiment}", "_global_")
+                texts = (one for one in node.get(DEFAULTS, ()) if isinstance(one, str))
+                extended = (one.removeprefix(f"/{EXPERIMENT}/") for one in texts)
+                waiting += [one.partition("/")[0] for one in extended]
+
+
+@lru_cache(maxsize=64)
+def _parse(text: str) -> dict[str, Any]:
+    """Return the content of a file with arms; parsing it takes longer than all else here."""
+    import yaml
+
+    return (yaml.safe_load(text) or {}) if MARK in text else {}
 
 
 def _join(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from cfaug.core.progress import watch
 from cfaug.core.safety.addresses import hide_settings
 from cfaug.data.mixture.settings import data_seed
 from cfaug.run.arguments import KEY, SEARCH_PATH, flatten, how_to_quote
-from cfaug.run.arms import ARMS, register_arms
+from cfaug.run.arms import ARMS, EXPERIMENT, register_arms
 from cfaug.run.unread import refuse_unread
 from cfaug.run.usage import NOTHING, Options, check_choice, explain, name_both, options_in
 
@@ -62,13 +62,14 @@ def compose_jobs(
     GlobalHydra.instance().clear()
     _merge_words.cache_clear()
     _register_resolvers()
-    register_arms([conf, *_own_folders(overrides)])
     with initialize_config_dir(version_base="1.3", config_dir=str(conf.resolve())):
         parsed = _parse(overrides, multirun)
         refuse_duplicated(parsed)
         options = options_in(conf, name)
         jobs = split(parsed, options) if multirun else [list(overrides)]
-        _refuse_parts(conf, name, [word for job in jobs for word in job], options)
+        words = [word for job in jobs for word in job]
+        _refuse_parts(conf, name, words, options)
+        register_arms([conf, *_own_folders(overrides)], _find_choices(words, EXPERIMENT))
         every = watch(jobs, "composing the sweep", len(jobs), "jobs")
         composed = leave_out_duplicated([_job(name, job, command, options) for job in every])
 
@@ -101,6 +102,12 @@ def _own_folders(words: Sequence[str]) -> Iterator[Path]:
         key, _, value = word.partition("=")
         if key == SEARCH_PATH:
             yield from (Path(one.removeprefix("file://")) for one in value.strip("[]").split(","))
+
+
+def _find_choices(words: Sequence[str], group: str) -> set[str]:
+    """Return the choices of a group among the words of all jobs."""
+    pairs = (word.lstrip("+").partition("=") for word in dict.fromkeys(words))
+    return {choice for key, _, choice in pairs if key == group}
 
 
 def _keep_taken(config: Config, command: Callable[..., Any]) -> Config:
